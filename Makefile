@@ -1,0 +1,56 @@
+# The environment in .venv is made on first use, and again when pyproject.toml changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STORE := examples/store
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint golden bench clean
+
+define show
+	@printf '\n$$ %s\n' '$(1)'
+	@$(BIN)/$(1)
+endef
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | \
+	while read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
+
+demo: $(VENV)/.demo ## install into .venv and inspect the example store
+	$(call show,rmqtool inspect $(STORE))
+	$(call show,rmqtool inspect $(STORE)/commitlog --limit 5)
+
+test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
+	@tests/setup-java.sh
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadscope
+
+lint: $(VENV)/.test ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+golden: $(VENV)/.test ## write the golden stores anew with real brokers
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.golden
+
+bench: $(VENV)/.test ## measure speed
+	$(BIN)/python -m tests.benchmarks
+
+clean: ## remove what is built or cached; .venv stays
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Each stamp says: .venv holds what pyproject.toml asks for.
+$(VENV)/.demo: pyproject.toml
+	@tests/setup-venv.sh '$(PYTHON)' $(VENV)
+	@echo 'Installing rmqtool into $(VENV) (once) ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml
+	@tests/setup-venv.sh '$(PYTHON)' $(VENV)
+	@echo 'Installing rmqtool and what its tests need into $(VENV) (once) ...'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $(VENV)/.demo $@

@@ -1,0 +1,48 @@
+"""A consume queue unit of 20 bytes (`ConsumeQueue#putMessagePositionInfo`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from construct import Int32sb, Int64sb, Struct
+from numpy.typing import NDArray
+
+from .layout import build, dtype_of
+
+ConsumeQueueUnit = Struct(
+    "physical_offset" / Int64sb * "commit log position of the message, bytes",
+    "message_size" / Int32sb * "stored size of the whole message, bytes",
+    "tags_code" / Int64sb * "hash of the tag; the delivery time, ms, for a delayed message; or an ext address",
+)
+UNIT_DTYPE = dtype_of(ConsumeQueueUnit)
+UNIT_SIZE = UNIT_DTYPE.itemsize  # ConsumeQueue.CQ_STORE_UNIT_SIZE
+
+PRE_BLANK_MESSAGE_SIZE = 0x7FFFFFFF
+MAX_EXT_ADDRESS = -(1 << 31) - 1  # ConsumeQueueExt.MAX_ADDR
+
+
+def decode_units(data: bytes | bytearray | memoryview) -> NDArray[np.void]:
+    """View `data` as whole units, shape ``(len(data) // 20,)``; a partial last unit is left out."""
+    return np.frombuffer(data, dtype=UNIT_DTYPE, count=len(data) // UNIT_SIZE)
+
+
+def is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    """The broker's own test of a unit, per unit; pre-blank passes it, zeros do not (`ConsumeQueue#recover`)."""
+    written: NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["message_size"] > 0)
+    return written
+
+
+def is_pre_blank(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Filler before a queue's first unit, per unit (`ConsumeQueue#fillPreBlank`)."""
+    blank: NDArray[np.bool_] = (units["physical_offset"] == 0) & (units["message_size"] == PRE_BLANK_MESSAGE_SIZE)
+    return blank
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Whether a tags code is the address of an ext unit (`ConsumeQueueExt#isExtAddr`)."""
+    return tags_code <= MAX_EXT_ADDRESS
+
+
+def build_unit(physical_offset: int, message_size: int, tags_code: int) -> bytes:
+    """Encode one unit."""
+    values = {"physical_offset": physical_offset, "message_size": message_size, "tags_code": tags_code}
+    return build(ConsumeQueueUnit, values)

@@ -1,0 +1,28 @@
+"""Names of mapped files: the start offset in 20 digits; index files: their creation time."""
+
+from __future__ import annotations
+
+import re
+
+NAME_DIGITS = 20  # UtilAll#offset2FileName
+_START_OFFSET = re.compile(r"[0-9]{20}", re.ASCII)
+_INDEX_NAME = re.compile(r"[0-9]{17}", re.ASCII)
+MAX_OFFSET = (1 << 63) - 1
+
+
+def file_name(start_offset: int) -> str:
+    """Name of the mapped file that starts at `start_offset`, bytes."""
+    return f"{start_offset:0{NAME_DIGITS}d}"
+
+
+def start_offset_of(name: str) -> int | None:
+    """Start offset that a mapped file's name tells, bytes; None when it is no such name."""
+    if not _START_OFFSET.fullmatch(name):
+        return None
+    offset = int(name)
+    return offset if offset <= MAX_OFFSET else None
+
+
+def is_index_name(name: str) -> bool:
+    """Whether `name` is an index file's: ``yyyyMMddHHmmssSSS`` in the broker's time zone."""
+    return _INDEX_NAME.fullmatch(name) is not None

@@ -1,0 +1,25 @@
+"""What Java does to text: `String#hashCode`, and decoding UTF-8 with U+FFFD for what is not."""
+
+from __future__ import annotations
+
+import re
+
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
+
+
+def string_hash(text: str) -> int:
+    """`String#hashCode`: ``h = 31 * h + u`` over UTF-16 code units, as a signed 32-bit number."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def decode_text(data: bytes) -> str:
+    """`new String(data, UTF_8)`: a surrogate encoded in three bytes becomes one U+FFFD, not three."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")

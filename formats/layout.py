@@ -1,0 +1,69 @@
+"""The one door to construct: parse and build with our error, and dtypes derived from declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from construct import Bytes, Construct, ConstructError, FormatField, Renamed, Struct
+
+
+class FormatError(ValueError):
+    """Bytes that do not fit a layout; the message names the field and what was expected."""
+
+
+def parse(layout: Construct, data: bytes | bytearray | memoryview, **context: Any) -> Any:
+    """Decode `data` from its first byte; raise FormatError when the layout does not fit."""
+    try:
+        return layout.parse(bytes(data), **context)
+    except ConstructError as error:
+        raise FormatError(_one_line(error)) from error
+
+
+def build(layout: Construct, values: Mapping[str, Any], **context: Any) -> bytes:
+    """Encode `values`; raise FormatError when a value does not fit its field."""
+    try:
+        return bytes(layout.build(dict(values), **context))
+    except (ConstructError, KeyError) as error:
+        raise FormatError(_one_line(error)) from error
+
+
+def size_of(layout: Construct, **context: Any) -> int:
+    """Size in bytes; `context` gives the fields that the size depends on."""
+    return int(layout.sizeof(**context))
+
+
+def dtype_of(layout: Struct, until: str | None = None, **context: Any) -> np.dtype[np.void]:
+    """Derive the big-endian NumPy dtype of the fields before `until` (default: all of them).
+
+    Integers map by width and sign, everything else to raw bytes (``V``, which keeps trailing zeros).
+    `context` gives the fields that a width depends on, such as ``sys_flag``.
+    """
+    fields: list[tuple[str, str]] = []
+    for field in layout.subcons:
+        if field.name == until:
+            break
+        fields.append((field.name, _dtype_name(field, context)))
+    return np.dtype(fields)
+
+
+def field_meanings(layout: Struct) -> dict[str, str]:
+    """The meaning and unit of every field, as declared."""
+    return {field.name: str(field.docs) for field in layout.subcons}
+
+
+def _dtype_name(field: Construct, context: Mapping[str, Any]) -> str:
+    inner = field
+    while isinstance(inner, Renamed):
+        inner = inner.subcon
+    if isinstance(inner, FormatField):
+        signed = inner.fmtstr[-1].islower()
+        return f">{'i' if signed else 'u'}{inner.length}"
+    if isinstance(inner, Bytes):
+        return f"V{inner.sizeof(**context)}"
+    raise TypeError(f"no dtype for field {field.name!r}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,86 @@
+"""The exit statuses, and the one tree of exceptions that lead to them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+
+
+class Exit(IntEnum):
+    """Exit statuses of every command; `label` is the name in JSON."""
+
+    OK = 0
+    FINDINGS = 1
+    USAGE = 2
+    LOSSY = 3
+    FAILED = 4
+    IN_USE = 5
+    NOT_A_STORE = 6
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+    @property
+    def label(self) -> str:
+        """Lower-case name with hyphens."""
+        return self.name.lower().replace("_", "-")
+
+
+class RmqtoolError(Exception):
+    """Something the user must know: what, where (`file`, `offset` in bytes), and what to do (`hint`)."""
+
+    status = Exit.FAILED
+    kind = "failed"
+
+    def __init__(
+        self, message: str, *, file: Path | str | None = None, offset: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = None if file is None else str(file)
+        self.offset = offset
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        if self.offset is not None:
+            place += f" at offset {self.offset}"
+        return f"{place}: {self.message}" if place else self.message
+
+
+class UsageError(RmqtoolError):
+    """Options that do not fit each other or the store."""
+
+    status = Exit.USAGE
+    kind = "usage"
+
+
+class UnreadableError(RmqtoolError):
+    """A file or directory that cannot be read: permission, I/O, wrong kind, vanished."""
+
+    kind = "unreadable"
+
+
+class UnsupportedError(RmqtoolError):
+    """A layout or format that this version does not read; the message names it."""
+
+    kind = "unsupported"
+
+
+class WrongKindError(RmqtoolError):
+    """A file that is not what its place says it is."""
+
+    kind = "wrong-kind"
+
+
+class StoreInUseError(RmqtoolError):
+    """A broker runs on the store and the command would write."""
+
+    status = Exit.IN_USE
+    kind = "in-use"
+
+
+class NotAStoreError(RmqtoolError):
+    """The directory holds nothing of a RocketMQ store."""
+
+    status = Exit.NOT_A_STORE
+    kind = "not-a-store"

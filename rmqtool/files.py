@@ -1,0 +1,200 @@
+"""The one door to bytes on disk: files opened read-only, read at a position, never changed."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+from rmqtool.errors import UnreadableError, WrongKindError
+
+_NO_WAIT = getattr(os, "RWF_NOWAIT", None)
+_NO_ATIME = getattr(os, "O_NOATIME", 0)
+_ZERO_CHECK_SIZE = 1 << 20
+
+
+class RateLimit:
+    """Sleeps so that no more than `bytes_per_second` are read on average."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._rate = bytes_per_second
+        self._due = time.monotonic()
+
+    def spend(self, size: int) -> None:
+        """Account for `size` bytes; sleep while the average is above the rate."""
+        now = time.monotonic()
+        self._due = max(self._due, now - 1.0) + size / self._rate
+        if self._due > now:
+            time.sleep(self._due - now)
+
+
+class InputFile:
+    """A regular file open for reading; `size` is its size when opened, bytes.
+
+    Pages that were not in the page cache before are dropped from it after they are read, so that reading the disk
+    of a live broker does not push out what the broker needs. Raises UnreadableError and WrongKindError.
+    """
+
+    def __init__(self, path: Path, rate_limit: RateLimit | None = None) -> None:
+        self.path = path
+        self._rate_limit = rate_limit
+        with _reported(path):
+            self._fd = _open_read_only(path)
+        try:
+            self.size = self._check_kind()
+            self._expect_random_reads()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> InputFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def fileno(self) -> int:
+        """The descriptor, for `fcntl`."""
+        return self._fd
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        with _reported(self.path, position):
+            return os.pread(self._fd, size, position)
+
+    def read_into(self, target: memoryview, position: int) -> int:
+        """Fill `target` from `position`; return the bytes read, fewer only at the end of the file."""
+        if self._rate_limit:
+            self._rate_limit.spend(len(target))
+        with _reported(self.path, position):
+            cached = self._read_cached(target, position)
+            done = cached
+            while done < len(target):
+                count = os.preadv(self._fd, [target[done:]], position + done)
+                if count == 0:
+                    break
+                done += count
+        self._drop_from_cache(position + cached, done - cached)
+        return done
+
+    def next_data(self, position: int, end: int) -> int:
+        """First position from `position` on whose byte is not zero; `end` when there is none before it."""
+        while position < end:
+            start = self._skip_hole(position, end)
+            if start >= end:
+                return end
+            data = self.read(start, min(_ZERO_CHECK_SIZE, end - start))
+            if not data:
+                return end
+            rest = data.lstrip(b"\0")
+            if rest:
+                return start + len(data) - len(rest)
+            position = start + len(data)
+        return end
+
+    def data_end(self, start: int) -> int:
+        """Position behind the last byte from `start` on that is not zero; `start` when there is none."""
+        end = self.size
+        while end > start:
+            begin = max(start, end - _ZERO_CHECK_SIZE)
+            rest = self.read(begin, end - begin).rstrip(b"\0")
+            if rest:
+                return begin + len(rest)
+            end = begin
+        return start
+
+    def _check_kind(self) -> int:
+        status = os.fstat(self._fd)
+        if stat.S_ISDIR(status.st_mode):
+            raise WrongKindError("a directory where a file should be", file=self.path)
+        if not stat.S_ISREG(status.st_mode):
+            raise WrongKindError("not a regular file", file=self.path)
+        return status.st_size
+
+    def _expect_random_reads(self) -> None:
+        # Read-ahead by the kernel would bring in pages that _read_cached then takes for the broker's.
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def _read_cached(self, target: memoryview, position: int) -> int:
+        """Read what the page cache holds; where the file system can't tell, read and leave the cache alone."""
+        if _NO_WAIT is None:
+            return os.preadv(self._fd, [target], position)
+        try:
+            return os.preadv(self._fd, [target], position, _NO_WAIT)
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                return 0
+            if error.errno in (errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL):
+                return os.preadv(self._fd, [target], position)
+            raise
+
+    def _drop_from_cache(self, position: int, size: int) -> None:
+        if size > 0 and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
+
+    def _skip_hole(self, position: int, end: int) -> int:
+        if not hasattr(os, "SEEK_DATA"):
+            return position
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:
+            # ENXIO: nothing but a hole behind the position. Others: the file system knows no holes.
+            return end if error.errno == errno.ENXIO else position
+
+
+def read_all(path: Path, limit: int) -> bytes:
+    """The first `limit` bytes of a small file."""
+    with InputFile(path) as file:
+        return file.read(0, limit)
+
+
+def list_directory(path: Path) -> list[os.DirEntry[str]]:
+    """Entries of a directory sorted by name; an empty list when it does not exist."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _unreadable(path, None, error) from error
+
+
+def _open_read_only(path: Path) -> int:
+    # O_NONBLOCK: a stray named pipe must not make us wait. It changes nothing for regular files.
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | _NO_ATIME)
+    except PermissionError:
+        return os.open(path, flags)  # O_NOATIME is for the owner only
+
+
+@contextmanager
+def _reported(path: Path, position: int | None = None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _unreadable(path, position, error) from error
+
+
+def _unreadable(path: Path, position: int | None, error: OSError) -> UnreadableError:
+    hint = None
+    if error.errno in (errno.EACCES, errno.EPERM):
+        hint = "run as the broker's user, or give this user read permission"
+    elif error.errno == errno.EIO:
+        hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
+    reason = (error.strerror or str(error)).lower()
+    return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)

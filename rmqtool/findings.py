@@ -1,0 +1,35 @@
+"""A finding: one thing that is not as it should be, and what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding, as every command reports it.
+
+    `code` is stable and dotted; `fault` the number in the fault catalogue; `offset` is in the commit log for codes
+    that begin with ``commitlog.`` and in the file otherwise, bytes; `effect` is what the broker does with it;
+    `remedy` the command to run next; `count` how many equal ones this one stands for.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    effect: str
+    remedy: str | None = None
+    fault: str | None = None
+    file: str | None = None
+    offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    count: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of the contract."""
+        return asdict(self)

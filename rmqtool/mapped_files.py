@@ -1,0 +1,87 @@
+"""A directory of mapped files: which belong, which do not, and their size (`MappedFileQueue#load`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.errors import UnreadableError
+from rmqtool.files import list_directory
+from rmqtool.formats.file_name import start_offset_of
+
+StrayKind = Literal["directory", "name", "special"]
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """One file of a queue of files; `size` as found, bytes."""
+
+    path: Path
+    start_offset: int
+    size: int
+
+    @property
+    def end_offset(self) -> int:
+        """Offset behind the file's last byte, bytes."""
+        return self.start_offset + self.size
+
+
+@dataclass(frozen=True)
+class Stray:
+    """An entry that is no mapped file: a sub-directory, another name, or neither file nor directory."""
+
+    path: Path
+    kind: StrayKind
+
+
+@dataclass(frozen=True)
+class MappedFiles:
+    """The mapped files of one queue in offset order; `file_size` is the size that most of them have, bytes.
+
+    Without a file `file_size` is 0.
+    """
+
+    files: tuple[MappedFile, ...] = ()
+    strays: tuple[Stray, ...] = field(default=(), compare=False)
+
+    @property
+    def file_size(self) -> int:
+        """The size that most files have, the larger one of two that are as frequent; bytes."""
+        sizes = Counter(file.size for file in self.files if file.size)
+        return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+    @property
+    def size(self) -> int:
+        """All files' sizes together, bytes."""
+        return sum(file.size for file in self.files)
+
+
+def list_mapped_files(*directories: Path) -> MappedFiles:
+    """List the mapped files of one queue, which may be spread over several directories; a missing one is empty."""
+    files: list[MappedFile] = []
+    strays: list[Stray] = []
+    for directory in directories:
+        for entry in list_directory(directory):
+            found = _classify(Path(entry.path))
+            if isinstance(found, MappedFile):
+                files.append(found)
+            else:
+                strays.append(found)
+    return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
+
+
+def _classify(path: Path) -> MappedFile | Stray:
+    start_offset = start_offset_of(path.name)
+    if path.is_dir():
+        return Stray(path, "directory")
+    if start_offset is None:
+        return Stray(path, "name")
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
+    if not path.is_file():
+        return Stray(path, "special")
+    return MappedFile(path, start_offset, status.st_size)

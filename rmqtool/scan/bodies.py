@@ -1,0 +1,84 @@
+"""Bodies: as stored, and decompressed by the sys flag (`CompressorFactory`, `UtilAll#uncompress`)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from rmqtool.formats.sys_flag import COMPRESSED, compression
+from rmqtool.scan.frames import Frames
+
+MAX_BODY_SIZE = 64 << 20
+"""Decompressed bodies above this are kept as stored, bytes: a client refuses to send more than 4 MiB."""
+
+BATCH_BODY_BYTES = 32 << 20
+"""A batch is cut when its decompressed bodies together reach this, bytes."""
+
+
+class BodyError(ValueError):
+    """A body that its sys flag calls compressed and that does not decompress; the message says why."""
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """The body as the producer gave it; raise BodyError when it is not what the sys flag says, or too large."""
+    kind = compression(sys_flag)
+    if kind == "none":
+        return body
+    if kind == "unknown":
+        raise BodyError("unknown compression type")
+    try:
+        plain = _inflate(body) if kind == "zlib" else _read_stream(body, kind)
+    except (zlib.error, OSError) as error:
+        raise BodyError(str(error)) from error
+    if len(plain) > MAX_BODY_SIZE:
+        raise BodyError(f"more than {MAX_BODY_SIZE} bytes when decompressed")
+    return plain
+
+
+def _inflate(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    plain = inflater.decompress(body, MAX_BODY_SIZE + 1)
+    if not inflater.eof and len(plain) <= MAX_BODY_SIZE:
+        raise BodyError("truncated zlib stream")
+    return plain
+
+
+def _read_stream(body: bytes, codec: str) -> bytes:
+    # Arrow's "lz4" is the frame format, which is what `LZ4FrameOutputStream` writes.
+    with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+        return bytes(stream.read(MAX_BODY_SIZE + 1))
+
+
+def stored_bodies(frames: Frames) -> pa.BinaryArray:
+    """The bodies as stored."""
+    return frames.block.slices(frames.body_positions, frames.body_sizes)
+
+
+def with_plain_bodies(frames: Frames) -> Iterator[tuple[Frames, pa.BinaryArray]]:
+    """The run with its bodies as the producers gave them, in parts that fit in memory together.
+
+    Sizes are known only after decompression, so a run is cut where its bodies reach BATCH_BODY_BYTES. A body that
+    does not decompress stays as stored.
+    """
+    flags = frames.headers.field("sys_flag")
+    stored = stored_bodies(frames)
+    if not (flags & COMPRESSED).any():
+        yield frames, stored
+        return
+    start, total = 0, 0
+    bodies: list[bytes] = []
+    for row, (body, sys_flag) in enumerate(zip(stored.to_pylist(), flags.tolist(), strict=True), 1):
+        bodies.append(_decompress_or_keep(body, sys_flag))
+        total += len(bodies[-1])
+        if total >= BATCH_BODY_BYTES or row == len(frames):
+            yield frames[start:row], pa.array(bodies, pa.binary())
+            start, total, bodies = row, 0, []
+
+
+def _decompress_or_keep(body: bytes, sys_flag: int) -> bytes:
+    try:
+        return decompress(body, sys_flag)
+    except BodyError:
+        return body

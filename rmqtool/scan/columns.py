@@ -1,0 +1,181 @@
+"""The columns of a message: name, Arrow type, and how a run of records gives it; each is declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.formats.message import MAGIC_CODE_V2
+from rmqtool.formats.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQUE_KEY
+from rmqtool.formats.sys_flag import (
+    COMPRESSED,
+    COMPRESSION_NAMES,
+    COMPRESSION_TYPE_MASK,
+    TRANSACTION_MASK,
+    TRANSACTION_NAMES,
+)
+from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
+from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.hosts import host_column, message_id_column
+from rmqtool.scan.properties import PropertyTable
+from rmqtool.scan.text import constant_strings, to_strings
+
+
+class Run:
+    """A run of frames with what several columns share, read at most once."""
+
+    def __init__(self, frames: Frames, plain_bodies: pa.BinaryArray | None = None) -> None:
+        self.frames = frames
+        self.plain_bodies = plain_bodies
+
+    @cached_property
+    def properties(self) -> PropertyTable:
+        """The properties of all records."""
+        return PropertyTable(self.frames)
+
+    def field(self, name: str) -> NDArray[Any]:
+        """An integer field of all records."""
+        return self.frames.headers.field(name)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column; `read` gives its values for a run, as long as the run."""
+
+    type: pa.DataType
+    read: Callable[[Run], pa.Array]
+
+
+def record_batches(frames: Frames, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The columns `names` of a run as Arrow record batches: one, or several where bodies are large.
+
+    Types are those of COLUMNS. The batches own their memory and may outlive the frames.
+    """
+    schema = message_schema(names)
+    parts: Iterator[tuple[Frames, pa.BinaryArray | None]] = iter([(frames, None)])
+    if "body" in names:
+        parts = with_plain_bodies(frames)
+    for part, bodies in parts:
+        run = Run(part, bodies)
+        yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
+
+
+def message_schema(names: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of the columns `names`."""
+    return pa.schema([pa.field(name, COLUMNS[name].type, nullable=name in _NULLABLE) for name in names])
+
+
+def _integer(name: str, run: Run) -> pa.Array:
+    return pa.array(run.field(name))
+
+
+def _property(name: bytes, run: Run) -> pa.Array:
+    return run.properties.column(name)
+
+
+def _host(name: str, run: Run) -> pa.Array:
+    return host_column(run.frames, name)
+
+
+def _topic(run: Run) -> pa.Array:
+    return to_strings(run.frames.block.slices(run.frames.topic_positions, run.frames.topic_sizes))
+
+
+def _keys(run: Run) -> pa.Array:
+    """Each record's keys: the pieces of KEYS between single spaces that are not empty (`IndexService#buildIndex`)."""
+    values = run.properties.column(KEYS.encode())
+    if KEY_SEPARATOR.encode() not in _bytes_of(values):
+        counts = np.asarray(values.is_valid()).astype(np.intp) if values.null_count else np.ones(len(values), np.intp)
+        return _lists(values.drop_null() if values.null_count else values, counts)
+    split = pc.split_pattern(values.fill_null(""), KEY_SEPARATOR)
+    pieces = split.flatten()
+    kept = np.asarray(pc.not_equal(pieces, ""))
+    counts = np.add.reduceat(kept.astype(np.intp), np.asarray(split.offsets)[:-1])
+    return _lists(pieces.filter(pa.array(kept)), counts)
+
+
+def _bytes_of(values: pa.StringArray) -> bytes:
+    _, _, data = values.buffers()
+    return data.to_pybytes() if data is not None else b""
+
+
+def _lists(values: pa.StringArray, counts: NDArray[np.intp]) -> pa.ListArray:
+    offsets = np.zeros(len(counts) + 1, dtype=np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def _named_bits(names: Sequence[str], code: Callable[[NDArray[Any]], NDArray[Any]], run: Run) -> pa.Array:
+    codes = code(run.field("sys_flag"))
+    return pa.array(names).take(pa.array(codes)) if codes.any() else constant_strings(names[0], len(codes))
+
+
+def _transaction_codes(flags: NDArray[np.int32]) -> NDArray[np.int32]:
+    return (flags & TRANSACTION_MASK) >> 2
+
+
+def _compression_codes(flags: NDArray[np.int32]) -> NDArray[np.int32]:
+    return np.where(flags & COMPRESSED, ((flags & COMPRESSION_TYPE_MASK) >> 8) + 1, 0)
+
+
+def _magic_code(run: Run) -> pa.Array:
+    is_v2 = run.field("magic_code") == MAGIC_CODE_V2
+    return (
+        pa.array(["v1", "v2"]).take(pa.array(is_v2.astype(np.int32)))
+        if is_v2.any()
+        else constant_strings("v1", len(is_v2))
+    )
+
+
+def _physical_offset(run: Run) -> pa.Array:
+    return pa.array(run.frames.positions + run.frames.block.start_offset)
+
+
+def _body_crc_ok(run: Run) -> pa.Array:
+    """Whether the body has the stored CRC; the broker does not look at the CRC of an empty one."""
+    frames = run.frames
+    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+    stored = run.field("body_crc").view(np.uint32)
+    return pa.array((computed == stored) | (frames.body_sizes == 0))
+
+
+_STRING = pa.string()
+_NULLABLE = ("unique_key", "tags")
+
+COLUMNS = {
+    "topic": Column(_STRING, _topic),
+    "queue_id": Column(pa.int32(), partial(_integer, "queue_id")),
+    "queue_offset": Column(pa.int64(), partial(_integer, "queue_offset")),
+    "physical_offset": Column(pa.int64(), _physical_offset),
+    "message_size": Column(pa.int32(), partial(_integer, "message_size")),
+    "message_id": Column(_STRING, lambda run: message_id_column(run.frames)),
+    "unique_key": Column(_STRING, partial(_property, UNIQUE_KEY.encode())),
+    "keys": Column(pa.list_(_STRING), _keys),
+    "tags": Column(_STRING, partial(_property, TAGS.encode())),
+    "properties": Column(pa.map_(_STRING, _STRING), lambda run: run.properties.maps()),
+    "born_timestamp": Column(pa.int64(), partial(_integer, "born_timestamp")),
+    "store_timestamp": Column(pa.int64(), partial(_integer, "store_timestamp")),
+    "born_host": Column(_STRING, partial(_host, "born_host")),
+    "store_host": Column(_STRING, partial(_host, "store_host")),
+    "flag": Column(pa.int32(), partial(_integer, "flag")),
+    "sys_flag": Column(pa.int32(), partial(_integer, "sys_flag")),
+    "reconsume_times": Column(pa.int32(), partial(_integer, "reconsume_times")),
+    "body_crc": Column(pa.int32(), partial(_integer, "body_crc")),
+    "transaction": Column(_STRING, partial(_named_bits, TRANSACTION_NAMES, _transaction_codes)),
+    "compression": Column(_STRING, partial(_named_bits, ("none", *COMPRESSION_NAMES), _compression_codes)),
+    "prepared_transaction_offset": Column(pa.int64(), partial(_integer, "prepared_transaction_offset")),
+    "body_size": Column(pa.int32(), partial(_integer, "body_size")),
+    "body": Column(pa.binary(), lambda run: run.plain_bodies),
+    "stored_body": Column(pa.binary(), lambda run: stored_bodies(run.frames)),
+    "magic_code": Column(_STRING, _magic_code),
+    "body_crc_ok": Column(pa.bool_(), _body_crc_ok),
+}
+"""Every column of a scan. Timestamps are epoch ms; `body` is decompressed, `stored_body` as on disk."""

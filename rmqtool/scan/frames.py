@@ -1,0 +1,171 @@
+"""Frames: a run of sound records in a block, as columns of their fixed fields.
+
+A record is sound when its magic code is V1 or V2, its stored physical offset is its own position, no length is
+negative and the lengths add up to its size. The body's CRC is not part of that: `body_crc_ok` is a column.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.formats.message import (
+    HEADER_DTYPES,
+    HOST_BITS,
+    MAGIC_CODE_V1,
+    MAGIC_CODE_V2,
+    MIN_MESSAGE_SIZE,
+    topic_size_width,
+)
+from rmqtool.scan.block import Block, Positions
+
+_V4_HEADER = HEADER_DTYPES[0]
+_TOPIC_WIDTH_V1 = topic_size_width(MAGIC_CODE_V1)
+_TOPIC_WIDTH_V2 = topic_size_width(MAGIC_CODE_V2)
+_PROPERTIES_WIDTH = 2
+
+
+class Headers:
+    """The fixed fields of the records at `positions`, gathered at once for each form of the two hosts."""
+
+    def __init__(self, block: Block, positions: Positions) -> None:
+        self._common = block.gather(_V4_HEADER, positions)
+        self._others: list[tuple[Positions, NDArray[np.void]]] = []
+        host_bits = self.field("sys_flag") & HOST_BITS
+        self.sizes: NDArray[np.intp] | int = _V4_HEADER.itemsize
+        if host_bits.any():
+            self._gather_others(block, positions, host_bits)
+
+    def _gather_others(self, block: Block, positions: Positions, host_bits: NDArray[Any]) -> None:
+        sizes = np.full(len(positions), _V4_HEADER.itemsize, dtype=np.intp)
+        for bits, dtype in HEADER_DTYPES.items():
+            rows = np.flatnonzero(host_bits == bits)
+            if bits and len(rows):
+                self._others.append((rows, block.gather(dtype, positions[rows])))
+                sizes[rows] = dtype.itemsize
+        self.sizes = sizes
+
+    def field(self, name: str) -> NDArray[Any]:
+        """An integer field in native byte order."""
+        stored = self._common[name]
+        values = stored.astype(stored.dtype.newbyteorder("="))
+        for rows, headers in self._others:
+            values[rows] = headers[name]
+        return values
+
+    def hosts(self, name: str) -> list[tuple[Positions | slice, NDArray[np.void]]]:
+        """A host field as (rows, raw bytes of one width), a group for each form of the hosts."""
+        groups: list[tuple[Positions | slice, NDArray[np.void]]] = [(rows, part[name]) for rows, part in self._others]
+        if not groups:
+            return [(slice(None), self._common[name])]
+        plain = np.flatnonzero(self.sizes == _V4_HEADER.itemsize)
+        return [*groups, (plain, self._common[name][plain])] if len(plain) else groups
+
+    def __getitem__(self, rows: slice) -> Headers:
+        part = object.__new__(Headers)
+        part._common = self._common[rows]
+        part.sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
+        start, stop, _ = rows.indices(len(self._common))
+        part._others = []
+        for others, headers in self._others:
+            low, high = np.searchsorted(others, (start, stop))
+            if high > low:
+                part._others.append((others[low:high] - start, headers[low:high]))
+        return part
+
+
+class Frames:
+    """A run of sound records, one behind the other; columns are read from the block before it is filled again."""
+
+    def __init__(self, block: Block, positions: Positions, headers: Headers, sizes: dict[str, Positions]) -> None:
+        self.block = block
+        self.positions = positions
+        self.headers = headers
+        self.message_sizes = sizes["message"]
+        self.body_sizes = sizes["body"]
+        self.topic_sizes = sizes["topic"]
+        self.properties_sizes = sizes["properties"]
+        self._topic_widths = sizes["topic_width"]
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the run begins in the commit log, bytes."""
+        return self.block.start_offset + int(self.positions[0])
+
+    @property
+    def size(self) -> int:
+        """Size of the run, bytes."""
+        return int(self.positions[-1] + self.message_sizes[-1] - self.positions[0])
+
+    @cached_property
+    def body_positions(self) -> Positions:
+        """Where the bodies begin in the block."""
+        return self.positions + self.headers.sizes
+
+    @cached_property
+    def topic_positions(self) -> Positions:
+        """Where the topics begin in the block, behind their length."""
+        return self.body_positions + self.body_sizes + self._topic_widths
+
+    @cached_property
+    def properties_positions(self) -> Positions:
+        """Where the properties begin in the block, behind their length."""
+        return self.topic_positions + self.topic_sizes + _PROPERTIES_WIDTH
+
+    def __getitem__(self, rows: slice) -> Frames:
+        names = ("message", "body", "topic", "properties")
+        sizes = {name: getattr(self, f"{name}_sizes")[rows] for name in names}
+        widths = self._topic_widths
+        sizes["topic_width"] = widths if widths.ndim == 0 else widths[rows]
+        return Frames(self.block, self.positions[rows], self.headers[rows], sizes)
+
+
+def prove(block: Block, positions: Positions) -> Frames:
+    """The sound records at the head of a chain; shorter than the chain when one is not sound."""
+    headers = Headers(block, positions)
+    magic_codes = headers.field("magic_code")
+    message_sizes = headers.field("message_size").astype(np.intp)
+    body_sizes = headers.field("body_size").astype(np.intp)
+    is_v2 = magic_codes == MAGIC_CODE_V2
+    sound = (magic_codes == MAGIC_CODE_V1) | is_v2
+    sound &= headers.field("physical_offset") == positions + block.start_offset
+    topic_widths = _topic_widths(is_v2)
+    room = message_sizes - headers.sizes - topic_widths - _PROPERTIES_WIDTH
+    sound &= (room >= 0) & (body_sizes >= 0) & (body_sizes <= room)
+    sound &= positions + message_sizes <= block.length
+    if not sound.all():
+        count = int(np.argmin(sound))
+        return prove(block, positions[:count])
+    topic_sizes = _topic_sizes(block, positions + headers.sizes + body_sizes, is_v2)
+    properties_sizes = room - body_sizes - topic_sizes
+    fits = (topic_sizes >= 0) & (properties_sizes >= 0)
+    stored = block.gather(">i2", positions + message_sizes - np.where(fits, properties_sizes, 0) - _PROPERTIES_WIDTH)
+    fits &= stored == properties_sizes
+    sizes = {
+        "message": message_sizes,
+        "body": body_sizes,
+        "topic": topic_sizes,
+        "properties": properties_sizes,
+        "topic_width": topic_widths,
+    }
+    frames = Frames(block, positions, headers, sizes)
+    return frames if fits.all() else frames[: int(np.argmin(fits))]
+
+
+def _topic_widths(is_v2: NDArray[np.bool_]) -> Positions:
+    if not is_v2.any():
+        return np.array(_TOPIC_WIDTH_V1, dtype=np.intp)
+    return np.where(is_v2, _TOPIC_WIDTH_V2, _TOPIC_WIDTH_V1).astype(np.intp)
+
+
+def _topic_sizes(block: Block, positions: Positions, is_v2: NDArray[np.bool_]) -> Positions:
+    sizes = block.gather(">i1", positions).astype(np.intp)
+    if is_v2.any():
+        sizes[is_v2] = block.gather(">i2", positions[is_v2])
+    return sizes

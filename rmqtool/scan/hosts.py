@@ -1,0 +1,63 @@
+"""Hosts and message ids of a run of records."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmqtool.formats.host import format_host
+from rmqtool.formats.message_id import format_message_id
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.text import constant_strings
+
+_HEX = np.array([f"{value:02X}".encode() for value in range(256)]).view("<u2")
+_V4_WIDTH = 8
+
+
+def host_column(frames: Frames, name: str) -> pa.StringArray:
+    """A host as ``ip:port``; each distinct one is formatted once."""
+    groups = frames.headers.hosts(name)
+    if len(groups) == 1:
+        return _format_group(groups[0][1])
+    shown = np.empty(len(frames), dtype=object)
+    for rows, hosts in groups:
+        shown[rows] = _format_group(hosts).to_pylist()
+    return pa.array(shown, pa.string())
+
+
+def _format_group(hosts: NDArray[np.void]) -> pa.StringArray:
+    if hosts.dtype.itemsize == _V4_WIDTH:
+        numbers = np.ascontiguousarray(hosts.view(np.int64))
+        if (numbers == numbers[0]).all():
+            return constant_strings(format_host(numbers[:1].tobytes()), len(numbers))
+        coded = pa.array(numbers).dictionary_encode()
+        distinct = [number.tobytes() for number in np.asarray(coded.dictionary)]
+    else:
+        coded = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
+        distinct = coded.dictionary.to_pylist()
+    names = pa.array([format_host(host) for host in distinct], pa.string())
+    return names.take(coded.indices)
+
+
+def message_id_column(frames: Frames) -> pa.StringArray:
+    """The offset message id as the broker prints it: store host and physical offset in hex."""
+    groups = frames.headers.hosts("store_host")
+    offsets = frames.headers.field("physical_offset")
+    if len(groups) == 1 and groups[0][1].dtype.itemsize == _V4_WIDTH:
+        return _hex_ids(groups[0][1], offsets)
+    ids = np.empty(len(frames), dtype=object)
+    for rows, hosts in groups:
+        pairs = zip(hosts.tolist(), offsets[rows].tolist(), strict=True)
+        ids[rows] = [format_message_id(host, offset) for host, offset in pairs]
+    return pa.array(ids, pa.string())
+
+
+def _hex_ids(hosts: NDArray[np.void], offsets: NDArray[np.int64]) -> pa.StringArray:
+    pairs = np.empty(len(hosts), dtype=[("host", np.int64), ("offset", ">i8")])
+    pairs["host"] = hosts.view(np.int64)
+    pairs["offset"] = offsets
+    text = _HEX.take(pairs.view(np.uint8))
+    width = 2 * pairs.dtype.itemsize
+    ends = np.arange(0, (len(hosts) + 1) * width, width, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), len(hosts), [None, pa.py_buffer(ends), pa.py_buffer(text)])

@@ -1,0 +1,112 @@
+"""A closer look at one place of a commit log file: what stands there, and where the next sound record begins."""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Literal
+
+from rmqtool.files import InputFile
+from rmqtool.formats.message import (
+    BLANK_SIZE,
+    HEADER_DTYPES,
+    HOST_BITS,
+    MAGIC_CODE_BLANK,
+    MAGIC_CODE_V1,
+    MAGIC_CODE_V2,
+    MIN_MESSAGE_SIZE,
+    topic_size_width,
+)
+from rmqtool.scan.block import BLOCK_SIZE
+
+Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
+
+_HEAD = struct.Struct(">ii20xqi")  # size, magic code, physical offset, sys flag
+_BODY_SIZE = struct.Struct(">i")
+_BLANK = struct.Struct(">ii")
+_MAGIC_CODES = re.compile(
+    b"|".join(re.escape(struct.pack(">i", code)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK))
+)
+_MAGIC_POSITION = 4
+_OVERLAP = 8
+_LEADING_ZEROS = 3
+
+
+class Place:
+    """What begins at `position` of a file whose first byte has physical offset `start_offset`."""
+
+    def __init__(self, file: InputFile, start_offset: int, position: int) -> None:
+        self.file = file
+        self.start_offset = start_offset
+        self.position = position
+        self.size = 0
+        self.kind = self._look()
+
+    def _look(self) -> Kind:
+        head = self.file.read(self.position, _HEAD.size)
+        if len(head) >= BLANK_SIZE:
+            self.size, magic_code = _BLANK.unpack_from(head)
+            if magic_code == MAGIC_CODE_BLANK:
+                return "blank"
+            if self.size == 0 and magic_code == 0:
+                return "zeroed"
+            if magic_code not in (MAGIC_CODE_V1, MAGIC_CODE_V2):
+                return "magic-code"
+        elif not head.strip(b"\0"):
+            return "zeroed"
+        if len(head) < _HEAD.size:
+            return "truncated"
+        _, magic_code, physical_offset, sys_flag = _HEAD.unpack(head)
+        if physical_offset != self.start_offset + self.position:
+            return "physical-offset"
+        return self._look_at_lengths(magic_code, sys_flag)
+
+    def _look_at_lengths(self, magic_code: int, sys_flag: int) -> Kind:
+        header_size = HEADER_DTYPES[sys_flag & HOST_BITS].itemsize
+        width = topic_size_width(magic_code)
+        if self.size < max(MIN_MESSAGE_SIZE, header_size + width + 2):
+            return "lengths"
+        if self.position + self.size > self.file.size:
+            return "truncated"
+        stored = self.file.read(self.position + header_size - _BODY_SIZE.size, _BODY_SIZE.size)
+        rest = self.size - header_size - _BODY_SIZE.unpack(stored)[0] - width - 2
+        if not 0 <= rest <= self.size - header_size:
+            return "lengths"
+        topic_at = self.position + self.size - 2 - rest - width
+        topic_size = _signed(self.file.read(topic_at, width))
+        if not 0 <= topic_size <= rest:
+            return "lengths"
+        properties_size = _signed(self.file.read(topic_at + width + topic_size, 2))
+        return "message" if properties_size == rest - topic_size else "lengths"
+
+
+def find_next(file: InputFile, start_offset: int, position: int) -> int:
+    """Position of the first sound record or blank at or behind `position`; the file's size when there is none.
+
+    A blank counts only when its size leads exactly to the end of the file.
+    """
+    while position < file.size:
+        data = file.read(position, BLOCK_SIZE)
+        for match in _MAGIC_CODES.finditer(data):
+            candidate = position + match.start() - _MAGIC_POSITION
+            if match.start() >= _MAGIC_POSITION and _is_sound(Place(file, start_offset, candidate)):
+                return candidate
+        if position + len(data) >= file.size or len(data) < _OVERLAP:
+            break
+        position = skip_zeros(file, position + len(data) - _OVERLAP + 1)
+    return file.size
+
+
+def skip_zeros(file: InputFile, position: int) -> int:
+    """The first position at or behind `position` where a record can begin: up to three bytes of a size are zero."""
+    return max(position, file.next_data(position, file.size) - _LEADING_ZEROS)
+
+
+def _is_sound(place: Place) -> bool:
+    if place.kind == "blank":
+        return place.position + place.size == place.file.size
+    return place.kind == "message"
+
+
+def _signed(data: bytes) -> int:
+    return int.from_bytes(data, "big", signed=True)

@@ -1,0 +1,111 @@
+"""Measures the speed of rmqtool: `python -m tests.benchmarks`.
+
+Each case runs in a process of its own, bound to one core, page cache warm, in turn with the others. Times and
+ratios are medians, a ratio that of two runs next to each other. The peak counts imports, which the base shows.
+The exit status is 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.benchmarks.cases import BASE, CASES, PROGRAMS
+from tests.benchmarks.logs import BODY_SIZES, make_log, make_one_message_store, message_count
+from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program, use_one_core
+
+GIB = 1 << 30
+MIB = 1 << 20
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": GIB}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the logs, measure everything, print the table; 1 when a target is missed."""
+    options = _parse(arguments)
+    use_one_core()
+    met = [*_measure_logs(options), *_measure_programs(options)]
+    return 0 if all(met) else 1
+
+
+def size_in_bytes(text: str) -> int:
+    """Read a size such as ``64MiB``; more than 1 GiB must be whole files."""
+    match = re.fullmatch(r"(\d+) ?(|KiB|MiB|GiB)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"not a size such as 64MiB or 1GiB: {text!r}")
+    size = int(match[1]) * UNITS[match[2]]
+    if size < MIB or (size > GIB and size % GIB):
+        raise argparse.ArgumentTypeError(f"at least 1MiB, and above 1GiB a multiple of it: {text!r}")
+    return size
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.benchmarks", description=__doc__)
+    default = Path(tempfile.gettempdir()) / "rmqtool-benchmarks"
+    parser.add_argument("--size", type=size_in_bytes, default=GIB, help="size of each log (default: 1GiB)")
+    parser.add_argument("--dir", type=Path, default=default, help="where the logs are kept (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs of each case (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases and programs with TEXT in their names")
+    return parser.parse_args(arguments)
+
+
+def _measure_logs(options: argparse.Namespace) -> Iterator[bool]:
+    """Print a table for each kind of log; yield whether each target is met."""
+    cases = [BASE, *(case for case in CASES if case is not BASE and options.only in case.name)]
+    for kind, bodies in BODY_SIZES.items():
+        store = make_log(options.dir / kind, kind, options.size, min(options.size, GIB))
+        count = message_count(store)
+        print(f"{kind}: bodies of {bodies[0]} to {bodies[1]} bytes, {count:,} messages, {options.size / GIB:g} GiB")
+        print(f"  {'':40} {'s/GiB':>7} {'CPU':>7} {'ratio':>6} {'messages/s':>11} {'peak MiB':>8}  target")
+        results = measure_cases(cases, store, options.runs)
+        for case, runs in zip(cases, results, strict=True):
+            yield _print_case(case, runs, results[0], options.size, count)
+        print()
+
+
+def _print_case(case: Case, runs: Sequence[Run], base: Sequence[Run], size: int, count: int) -> bool:
+    seconds = statistics.median(run.seconds for run in runs)
+    cpu_seconds = statistics.median(run.cpu_seconds for run in runs)
+    ratio = statistics.median(run.seconds / base_run.seconds for run, base_run in zip(runs, base, strict=True))
+    rate = count / seconds
+    met = ratio <= (case.max_ratio or ratio) and rate >= (case.min_rate or rate)
+    per_gib = GIB / size
+    print(
+        f"  {case.name:40} {seconds * per_gib:7.3f} {cpu_seconds * per_gib:7.3f} {ratio:6.2f} {rate:11,.0f} "
+        f"{max(run.peak_rss for run in runs) / MIB:8.0f}  {_target_of(case)}{'' if met else ' MISSED'}"
+    )
+    return met
+
+
+def _target_of(case: Case) -> str:
+    wanted = []
+    if case.max_ratio:
+        wanted.append(f"ratio <= {case.max_ratio:g}")
+    if case.min_rate:
+        wanted.append(f"messages/s >= {case.min_rate:,.0f}")
+    return ", ".join(wanted)
+
+
+def _measure_programs(options: argparse.Namespace) -> Iterator[bool]:
+    """Print the wall time of each program; yield whether each target is met."""
+    store = make_one_message_store(options.dir / "one")
+    print(f"  {'whole processes':40} {'s':>7}")
+    for program in PROGRAMS:
+        if options.only in program.name:
+            yield _print_program(program, measure_program(program, store, options.runs))
+
+
+def _print_program(program: Program, seconds: float | None) -> bool:
+    met = seconds is not None and seconds <= (program.max_seconds or seconds)
+    target = f"<= {program.max_seconds:g}" if program.max_seconds else ""
+    shown = " failed" if seconds is None else f"{seconds:7.3f}"
+    print(f"  {program.name:40} {shown}  {target}{'' if met else ' MISSED'}")
+    return met
+
+
+if __name__ == "__main__":
+    sys.exit(main())

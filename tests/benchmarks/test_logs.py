@@ -1,0 +1,107 @@
+"""The synthetic logs are what a broker would have written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.formats.consume_queue import decode_units
+from rmqtool.formats.crc import body_crc
+from rmqtool.formats.layout import parse
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, Blank, parse_message
+from rmqtool.formats.properties import decode_properties, tags_code
+from rmqtool.formats.unique_key import parse_unique_key
+from tests.benchmarks.logs import BODY_SIZES, TAGS, TOPICS, log_files, make_log, make_one_message_store, message_count
+
+FILE_SIZE = 1 << 18
+SIZE = 5 * FILE_SIZE // 2
+
+
+def messages_of(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Position and fields of each message, up to a blank, which must reach to the end, or to zeros."""
+    position = 0
+    while any(data[position : position + BLANK_SIZE]):
+        blank = parse(Blank, data[position:])
+        if blank.magic_code == MAGIC_CODE_BLANK:
+            assert blank.size == len(data) - position
+            assert not any(data[position + BLANK_SIZE :])
+            return
+        yield position, parse_message(data[position : position + blank.size])
+        position += blank.size
+    assert not any(data[position:])
+
+
+@pytest.fixture(scope="module", params=BODY_SIZES)
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """A store of each kind with two full files and half of a third."""
+    return request.param, make_log(tmp_path_factory.mktemp("logs") / "log", request.param, SIZE, FILE_SIZE)
+
+
+def test_every_record_is_valid(store: tuple[str, Path]) -> None:
+    """Sizes, positions, checksums, queue offsets, times, keys and tags are a broker's."""
+    kind, directory = store
+    next_offsets: Counter[tuple[bytes, int]] = Counter()
+    tags: set[str] = set()
+    count = newest = 0
+    for number, file in enumerate(log_files(directory)):
+        for position, message in messages_of(file.read_bytes()):
+            properties = decode_properties(message.properties)
+            assert message.magic_code == MAGIC_CODE_V1
+            assert message.physical_offset == number * FILE_SIZE + position
+            assert message.body_crc == body_crc(message.body)
+            assert BODY_SIZES[kind][0] <= message.body_size <= BODY_SIZES[kind][1]
+            assert message.queue_offset == next_offsets[message.topic, message.queue_id]
+            assert message.born_timestamp <= message.store_timestamp >= newest
+            assert list(properties) == ["TRACE_ON", "KEYS", "UNIQ_KEY", "CLUSTER", "WAIT", "TAGS"]
+            assert parse_unique_key(properties["UNIQ_KEY"]).counter == count & 0xFFFF
+            count += 1
+            assert message.properties.endswith(b"\x02")
+            next_offsets[message.topic, message.queue_id] += 1
+            newest = message.store_timestamp
+            tags.add(properties["TAGS"])
+    assert count == message_count(directory)
+    assert len(next_offsets) == 64
+    assert {topic.decode() for topic, _ in next_offsets} == set(TOPICS)
+    assert tags == set(TAGS)
+
+
+def test_files_are_filled(store: tuple[str, Path]) -> None:
+    """Full files end with a blank no larger than a message, the last file with zeros from where `size` is reached."""
+    *full, last = [file.read_bytes() for file in log_files(store[1])]
+    for data in full:
+        position, message = list(messages_of(data))[-1]
+        assert BLANK_SIZE <= len(data) - position - message.message_size < 1600
+    position, message = list(messages_of(last))[-1]
+    assert 0 <= SIZE - 2 * FILE_SIZE - position - message.message_size < 1600
+    assert len(full) == 2
+    assert {len(data) for data in (*full, last)} == {FILE_SIZE}
+
+
+def test_a_log_is_kept_until_parameters_change(tmp_path: Path) -> None:
+    """The same parameters reuse the files, another seed or a missing file makes them anew."""
+    directory = make_log(tmp_path / "log", "B", FILE_SIZE, FILE_SIZE, seed=1)
+    [file] = log_files(directory)
+    first, made = file.read_bytes(), file.stat().st_mtime_ns
+    make_log(directory, "B", FILE_SIZE, FILE_SIZE, seed=1)
+    assert file.stat().st_mtime_ns == made
+    make_log(directory, "B", FILE_SIZE, FILE_SIZE, seed=2)
+    assert file.read_bytes() != first
+    file.unlink()
+    make_log(directory, "B", FILE_SIZE, FILE_SIZE, seed=1)
+    assert file.read_bytes() == first
+
+
+def test_one_message_store(tmp_path: Path) -> None:
+    """The consume queue unit of the small store points at its message."""
+    directory = make_one_message_store(tmp_path / "one", FILE_SIZE)
+    [file] = log_files(directory)
+    [(position, message)] = messages_of(file.read_bytes())
+    [queue] = (directory / "consumequeue" / message.topic.decode() / str(message.queue_id)).iterdir()
+    unit = decode_units(queue.read_bytes())[message.queue_offset]
+    tag = decode_properties(message.properties)["TAGS"]
+    assert unit.tolist() == (position, message.message_size, tags_code(tag))
+    assert message.body_crc == body_crc(message.body)

@@ -1,0 +1,118 @@
+"""The runner measures what it says, and tells when a target is missed."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import pytest
+
+import tests.benchmarks.__main__ as runner
+from rmqtool.formats.crc import CRC_MASK, body_crc
+from tests.benchmarks.cases import BASE, read_with_crc
+from tests.benchmarks.logs import log_files, make_log
+from tests.benchmarks.measure import Case, Program, measure_cases, measure_program
+
+MIB = 1 << 20
+
+
+def sleep_and_note(store: Path, output: Path) -> None:
+    """Take some time, leave something behind, and tell the time."""
+    assert not list(output.iterdir())
+    (output / "left").touch()
+    with (store / "times").open("a") as file:
+        file.write(f"{time.monotonic()}\n")
+    time.sleep(0.05)
+
+
+def take_memory(_store: Path, _output: Path) -> None:
+    """Use 64 MiB."""
+    assert bytearray(b"x" * (64 * MIB))[-1]
+
+
+def fail(_store: Path, _output: Path) -> None:
+    """Do what a broken case does."""
+    raise SystemExit("broken")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A small log."""
+    return make_log(tmp_path / "A", "A", MIB, MIB)
+
+
+def test_cases_take_turns(tmp_path: Path) -> None:
+    """Each case runs once untimed and once in each round, in an empty directory that is gone afterwards."""
+    store = tmp_path / "store"
+    store.mkdir()
+    results = measure_cases([Case("slow", sleep_and_note), Case("large", take_memory)], store, runs=2)
+    assert len((store / "times").read_text().split()) == 3
+    assert [len(runs) for runs in results] == [2, 2]
+    assert all(run.seconds >= 0.05 > run.cpu_seconds for run in results[0])
+    assert results[1][0].peak_rss - results[0][0].peak_rss > 100 * MIB
+    assert list(tmp_path.iterdir()) == [store]
+
+
+def test_a_case_that_fails_is_named(tmp_path: Path) -> None:
+    """A broken case ends the measurement."""
+    with pytest.raises(RuntimeError, match="'broken'"):
+        measure_cases([Case("broken", fail)], tmp_path, runs=1)
+
+
+def test_the_base_reads_every_byte(store: Path, tmp_path: Path) -> None:
+    """The base case computes the CRC of the whole log."""
+    assert read_with_crc(store, tmp_path) & CRC_MASK == body_crc(
+        b"".join(file.read_bytes() for file in log_files(store))
+    )
+
+
+def test_programs(tmp_path: Path) -> None:
+    """A program gets the store's path; one that fails has no time."""
+    assert measure_program(Program("ok", ("-c", f"assert {str(tmp_path)!r} == '{{store}}'")), tmp_path, 1)
+    assert measure_program(Program("broken", ("-c", "raise SystemExit(3)")), tmp_path, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1GiB", 1 << 30), ("64MiB", 64 * MIB), ("2048 KiB", 2 * MIB), ("3GiB", 3 << 30)]
+)
+def test_sizes(text: str, expected: int) -> None:
+    """Sizes are read with their unit."""
+    assert runner.size_in_bytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "1", "1GB", "-1MiB", "1500MiB", "512KiB"])
+def test_other_sizes_are_refused(text: str) -> None:
+    """Unknown units, too little, and a last file that is not full are no sizes."""
+    with pytest.raises(argparse.ArgumentTypeError):
+        runner.size_in_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("max_ratio", "min_rate", "missed"), [(1e9, 1, False), (0.001, None, True), (None, 1e12, True), (None, None, False)]
+)
+def test_a_missed_target_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    max_ratio: float | None,
+    min_rate: float | None,
+    missed: bool,
+) -> None:
+    """The table and the exit status say that a case is too slow."""
+    monkeypatch.setattr(runner, "use_one_core", lambda: None)
+    monkeypatch.setattr(runner, "CASES", (BASE, Case("slow", take_memory, max_ratio, min_rate)))
+    monkeypatch.setattr(runner, "PROGRAMS", ())
+    assert runner.main(["--size", "1MiB", "--runs", "1", "--dir", str(tmp_path)]) == missed
+    assert ("MISSED" in capsys.readouterr().out) == missed
+
+
+@pytest.mark.parametrize(("max_seconds", "missed"), [(60, False), (0.001, True), (None, False)])
+def test_a_slow_program_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_seconds: float | None, missed: bool
+) -> None:
+    """The exit status says that a program is too slow."""
+    monkeypatch.setattr(runner, "use_one_core", lambda: None)
+    monkeypatch.setattr(runner, "BODY_SIZES", {})
+    monkeypatch.setattr(runner, "PROGRAMS", (Program("python", ("-c", ""), max_seconds),))
+    assert runner.main(["--runs", "1", "--dir", str(tmp_path)]) == missed

@@ -1,0 +1,1 @@
+"""The real store classes of several releases, driven from Python."""

@@ -1,0 +1,58 @@
+"""Jars of a release from Maven Central, and the harness compiled against them."""
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+from tests.broker.tools import HarnessError, HarnessUnavailable, cache, cached, tool
+from tests.broker.versions import family
+
+_SOURCES = Path(__file__).parent / "java"
+_TIMEOUT_S = 600
+_POM = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>rmqtool</groupId><artifactId>harness</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-broker</artifactId><version>{version}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+def class_path(version: str) -> str:
+    """Class path of the harness and of the broker of `version`, fetched and compiled when not in the cache."""
+    jars = cached(cache() / version / "jars", lambda into: _fetch(version, into))
+    sources = sorted([*(_SOURCES / "common").glob("*.java"), *(_SOURCES / family(version)).glob("*.java")])
+    classes = cached(cache() / version / f"classes-{_digest(sources)}", lambda into: _compile(sources, jars, into))
+    return f"{classes}:{jars}/*"
+
+
+def _fetch(version: str, into: Path) -> None:
+    pom = into.parent / "pom.xml"
+    pom.write_text(_POM.format(version=version), encoding="utf-8")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    try:
+        _run([tool("mvn"), "-B", "-q", "-f", str(pom), *goal])
+    except HarnessError as error:
+        raise HarnessUnavailable(f"the jars of {version} cannot be fetched: {error}") from error
+
+
+def _compile(sources: list[Path], jars: Path, into: Path) -> None:
+    options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", str(into), "-cp", f"{jars}/*"]
+    _run([tool("javac"), *options, *map(str, sources)])
+
+
+def _digest(sources: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_S, check=False
+    )
+    if done.returncode != 0:
+        raise HarnessError(f"{command[0]} failed with {done.returncode}:\n{done.stdout[-4000:]}")

@@ -1,0 +1,67 @@
+"""Write the golden stores and the example store anew: ``python -m tests.broker.golden [NAME ...]``."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.broker.harness import VERSIONS, Harness
+from tests.golden import stores
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
+_EXAMPLE_NAME = "5.3.3-example"
+HOW = {
+    "clean": "every kind of message that the release stores, then a clean stop",
+    "killed": "the messages of `clean`, then SIGKILL while a loop appends more",
+    "trimmed": "the messages of `clean`, then the release's cleaner over three aged commit log files, then a clean stop",
+    "crc32-property": "the messages of `clean` with `enabledAppendPropCRC=true`, then a clean stop",
+    "empty": "started and stopped, no message",
+    "single": "one message, then a clean stop",
+}
+NAMES = (
+    *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed")),
+    *(f"{version}-crc32-property" for version in ("5.3.3", "5.5.0")),
+    "5.3.3-empty",
+    "5.3.3-single",
+)
+
+
+def make(name: str) -> None:
+    """Write one golden store and its oracle."""
+    version, _, scenario = name.partition("-")
+    harness = Harness(version)
+    with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
+        root = Path(scratch, "store")
+        root.mkdir()
+        harness.write(root, scenario)
+        oracle = harness.oracle(root)
+        stores.save(name, root, {"scenario": scenario, "how": HOW[scenario], **oracle})
+
+
+def make_example() -> None:
+    """Write the example store in place of the present one."""
+    shutil.rmtree(EXAMPLE, ignore_errors=True)
+    EXAMPLE.mkdir(parents=True)
+    version, _, scenario = _EXAMPLE_NAME.partition("-")
+    Harness(version).write(EXAMPLE, scenario)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Make the stores named, or all."""
+    known = [*NAMES, _EXAMPLE_NAME]
+    unknown = sorted(set(arguments) - set(known))
+    if unknown:
+        print(f"no such store: {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
+        return 2
+    for name in arguments or known:
+        print(name, flush=True)
+        if name == _EXAMPLE_NAME:
+            make_example()
+        else:
+            make(name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

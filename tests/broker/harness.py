@@ -1,0 +1,115 @@
+"""What tests use: write, judge, recover and hold stores with the real classes of one release."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.broker.classes import class_path
+from tests.broker.jvm import Jvm
+from tests.broker.tools import HarnessError, HarnessUnavailable, require_tools
+from tests.broker.versions import VERSIONS, features
+
+__all__ = ["VERSIONS", "Harness", "HarnessError", "HarnessUnavailable", "scenarios"]
+
+# Small files: a store of many files that weighs little. 4.4.0 spells two of the names with one p.
+GEOMETRY = {
+    "mappedFileSizeCommitLog": "65536",
+    "mapedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "600",
+    "mapedFileSizeConsumeQueue": "600",
+    "mapperFileSizeBatchConsumeQueue": "460",
+    "maxHashSlotNum": "50",
+    "maxIndexNum": "1000",
+}
+_SETTINGS = {
+    **GEOMETRY,
+    "maxMsgsNumBatch": "100000",
+    "deleteWhen": "24",  # no hour: the cleaner runs only where a scenario says so
+    "diskMaxUsedSpaceRatio": "95",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+}
+_WRITING_S = 0.05  # between the first endless append and the kill
+_SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example")
+
+
+def scenarios(version: str) -> tuple[str, ...]:
+    """Names of the scenarios that `version` can write."""
+    return (*_SCENARIOS, "crc32-property") if "crc32-property" in features(version) else _SCENARIOS
+
+
+class Harness:
+    """The store classes of one release."""
+
+    def __init__(self, version: str) -> None:
+        """Fetch the jars and compile, unless cached; HarnessUnavailable without Java or Maven."""
+        require_tools()
+        self.version = version
+        class_path(version)
+
+    def write(self, root: Path, scenario: str) -> None:
+        """Write the store of `scenario` into the empty directory `root`."""
+        if scenario not in scenarios(self.version):
+            raise ValueError(f"{self.version} cannot write the scenario {scenario}")
+        settings = {"enabledAppendPropCRC": "true"} if scenario == "crc32-property" else {}
+        with self._jvm(["write", str(root), scenario], settings) as jvm:
+            if scenario == "killed":
+                jvm.wait_ready()
+                time.sleep(_WRITING_S)
+                jvm.kill()
+            else:
+                jvm.finish()
+
+    def oracle(self, root: Path) -> dict[str, Any]:
+        """All that the release says about the store at `root`, asked on a copy."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            copy = Path(scratch, "store")
+            shutil.copytree(root, copy)
+            return {"version": self.version, **_with_reads(self._answer("oracle", copy))}
+
+    def recover(self, root: Path) -> dict[str, Any]:
+        """Start and stop on `root` itself; what the start leaves."""
+        return self._answer("recover", root)
+
+    @contextmanager
+    def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
+        """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
+        with self._jvm(["hold", str(root), str(messages_per_second)]) as jvm:
+            jvm.wait_ready()
+            yield jvm.pid
+            jvm.finish()
+
+    def _answer(self, command: str, root: Path) -> dict[str, Any]:
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "answer.json")
+            with self._jvm([command, str(root), str(file)]) as jvm:
+                jvm.finish()
+            answer: dict[str, Any] = json.loads(file.read_bytes())
+            return answer
+
+    @contextmanager
+    def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
+        with (
+            TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
+            Jvm(self.version, Path(scratch), {**_SETTINGS, **(settings or {})}, arguments) as jvm,
+        ):
+            yield jvm
+
+
+def _with_reads(oracle: dict[str, Any]) -> dict[str, Any]:
+    """`oracle` with what consumers and queries get beside what was loaded; 5.x answers both only after a start."""
+    recovered = oracle["recovered"]
+    reachable = {_queue_name(queue): queue["reachable"] for queue in recovered["queues"]}
+    for queue in oracle["queues"]:
+        queue["reachable"] = reachable.get(_queue_name(queue), [])
+    oracle["index"]["queries"] = recovered["index"]["queries"]
+    return oracle
+
+
+def _queue_name(queue: dict[str, Any]) -> tuple[str, str, int]:
+    return queue["kind"], queue["topic"], queue["queue_id"]

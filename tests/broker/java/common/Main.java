@@ -1,0 +1,49 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Map;
+
+/** The harness seen from outside: one command per run, results as JSON files, `ready` on the standard output. */
+public final class Main {
+    private Main() {
+    }
+
+    public static void main(String[] arguments) {
+        try {
+            run(arguments[0], Path.of(arguments[1]), arguments[2]);
+            // Store threads that are no daemons must not keep the process.
+            Runtime.getRuntime().halt(0);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String command, Path root, String argument) throws Exception {
+        switch (command) {
+            case "write":
+                Scenarios.write(root, argument);
+                break;
+            case "oracle":
+                save(Oracle.of(root), Path.of(argument));
+                break;
+            case "recover":
+                save(Oracle.recover(root), Path.of(argument));
+                break;
+            case "hold":
+                Live.hold(root, Integer.parseInt(argument));
+                break;
+            default:
+                throw new IllegalArgumentException("no such command: " + command);
+        }
+    }
+
+    /** Tell the parent that the store is up. */
+    static void ready() {
+        System.out.println("harness: ready");
+        System.out.flush();
+    }
+
+    private static void save(Map<String, Object> result, Path file) throws Exception {
+        Files.write(file, Json.bytes(result));
+    }
+}

@@ -1,0 +1,30 @@
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+
+/** The few private members of the store classes that the harness has to reach. */
+final class Reflection {
+    private Reflection() {
+    }
+
+    static void set(Object target, String name, Object value) throws ReflectiveOperationException {
+        field(target.getClass(), name).set(target, value);
+    }
+
+    /** Call the private method `name` without arguments; false when the class of `target` has none. */
+    static boolean call(Object target, String name) throws ReflectiveOperationException {
+        try {
+            Method method = target.getClass().getDeclaredMethod(name);
+            method.setAccessible(true);
+            method.invoke(target);
+            return true;
+        } catch (NoSuchMethodException absent) {
+            return false;
+        }
+    }
+
+    private static Field field(Class<?> type, String name) throws NoSuchFieldException {
+        Field field = type.getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
+    }
+}

@@ -1,0 +1,75 @@
+import java.nio.file.Path;
+import java.util.concurrent.locks.LockSupport;
+
+/** The stores that can be written. */
+final class Scenarios {
+    /** Between two appends of the endless writer: slow enough that the store stays small until it is killed. */
+    private static final long PAUSE_NS = 1_500_000;
+    private static final int EXPIRED_FILES = 4;
+
+    private Scenarios() {
+    }
+
+    static void write(Path root, String scenario) throws Exception {
+        Session session = Session.start(root);
+        switch (scenario) {
+            case "empty":
+                break;
+            case "single":
+                session.put(Draft.to("orders", 0).body("hello rocketmq").tags("Aa").keys("only").unique(1));
+                break;
+            case "clean":
+            case "crc32-property":
+                full(session, 0);
+                break;
+            case "trimmed":
+                full(session, EXPIRED_FILES);
+                break;
+            case "killed":
+                full(session, 0);
+                writeUntilKilled(session);
+                break;
+            case "example":
+                new Example(session).write();
+                break;
+            default:
+                throw new IllegalArgumentException("no such scenario: " + scenario);
+        }
+        session.stop();
+    }
+
+    private static void full(Session session, int expiredFiles) throws Exception {
+        ConfigFiles config = new ConfigFiles(session);
+        declareTopics(config);
+        new Content(session).writeAll();
+        session.settle();
+        if (expiredFiles > 0) {
+            Retention.expire(session.root, session.store, expiredFiles);
+        }
+        config.groups("orders", Content.ORDER_QUEUES);
+        config.groups("early", 1);
+        config.write();
+    }
+
+    private static void declareTopics(ConfigFiles config) {
+        config.topic("orders", Content.ORDER_QUEUES);
+        config.topic("payments", 2);
+        config.topic("telemetry", 2);
+        for (String name : new String[] {"early", "archive", "bulk", "hosts", "%RETRY%billing", Specials.LONG_TOPIC}) {
+            config.topic(name, 1);
+        }
+        config.topic("sensors", 2);
+        if (Features.has("batch-queue")) {
+            config.batchTopic("bulk-inner");
+        }
+    }
+
+    private static void writeUntilKilled(Session session) throws Exception {
+        Content content = new Content(session);
+        Main.ready();
+        for (int round = Content.ROUNDS; ; round++) {
+            content.writeRound(round);
+            LockSupport.parkNanos(PAUSE_NS);
+        }
+    }
+}

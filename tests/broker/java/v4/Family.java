@@ -1,0 +1,89 @@
+import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.TopicFilterType;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.MessageExtBrokerInner;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.ha.HAService;
+import org.apache.rocketmq.store.schedule.ScheduleMessageService;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** What differs between the families of store classes: the 4.x side. */
+final class Family {
+    private Family() {
+    }
+
+    static DefaultMessageStore open(MessageStoreConfig config, ConcurrentMap<String, TopicConfig> topics)
+        throws Exception {
+        DefaultMessageStore store = new DefaultMessageStore(config, statistics(),
+            (topic, queue, offset, tags, time, bits, properties) -> { }, new BrokerConfig());
+        Reflection.set(store, "haService", new SilentHighAvailability(store));
+        Reflection.set(store, "scheduleMessageService", new IdleSchedule(store));
+        return store;
+    }
+
+    /** Releases from 4.9 on want to be told whether to count per queue. */
+    private static BrokerStatsManager statistics() throws ReflectiveOperationException {
+        Constructor<?> constructor = BrokerStatsManager.class.getConstructors()[0];
+        boolean counts = constructor.getParameterCount() == 2;
+        return (BrokerStatsManager) (counts ? constructor.newInstance("harness", false)
+            : constructor.newInstance("harness"));
+    }
+
+    static MessageExt message() {
+        return new MessageExtBrokerInner();
+    }
+
+    static PutMessageResult put(DefaultMessageStore store, MessageExt message) {
+        MessageExtBrokerInner inner = (MessageExtBrokerInner) message;
+        inner.setPropertiesString(MessageDecoder.messageProperties2String(inner.getProperties()));
+        inner.setTagsCode(MessageExtBrokerInner.tagsString2tagsCode(TopicFilterType.SINGLE_TAG, inner.getTags()));
+        return store.putMessage(inner);
+    }
+
+    /** Queue offset of the one message in `result`. */
+    static long queueOffset(GetMessageResult result) {
+        return result.getNextBeginOffset() - 1;
+    }
+
+    static void makeBatchQueue(TopicConfig topic) {
+        throw new UnsupportedOperationException("batch consume queues are not in 4.x");
+    }
+
+    /** Listens on no port. */
+    private static final class SilentHighAvailability extends HAService {
+        SilentHighAvailability(DefaultMessageStore store) throws IOException {
+            super(store);
+        }
+
+        @Override
+        public void start() {
+        }
+
+        @Override
+        public void shutdown() {
+        }
+    }
+
+    /** Knows the delay levels but delivers nothing: the 4.x store would append to its own log whenever it runs. */
+    private static final class IdleSchedule extends ScheduleMessageService {
+        IdleSchedule(DefaultMessageStore store) {
+            super(store);
+        }
+
+        @Override
+        public void start() {
+        }
+
+        @Override
+        public void shutdown() {
+        }
+    }
+}

@@ -1,0 +1,79 @@
+import java.io.IOException;
+import java.util.Collections;
+import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.TopicFilterType;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.ha.DefaultHAService;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** What differs between the families of store classes: the 5.x side. */
+final class Family {
+    private Family() {
+    }
+
+    static DefaultMessageStore open(MessageStoreConfig config, ConcurrentMap<String, TopicConfig> topics)
+        throws Exception {
+        DefaultMessageStore store = new DefaultMessageStore(config, new BrokerStatsManager("harness", false),
+            (topic, queue, offset, tags, time, bits, properties) -> { }, new BrokerConfig(), topics);
+        Reflection.set(store, "haService", new SilentHighAvailability(store));
+        return store;
+    }
+
+    static MessageExt message() {
+        return new MessageExtBrokerInner();
+    }
+
+    static PutMessageResult put(DefaultMessageStore store, MessageExt message) {
+        MessageExtBrokerInner inner = (MessageExtBrokerInner) message;
+        // The hash of the tag is taken before the broker's hook moves a delayed message to the schedule topic.
+        inner.setTagsCode(MessageExtBrokerInner.tagsString2tagsCode(TopicFilterType.SINGLE_TAG, inner.getTags()));
+        if (inner.getDelayTimeLevel() > 0) {
+            moveToScheduleTopic(inner);
+        }
+        inner.setPropertiesString(MessageDecoder.messageProperties2String(inner.getProperties()));
+        return store.putMessage(inner);
+    }
+
+    /** In 5.x this is a hook of the broker, not of the store: queue = level - 1, the destination kept in properties. */
+    private static void moveToScheduleTopic(MessageExtBrokerInner inner) {
+        MessageAccessor.putProperty(inner, MessageConst.PROPERTY_REAL_TOPIC, inner.getTopic());
+        MessageAccessor.putProperty(inner, MessageConst.PROPERTY_REAL_QUEUE_ID, String.valueOf(inner.getQueueId()));
+        inner.setTopic(TopicValidator.RMQ_SYS_SCHEDULE_TOPIC);
+        inner.setQueueId(inner.getDelayTimeLevel() - 1);
+    }
+
+    /** Queue offset of the one message in `result`. */
+    static long queueOffset(GetMessageResult result) {
+        return result.getMessageQueueOffset().get(0);
+    }
+
+    static void makeBatchQueue(TopicConfig topic) {
+        topic.setAttributes(Collections.singletonMap("queue.type", "BatchCQ"));
+    }
+
+    /** Listens on no port. */
+    private static final class SilentHighAvailability extends DefaultHAService {
+        SilentHighAvailability(DefaultMessageStore store) throws IOException {
+            init(store);
+        }
+
+        @Override
+        public void start() {
+        }
+
+        @Override
+        public void shutdown() {
+        }
+    }
+}

@@ -1,0 +1,100 @@
+"""One Java process of the harness: its options, its log, its end."""
+
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tests.broker.classes import class_path
+from tests.broker.tools import HarnessError, tool
+from tests.broker.versions import features
+
+TIMEOUT_S = 120
+_READY = "harness: ready"
+_POLL_S = 0.01
+_LAST_LINES = 40
+_OPENED = ("nio", "lang", "lang.reflect", "util", "net", "util.concurrent")
+_OPENED_INTERNALS = ("sun.nio.ch", "jdk.internal.ref", "jdk.internal.misc")
+_LOGBACK = Path(__file__).parent / "logback.xml"
+
+
+class Jvm:
+    """A run of the harness's main class; `scratch` takes its settings, its log and what it thinks is home."""
+
+    def __init__(self, version: str, scratch: Path, settings: dict[str, str], arguments: list[str]) -> None:
+        self._log = scratch / "jvm.log"
+        settings_file = scratch / "store.properties"
+        settings_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        command = [tool("java"), *_options(version, scratch, settings_file), "Main", *arguments]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def __enter__(self) -> "Jvm":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Return when the store is up."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while _READY not in self._log.read_text(encoding="utf-8", errors="replace"):
+            if self._process.poll() is not None:
+                raise self._error(f"ended with {self._process.returncode} before it was ready")
+            if time.monotonic() > deadline:
+                raise self._error(f"is not ready after {TIMEOUT_S} s")
+            time.sleep(_POLL_S)
+
+    def finish(self) -> None:
+        """Close its input, which ends a held store, and wait for a successful end."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            status = self._process.wait(TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise self._error(f"has not ended after {TIMEOUT_S} s") from None
+        if status != 0:
+            raise self._error(f"ended with {status}")
+
+    def kill(self) -> None:
+        """End it at once, as ``kill -9`` does; nothing when it has ended."""
+        self._process.kill()
+        self._process.wait(TIMEOUT_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _error(self, what: str) -> HarnessError:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return HarnessError("\n".join([f"the Java process {what}; its last lines:", *lines[-_LAST_LINES:]]))
+
+
+def _options(version: str, scratch: Path, settings_file: Path) -> list[str]:
+    opened = [*(f"java.{name}" for name in _OPENED), *_OPENED_INTERNALS]
+    return [
+        "-Xmx384m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",  # a run is short: compile fast rather than well
+        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened),
+        "-XX:-UsePerfData",
+        f"-Duser.home={scratch}",  # logs go below it
+        f"-Djava.io.tmpdir={scratch}",  # so do the native libraries that lz4 and zstd unpack
+        "-Dfile.encoding=UTF-8",
+        f"-Dlogback.configurationFile={_LOGBACK}",
+        f"-Drmq.logback.configurationFile={_LOGBACK}",
+        # How full this machine's disk is must not matter.
+        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+        "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+        f"-Dharness.settings={settings_file}",
+        f"-Dharness.features={','.join(sorted(features(version)))}",
+        "-cp",
+        class_path(version),
+    ]

@@ -1,0 +1,1 @@
+"""Tests of `rmqtool.formats`, one module for each of its modules."""

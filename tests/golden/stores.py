@@ -1,0 +1,51 @@
+"""The committed golden stores, for tests that need no Java."""
+
+import json
+import lzma
+import tarfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+_ARCHIVE = ".tar.xz"
+_ORACLE = ".oracle.json.xz"
+
+
+def names() -> list[str]:
+    """Names of all golden stores, ``<version>-<scenario>``."""
+    return sorted(path.name.removesuffix(_ARCHIVE) for path in HERE.glob(f"*{_ARCHIVE}"))
+
+
+def unpack(name: str, into: Path) -> Path:
+    """Unpack a golden store below `into`, modification times included; its root directory."""
+    root = into / name
+    with tarfile.open(HERE / f"{name}{_ARCHIVE}") as archive:
+        archive.extractall(root, filter="data")
+    return root
+
+
+def oracle(name: str) -> dict[str, Any]:
+    """What the release that wrote the store says about it; README.md explains the fields."""
+    found: dict[str, Any] = json.loads(lzma.decompress((HERE / f"{name}{_ORACLE}").read_bytes()))
+    return found
+
+
+def save(name: str, root: Path, oracle: dict[str, Any]) -> None:
+    """Make `root` a golden store."""
+    with lzma.open(HERE / f"{name}{_ARCHIVE}", "wb", preset=9 | lzma.PRESET_EXTREME) as file:
+        _pack(root, file)
+    text = json.dumps(oracle, ensure_ascii=False, separators=(",", ":"))
+    (HERE / f"{name}{_ORACLE}").write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def _pack(root: Path, file: lzma.LZMAFile) -> None:
+    # PAX keeps fractions of a second: the broker's retention clock is the modification time.
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(root.rglob("*")):
+            archive.add(path, arcname=str(path.relative_to(root)), recursive=False, filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member

@@ -1,0 +1,142 @@
+"""What is built and installed: checkout, sdist and wheel hold the same modules, and the wheel works on its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from email.parser import HeaderParser
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.test_layers import imports_of, modules_under
+
+ROOT = Path(__file__).resolve().parent.parent
+STORE = ROOT / "examples" / "store"
+BUILT = ["LICENSE", "MANIFEST.in", "README.md", "formats", "pyproject.toml", "rmqtool", "tests"]
+OPTIONAL = {"pyspark", "rmqtool"}  # an extra, and ourselves
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a program away from the checkout; its standard output. A failure shows both streams."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the sdist and the wheel that was built from it, of a copy of the checkout."""
+    copy = tmp_path_factory.mktemp("checkout")
+    leave_out = shutil.ignore_patterns("__pycache__", "golden")
+    for name in BUILT:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=leave_out)
+        else:
+            shutil.copy(ROOT / name, copy / name)
+    run(sys.executable, "-m", "build", "--no-isolation", cwd=copy)
+    return copy / "dist"
+
+
+@pytest.fixture(scope="module")
+def sdist(built: Path) -> dict[str, tarfile.TarInfo]:
+    """The members of the sdist, by path below its top folder."""
+    [path] = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        return {member.name.partition("/")[2]: member for member in archive.getmembers()}
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """The wheel."""
+    [path] = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel: Path) -> list[str]:
+    """The paths in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of a fresh environment that holds the wheel and what it depends on, nothing else."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home, symlinks=True, with_pip=True)
+    programs = home / "bin"
+    run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=home)
+    return programs
+
+
+def checkout_modules() -> set[str]:
+    """The paths of the modules, as they are installed."""
+    modules = modules_under(ROOT).values()
+    return {f"{module.name.replace('.', '/')}{'/__init__' if module.is_package else ''}.py" for module in modules}
+
+
+def test_the_wheel_holds_the_modules_of_the_checkout_and_nothing_else(wheel_names: list[str]) -> None:
+    ours = {name for name in wheel_names if ".dist-info/" not in name}
+    assert ours == checkout_modules()
+
+
+def test_the_sdist_holds_the_modules_of_the_checkout_once(sdist: dict[str, tarfile.TarInfo]) -> None:
+    modules = [re.sub("^formats/", "rmqtool/formats/", name) for name in sdist if name.endswith(".py")]
+    assert sorted(modules) == sorted(checkout_modules())
+
+
+def test_the_symlink_of_the_checkout_is_in_neither(sdist: dict[str, tarfile.TarInfo], wheel_names: list[str]) -> None:
+    assert (ROOT / "rmqtool" / "formats").is_symlink()
+    assert [name for name, member in sdist.items() if not (member.isfile() or member.isdir())] == []
+    assert not {"rmqtool/formats", "formats"} & set(wheel_names)
+    assert "rmqtool/formats" not in sdist
+
+
+def test_the_wheel_and_the_sdist_carry_the_license(sdist: dict[str, tarfile.TarInfo], wheel_names: list[str]) -> None:
+    assert "LICENSE" in sdist
+    assert [name for name in wheel_names if PurePosixPath(name).name == "LICENSE"] != []
+
+
+def test_the_wheel_requires_what_its_modules_import(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [path] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = HeaderParser().parsestr(archive.read(path).decode())
+    required = [text for text in metadata.get_all("Requires-Dist", []) if "extra ==" not in text]
+    imported = {name.partition(".")[0] for module in modules_under(ROOT).values() for name in imports_of(module)}
+    assert {re.split(r"[^\w-]", text)[0] for text in required} == imported - sys.stdlib_module_names - OPTIONAL
+    assert [text for text in required if not (">=" in text and "<" in text)] == []
+
+
+def test_the_installed_package_comes_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib.util as u, rmqtool.formats.message as m;"
+        "print(m.__file__);"
+        "print(*filter(u.find_spec, ['formats', 'tests', 'pytest', 'pyspark']))"
+    )
+    where, unwanted = run(installed / "python", "-c", code, cwd=tmp_path).splitlines()
+    assert Path(where).is_relative_to(installed.parent)
+    assert unwanted == ""
+
+
+def test_the_installed_program_says_its_version(installed: Path, wheel: Path, tmp_path: Path) -> None:
+    version = wheel.name.split("-")[1]
+    assert version in run(installed / "rmqtool", "--version", cwd=tmp_path)
+
+
+def test_the_installed_program_helps(installed: Path, tmp_path: Path) -> None:
+    assert "inspect" in run(installed / "rmqtool", "--help", cwd=tmp_path)
+
+
+def test_the_installed_program_inspects_the_example_store(installed: Path, tmp_path: Path) -> None:
+    for place in (STORE, STORE / "commitlog"):
+        assert run(installed / "rmqtool", "inspect", place, cwd=tmp_path).strip() != ""
