@@ -31,7 +31,7 @@ lint: $(VENV)/.test ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-golden: $(VENV)/.test ## write the golden stores anew with real brokers
+golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.golden
 

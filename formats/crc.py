@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 CRC_MASK = 0x7FFFFFFF  # UtilAll#crc32 clears the sign bit
 CRC32_PROPERTY = b"__CRC32#"
 CRC32_PROPERTY_SIZE = 20  # name, 0x01, ten digits, 0x02: CommitLog.CRC32_RESERVED_LEN, since 5.2.0
 _DIGITS = 10
+_PROPERTY = re.compile(re.escape(CRC32_PROPERTY) + rb"\x01([0-9]{%d})\x02" % _DIGITS)
 
 
 def body_crc(body: bytes) -> int:
@@ -22,12 +24,8 @@ def build_crc32_property(crc: int) -> bytes:
 
 def stored_record_crc(record: bytes) -> int | None:
     """The CRC that the record's last 20 bytes carry, or None when there is no such property."""
-    tail = record[-CRC32_PROPERTY_SIZE:]
-    name_end = len(CRC32_PROPERTY)
-    digits = tail[name_end + 1 : -1]
-    if tail[:name_end] != CRC32_PROPERTY or len(digits) != _DIGITS or not digits.isdigit():
-        return None
-    return int(digits[::-1])
+    found = _PROPERTY.fullmatch(record[-CRC32_PROPERTY_SIZE:])
+    return int(found[1][::-1]) if found else None
 
 
 def record_crc(record: bytes) -> int:

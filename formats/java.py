@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}".encode()
 
 
@@ -18,7 +18,7 @@ def string_hash(text: str) -> int:
 
 
 def decode_text(data: bytes) -> str:
-    """`new String(data, UTF_8)`: a surrogate encoded in three bytes becomes one U+FFFD, not three."""
+    """`new String(data, UTF_8)`: an encoded surrogate becomes one U+FFFD, not one for each byte."""
     try:
         return data.decode()
     except UnicodeDecodeError:

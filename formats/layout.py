@@ -13,25 +13,28 @@ class FormatError(ValueError):
     """Bytes that do not fit a layout; the message names the field and what was expected."""
 
 
-def parse(layout: Construct, data: bytes | bytearray | memoryview, **context: Any) -> Any:
+def parse(layout: Construct, data: bytes | bytearray | memoryview) -> Any:
     """Decode `data` from its first byte; raise FormatError when the layout does not fit."""
     try:
-        return layout.parse(bytes(data), **context)
+        return layout.parse(bytes(data))
     except ConstructError as error:
         raise FormatError(_one_line(error)) from error
 
 
-def build(layout: Construct, values: Mapping[str, Any], **context: Any) -> bytes:
+def build(layout: Construct, values: Mapping[str, Any]) -> bytes:
     """Encode `values`; raise FormatError when a value does not fit its field."""
     try:
-        return bytes(layout.build(dict(values), **context))
+        return bytes(layout.build(dict(values)))
     except (ConstructError, KeyError) as error:
         raise FormatError(_one_line(error)) from error
 
 
-def size_of(layout: Construct, **context: Any) -> int:
-    """Size in bytes; `context` gives the fields that the size depends on."""
-    return int(layout.sizeof(**context))
+def size_of(layout: Construct) -> int:
+    """Size in bytes; raise FormatError when it depends on the content."""
+    try:
+        return int(layout.sizeof())
+    except ConstructError as error:
+        raise FormatError(_one_line(error)) from error
 
 
 def dtype_of(layout: Struct, until: str | None = None, **context: Any) -> np.dtype[np.void]:

@@ -15,7 +15,9 @@ from rmqtool.errors import UnreadableError, WrongKindError
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
-_ZERO_CHECK_SIZE = 1 << 20
+_SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
+_FIRST_LOOK = 4 << 10  # data is mostly near; only where it is not, more is read at once, bytes
+_ZEROS = bytes(1 << 20)
 
 
 class RateLimit:
@@ -72,6 +74,9 @@ class InputFile:
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        if size > _SMALL_READ:
+            data = memoryview(bytearray(size))
+            return bytes(data[: self.read_into(data, position)])
         with _reported(self.path, position):
             return os.pread(self._fd, size, position)
 
@@ -92,27 +97,28 @@ class InputFile:
 
     def next_data(self, position: int, end: int) -> int:
         """First position from `position` on whose byte is not zero; `end` when there is none before it."""
+        size = _FIRST_LOOK
         while position < end:
             start = self._skip_hole(position, end)
             if start >= end:
                 return end
-            data = self.read(start, min(_ZERO_CHECK_SIZE, end - start))
+            data = self.read(start, min(size, end - start))
             if not data:
                 return end
-            rest = data.lstrip(b"\0")
-            if rest:
-                return start + len(data) - len(rest)
+            if not _is_zero(data):
+                return start + len(data) - len(data.lstrip(b"\0"))
             position = start + len(data)
+            size = min(2 * size, len(_ZEROS))
         return end
 
     def data_end(self, start: int) -> int:
         """Position behind the last byte from `start` on that is not zero; `start` when there is none."""
         end = self.size
         while end > start:
-            begin = max(start, end - _ZERO_CHECK_SIZE)
-            rest = self.read(begin, end - begin).rstrip(b"\0")
-            if rest:
-                return begin + len(rest)
+            begin = max(start, end - len(_ZEROS))
+            data = self.read(begin, end - begin)
+            if not _is_zero(data):
+                return begin + len(data.rstrip(b"\0"))
             end = begin
         return start
 
@@ -171,6 +177,11 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
         return []
     except OSError as error:
         raise _unreadable(path, None, error) from error
+
+
+def _is_zero(data: bytes) -> bool:
+    """Whether all bytes are zero: a comparison of memory is ten times faster than stripping."""
+    return data == _ZEROS[: len(data)]
 
 
 def _open_read_only(path: Path) -> int:

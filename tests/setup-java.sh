@@ -1,5 +1,5 @@
 #!/bin/sh
-# Brings what pip cannot, for the tests that run a real broker: a JDK of Java 17 or later, and Maven.
+# Brings what pip cannot, for the tests that run RocketMQ itself: a JDK of Java 17 or later, and Maven.
 # With apt and as root they are installed; elsewhere the command is said. Always succeeds: those tests
 # themselves decide what a missing JDK means (a skip; under CI=true a failure).
 set -eu
@@ -38,7 +38,7 @@ if has_jdk && has_maven; then
 fi
 
 cat >&2 <<'TEXT'
-The tests that run a real broker need a JDK of Java 17 or later (javac, found through JAVA_HOME or PATH)
+The tests that run RocketMQ itself need a JDK of Java 17 or later (javac, found through JAVA_HOME or PATH)
 and Maven (mvn); the other tests run without. To install both:
   Debian, Ubuntu:  sudo apt-get install openjdk-17-jdk-headless maven    (newer releases: default-jdk-headless)
   Fedora:          sudo dnf install java-21-openjdk-devel maven

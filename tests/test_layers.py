@@ -17,18 +17,30 @@ PACKAGE = "rmqtool"
 
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: ("formats", "errors", "findings", "versions", "broker_conf"),
+    0: ("formats", "errors", "findings", "versions", "broker_conf", "times"),
     1: ("files", "lock", "store", "mapped_files"),
-    2: ("scan", "queues", "index", "offsets", "config_json", "checkpoint"),
+    2: (
+        "scan",
+        "commit_log",
+        "log_statistics",
+        "queues",
+        "index",
+        "offsets",
+        "config_json",
+        "checkpoint",
+        "signs",
+        "locate",
+    ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress"),
+    5: ("output", "progress", "overview_json", "overview_text", "message_text"),
     6: ("commands",),
     7: ("cli", "__main__"),
 }
 ROOT_LAYER = 0  # rmqtool/__init__.py
 JOB_LAYER = 4  # one job each: jobs never import jobs
 SHOWING_LAYER = 5  # from here up a module may print and exit
+START_LAYER = 6  # from here up a module is loaded by every start
 FORMATS_IMPORTS = sys.stdlib_module_names | {"construct", "numpy"}
 SHOWING_IMPORTS = {"click", "rich"}  # only above the jobs
 SHOWING_CALLS = {
@@ -176,8 +188,8 @@ def long_modules(modules: Mapping[str, Module]) -> list[str]:
 
 def heavy_after_start(root: Path) -> list[str]:
     """The heavy packages that a fresh interpreter has loaded after importing the command line and all commands."""
-    shown = {name for name in modules_under(root) if (entry_of(name) or (ROOT_LAYER, ""))[0] >= SHOWING_LAYER}
-    names = sorted(shown - {f"{PACKAGE}.__main__"})
+    started = {name for name in modules_under(root) if (entry_of(name) or (ROOT_LAYER, ""))[0] >= START_LAYER}
+    names = sorted(started - {f"{PACKAGE}.__main__"})
     code = f"import sys, {', '.join(names)}\nprint(*sys.modules.keys() & {set(HEAVY_IMPORTS)!r})"
     run = subprocess.run(
         [sys.executable, "-c", code],

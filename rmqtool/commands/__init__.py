@@ -1,0 +1,1 @@
+"""The commands: each opens, calls one job and shows what it returns."""

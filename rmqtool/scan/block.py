@@ -63,8 +63,7 @@ class Block:
         return view
 
     def slices(self, starts: Positions, sizes: NDArray[Any]) -> pa.BinaryArray:
-        """The bytes at ``starts[i] : starts[i] + sizes[i]``, copied one behind the other; slices must not overlap
-        and must be in ascending order."""
+        """The bytes at ``starts[i] : starts[i] + sizes[i]``, copied; in ascending order and without overlap."""
         return gather_slices(pa.py_buffer(self.data), starts, sizes)
 
 

@@ -21,22 +21,23 @@ _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
 
 
-def chain(block: Block, start: int, careful: bool) -> Positions:
+def chain(block: Block, start: int, most: int | None = None) -> Positions:
     """Positions of the records from `start` that lie in the block as a whole, as far as sizes lead.
 
-    The records are not proven: a size may have led astray, and the first may be none.
+    The records are not proven: a size may have led astray, and the first may be none. With `most` no more than
+    so many, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
     """
-    if not careful:
+    if most is None:
         positions = _walk_in_lanes(block, start)
         if positions is not None:
             return positions
-    return _walk_carefully(block, start)
+    return _walk_carefully(block, start, most)
 
 
-def _walk_carefully(block: Block, start: int) -> Positions:
-    found = []
+def _walk_carefully(block: Block, start: int, most: int | None) -> Positions:
+    found: list[int] = []
     position, limit, data = start, block.length, block.data
-    while position + MIN_MESSAGE_SIZE <= limit:
+    while position + MIN_MESSAGE_SIZE <= limit and len(found) != most:
         size, magic_code = _SIZE_AND_MAGIC.unpack_from(data, position)
         if magic_code not in (MAGIC_CODE_V1, MAGIC_CODE_V2) or not MIN_MESSAGE_SIZE <= size <= limit - position:
             break

@@ -89,6 +89,14 @@ def _topic(run: Run) -> pa.Array:
     return to_strings(run.frames.block.slices(run.frames.topic_positions, run.frames.topic_sizes))
 
 
+def _stored_topic(run: Run) -> pa.Array:
+    return run.frames.block.slices(run.frames.topic_positions, run.frames.topic_sizes)
+
+
+def _stored_properties(run: Run) -> pa.Array:
+    return run.frames.block.slices(run.frames.properties_positions, run.frames.properties_sizes)
+
+
 def _keys(run: Run) -> pa.Array:
     """Each record's keys: the pieces of KEYS between single spaces that are not empty (`IndexService#buildIndex`)."""
     values = run.properties.column(KEYS.encode())
@@ -175,6 +183,8 @@ COLUMNS = {
     "body_size": Column(pa.int32(), partial(_integer, "body_size")),
     "body": Column(pa.binary(), lambda run: run.plain_bodies),
     "stored_body": Column(pa.binary(), lambda run: stored_bodies(run.frames)),
+    "stored_topic": Column(pa.binary(), _stored_topic),
+    "stored_properties": Column(pa.binary(), _stored_properties),
     "magic_code": Column(_STRING, _magic_code),
     "body_crc_ok": Column(pa.bool_(), _body_crc_ok),
 }

@@ -9,9 +9,13 @@ Reason = Literal["zeroed", "magic-code", "physical-offset", "lengths", "truncate
 """Why an extent holds no message.
 
 zeroed: zero bytes where a record should begin. magic-code: neither a message's nor a blank's. physical-offset: a
-record that tells another position as its own. lengths: sizes that do not add up. truncated: the file ends inside
-a record. missing: no file holds these bytes. torn: the log's last record, cut by an unclean stop. leftover: old bytes behind the log's last record.
+record that tells another position as its own. lengths: sizes that do not add up, or a blank with sound records behind
+it that its size does not cover. truncated: the file ends inside a record. missing: no file holds these bytes.
+torn: the log's last record, cut by an unclean stop. leftover: old bytes behind the log's last record, in its page.
 """
+
+MAX_MESSAGE_SIZE = 128 << 20
+"""A larger size is taken for damage, bytes; a broker refuses 4 MiB and its network layer 16 MiB by default."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Blank:
 
 @dataclass(frozen=True)
 class Damage:
-    """An extent in which no sound record begins; `tail` when nothing sound follows in the whole log."""
+    """An extent in which no sound record begins; `tail` when none follows in the file and all later files are zeros."""
 
     physical_offset: int
     size: int

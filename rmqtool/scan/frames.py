@@ -17,7 +17,6 @@ from rmqtool.formats.message import (
     HOST_BITS,
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
-    MIN_MESSAGE_SIZE,
     topic_size_width,
 )
 from rmqtool.scan.block import Block, Positions

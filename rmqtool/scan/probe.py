@@ -14,15 +14,15 @@ from rmqtool.formats.message import (
     MAGIC_CODE_BLANK,
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
-    MIN_MESSAGE_SIZE,
     topic_size_width,
 )
 from rmqtool.scan.block import BLOCK_SIZE
+from rmqtool.scan.events import MAX_MESSAGE_SIZE
 
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
 
 _HEAD = struct.Struct(">ii20xqi")  # size, magic code, physical offset, sys flag
-_BODY_SIZE = struct.Struct(">i")
+_BODY_SIZE_WIDTH = 4
 _BLANK = struct.Struct(">ii")
 _MAGIC_CODES = re.compile(
     b"|".join(re.escape(struct.pack(">i", code)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK))
@@ -30,6 +30,7 @@ _MAGIC_CODES = re.compile(
 _MAGIC_POSITION = 4
 _OVERLAP = 8
 _LEADING_ZEROS = 3
+_FIRST_READ = 16 << 10  # damage is mostly small; only where it is not, more is read at once, bytes
 
 
 class Place:
@@ -64,13 +65,13 @@ class Place:
     def _look_at_lengths(self, magic_code: int, sys_flag: int) -> Kind:
         header_size = HEADER_DTYPES[sys_flag & HOST_BITS].itemsize
         width = topic_size_width(magic_code)
-        if self.size < max(MIN_MESSAGE_SIZE, header_size + width + 2):
+        if not header_size + width + 2 <= self.size <= MAX_MESSAGE_SIZE:
             return "lengths"
         if self.position + self.size > self.file.size:
             return "truncated"
-        stored = self.file.read(self.position + header_size - _BODY_SIZE.size, _BODY_SIZE.size)
-        rest = self.size - header_size - _BODY_SIZE.unpack(stored)[0] - width - 2
-        if not 0 <= rest <= self.size - header_size:
+        body_size = _signed(self.file.read(self.position + header_size - _BODY_SIZE_WIDTH, _BODY_SIZE_WIDTH))
+        rest = self.size - header_size - body_size - width - 2
+        if body_size < 0 or rest < 0:
             return "lengths"
         topic_at = self.position + self.size - 2 - rest - width
         topic_size = _signed(self.file.read(topic_at, width))
@@ -85,15 +86,18 @@ def find_next(file: InputFile, start_offset: int, position: int) -> int:
 
     A blank counts only when its size leads exactly to the end of the file.
     """
+    size = _FIRST_READ
     while position < file.size:
-        data = file.read(position, BLOCK_SIZE)
+        size = min(size, BLOCK_SIZE)
+        data = file.read(position, size)
         for match in _MAGIC_CODES.finditer(data):
             candidate = position + match.start() - _MAGIC_POSITION
-            if match.start() >= _MAGIC_POSITION and _is_sound(Place(file, start_offset, candidate)):
+            if match.start() >= _MAGIC_POSITION and is_sound(Place(file, start_offset, candidate)):
                 return candidate
         if position + len(data) >= file.size or len(data) < _OVERLAP:
             break
         position = skip_zeros(file, position + len(data) - _OVERLAP + 1)
+        size *= 4
     return file.size
 
 
@@ -102,7 +106,8 @@ def skip_zeros(file: InputFile, position: int) -> int:
     return max(position, file.next_data(position, file.size) - _LEADING_ZEROS)
 
 
-def _is_sound(place: Place) -> bool:
+def is_sound(place: Place) -> bool:
+    """Whether a record, or a blank whose size leads exactly to the end of the file, stands there."""
     if place.kind == "blank":
         return place.position + place.size == place.file.size
     return place.kind == "message"

@@ -5,7 +5,8 @@ Memory is one block. Damage ends nothing: the scan goes on at the next record th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason
 from rmqtool.scan.frames import Frames, prove
-from rmqtool.scan.probe import Place, find_next, skip_zeros
+from rmqtool.scan.probe import Place, find_next, is_sound, skip_zeros
 
 Event = Frames | Blank | Damage
 """What a scan yields."""
@@ -23,6 +24,7 @@ Event = Frames | Blank | Damage
 LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
 
+_MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
 _PAGE_SIZE = 4096
 _MAX_OFFSET = (1 << 63) - 1
 
@@ -36,7 +38,7 @@ def scan_files(
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Raises UnreadableError.
     """
-    block = Block()
+    block, ends = Block(), _LogEnd(files, rate_limit)
     previous_end = None
     for number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -45,20 +47,42 @@ def scan_files(
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
         with InputFile(mapped.path, rate_limit) as file:
-            yield from _FileScan(block, file, mapped.start_offset, files[number + 1 :]).events(start, stop)
+            yield from _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, number)).events(start, stop)
+
+
+class _LogEnd:
+    """Where the files begin that hold only zeros: allocated ahead by the broker, or empty."""
+
+    def __init__(self, files: Sequence[MappedFile], rate_limit: RateLimit | None) -> None:
+        self._files = files
+        self._rate_limit = rate_limit
+
+    def is_behind(self, number: int) -> bool:
+        """Whether all files behind file `number` hold only zeros."""
+        return number >= self._last
+
+    @cached_property
+    def _last(self) -> int:
+        """Number of the last file that holds something."""
+        for number in reversed(range(len(self._files))):
+            with InputFile(self._files[number].path, self._rate_limit) as file:
+                if file.next_data(0, file.size) < file.size:
+                    return number
+        return -1
 
 
 class _FileScan:
     """The scan of one commit log file; positions are in the file, bytes."""
 
-    def __init__(self, block: Block, file: InputFile, start_offset: int, later: Sequence[MappedFile]) -> None:
+    def __init__(self, block: Block, file: InputFile, start_offset: int, nothing_follows: Callable[[], bool]) -> None:
         self._block = block
         self._block_position = 0
         self._block_end = 0  # nothing of this file is in the block yet
-        self._careful = False
+        self._most: int | None = None  # records of the next run, behind damage
+        self._filled_for = -1  # where a record was seen that was not in the block
         self._file = file
         self._start_offset = start_offset
-        self._later = later
+        self._nothing_follows = nothing_follows
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
         """What begins at physical offsets from `start` to before `stop`."""
@@ -71,6 +95,7 @@ class _FileScan:
             if event is None:
                 return
             if isinstance(event, Place):
+                self._filled_for = position
                 self._fill(position, event.size)
                 continue
             position = event.physical_offset + event.size - self._start_offset
@@ -79,64 +104,60 @@ class _FileScan:
                 yield owned
 
     def _first_record(self, first: int) -> int:
-        """Where to begin so that the blank at the file's end, whose filler may be old records, is seen as one."""
-        if first > self._file.size - LONGEST_BLANK:
-            first = max(0, first - LONGEST_BLANK)
+        """Where to begin so that what covers `first`, a blank with old records or a body with foreign ones, is seen."""
+        first = max(0, first - LONGEST_BLANK)
         return find_next(self._file, self._start_offset, first) if first else 0
 
     def _fill(self, position: int, size: int) -> None:
         length = min(max(size, BLOCK_SIZE), self._file.size - position)
         self._block.fill(self._file, position, length, self._start_offset + position)
         self._block_position, self._block_end = position, position + self._block.length
-        self._careful = False
+        self._most = None
 
     def _frames(self, position: int) -> Frames | None:
         """The sound records from `position` in the block; None when the first is not sound or not all there."""
         if not self._block_position <= position < self._block_end:
             self._fill(position, BLOCK_SIZE)
-        positions = chain(self._block, position - self._block_position, self._careful)
+        positions = chain(self._block, position - self._block_position, self._most)
         frames = prove(self._block, positions) if len(positions) else None
+        if self._most is not None:
+            self._most *= 2
         return frames or None
 
     def _other(self, position: int) -> Blank | Damage | Place | None:
         """What stands where no sound record was seen; a Place asks to fill the block from there; None at the end."""
         place = Place(self._file, self._start_offset, position)
-        if place.kind == "message" and not self._is_in_block(place):
+        if place.kind == "message" and self._filled_for != position:
             return place
-        if place.kind == "blank":
-            return Blank(self._start_offset + position, self._file.size - position)
         if place.kind == "zeroed" and self._is_end(position):
             return None
-        self._careful = True
-        after = skip_zeros(self._file, position + 1)
-        return self._damage(place, find_next(self._file, self._start_offset, after))
+        after = self._file.size
+        if place.kind != "blank" or not is_sound(place):
+            after = find_next(self._file, self._start_offset, skip_zeros(self._file, position + 1))
+        if place.kind == "blank" and after == self._file.size:
+            return Blank(self._start_offset + position, after - position)
+        self._most = _MOST_BEHIND_DAMAGE
+        return self._damage(place, after)
 
     def _is_end(self, position: int) -> bool:
         """Whether the log has ended: zeros to the end of this file and in all later ones."""
         return self._file.next_data(position, self._file.size) == self._file.size and self._nothing_follows()
 
-    def _is_in_block(self, place: Place) -> bool:
-        """Whether the block was filled from here with all of the record, and filling it again can't help."""
-        return place.position == self._block_position and place.position + place.size <= self._block_end
-
     def _damage(self, place: Place, after: int) -> Damage:
-        reason: Reason = "lengths" if place.kind in ("message", "blank") else place.kind
+        reason: Reason
+        match place.kind:
+            case "message" | "blank":
+                reason = "lengths"
+            case kind:
+                reason = kind
         tail = after == self._file.size and self._nothing_follows()
         if tail:
             after = self._file.data_end(place.position)
-            if place.kind in ("physical-offset", "lengths", "truncated"):
+            if reason in ("physical-offset", "lengths", "truncated"):
                 reason = "torn"
-            elif place.kind == "magic-code" and after <= -(-place.position // _PAGE_SIZE) * _PAGE_SIZE:
+            elif after <= -(-place.position // _PAGE_SIZE) * _PAGE_SIZE:
                 reason = "leftover"
         return Damage(self._start_offset + place.position, after - place.position, reason, tail)
-
-    def _nothing_follows(self) -> bool:
-        """Whether all later files are zeros: allocated ahead by the broker, or empty."""
-        for mapped in self._later:
-            with InputFile(mapped.path) as file:
-                if file.next_data(0, file.size) < file.size:
-                    return False
-        return True
 
 
 def _owned(event: Event, start: int, stop: int) -> Event | None:

@@ -8,7 +8,6 @@ import pyarrow as pa
 
 from rmqtool.formats.java import decode_text
 
-
 _USUAL_COUNT = 1 << 16  # records of a block, nearly always
 
 

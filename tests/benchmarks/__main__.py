@@ -21,6 +21,9 @@ from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_
 
 GIB = 1 << 30
 MIB = 1 << 20
+MAX_WAITING = 1.15
+"""The most wall time per CPU time of a base that had the core for itself."""
+
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": GIB}
 
 
@@ -64,7 +67,14 @@ def _measure_logs(options: argparse.Namespace) -> Iterator[bool]:
         results = measure_cases(cases, store, options.runs)
         for case, runs in zip(cases, results, strict=True):
             yield _print_case(case, runs, results[0], options.size, count)
+        if _is_disturbed(results[0]):
+            print("  Something else ran on this core: the base waited for it. Do not quote these figures.")
         print()
+
+
+def _is_disturbed(base: Sequence[Run]) -> bool:
+    """Tell whether the base, which only computes, took much more wall time than CPU time."""
+    return statistics.median(run.seconds / run.cpu_seconds for run in base) > MAX_WAITING
 
 
 def _print_case(case: Case, runs: Sequence[Run], base: Sequence[Run], size: int, count: int) -> bool:

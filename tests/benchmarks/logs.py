@@ -212,7 +212,8 @@ def _append_messages(
         messages = _draw_messages(rng, chunk, body_sizes, position.number)
         ends = position.physical_offset + messages.sizes().cumsum()
         fitting = int(np.searchsorted(ends, end - BLANK_SIZE, side="right"))
-        file.write(_encode(rng, messages.first(fitting), position))
+        if fitting:
+            file.write(_encode(rng, messages.first(fitting), position))
 
 
 def _draw_messages(rng: np.random.Generator, count: int, body_sizes: tuple[int, int], number: int) -> _Messages:
@@ -237,7 +238,7 @@ def _draw_messages(rng: np.random.Generator, count: int, body_sizes: tuple[int, 
 
 
 def _unique_keys(number: int, store_timestamp: NDArray[np.int64]) -> Any:
-    """One unique key per message, as 32 hex digits."""
+    """Make one unique key per message, of 32 hex digits."""
     count = len(store_timestamp)
     keys = np.zeros(count, _UNIQUE_KEY_DTYPE)
     keys["address"] = np.void(BORN_HOST[:4])
@@ -299,14 +300,14 @@ def _queue_offsets(queue: NDArray[np.int64], next_offsets: NDArray[np.int64]) ->
 
 
 def _fixed_width(rows: NDArray[Any]) -> Any:
-    """Binary values, one per row of `rows`."""
-    width = rows.nbytes // max(len(rows), 1)
+    """View the rows, at least one, as Arrow binary values."""
+    width = rows.nbytes // len(rows)
     values = pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(rows), [None, pa.py_buffer(rows)])
     return values.cast(pa.binary())
 
 
 def _slices(data: bytes, ends: NDArray[np.int64]) -> Any:
-    """Binary values that follow one another in `data`."""
+    """View what follows one another in `data`, up to each of `ends`, as Arrow binary values."""
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     return pa.BinaryArray.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])

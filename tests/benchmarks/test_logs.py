@@ -12,7 +12,7 @@ import pytest
 from rmqtool.formats.consume_queue import decode_units
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.layout import parse
-from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, Blank, parse_message
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, Blank, build_blank, parse_message
 from rmqtool.formats.properties import decode_properties, tags_code
 from rmqtool.formats.unique_key import parse_unique_key
 from tests.benchmarks.logs import BODY_SIZES, TAGS, TOPICS, log_files, make_log, make_one_message_store, message_count
@@ -79,6 +79,15 @@ def test_files_are_filled(store: tuple[str, Path]) -> None:
     assert 0 <= SIZE - 2 * FILE_SIZE - position - message.message_size < 1600
     assert len(full) == 2
     assert {len(data) for data in (*full, last)} == {FILE_SIZE}
+
+
+def test_a_file_without_room_is_a_blank(tmp_path: Path) -> None:
+    """A file that cannot take one message is blank from its start."""
+    directory = make_log(tmp_path / "log", "A", 600, 600)
+    [file] = log_files(directory)
+    assert not list(messages_of(file.read_bytes()))
+    assert file.read_bytes() == build_blank(600).ljust(600, b"\x00")
+    assert message_count(directory) == 0
 
 
 def test_a_log_is_kept_until_parameters_change(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tests.benchmarks.__main__ as runner
 from rmqtool.formats.crc import CRC_MASK, body_crc
 from tests.benchmarks.cases import BASE, read_with_crc
 from tests.benchmarks.logs import log_files, make_log
-from tests.benchmarks.measure import Case, Program, measure_cases, measure_program
+from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
 
 MIB = 1 << 20
 
@@ -89,22 +89,43 @@ def test_other_sizes_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_ratio", "min_rate", "missed"), [(1e9, 1, False), (0.001, None, True), (None, 1e12, True), (None, None, False)]
+    ("targets", "missed"),
+    [
+        ({"max_ratio": 1e9, "min_rate": 1}, False),
+        ({"max_ratio": 0.001}, True),
+        ({"min_rate": 1e12}, True),
+        ({}, False),
+    ],
 )
 def test_a_missed_target_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    max_ratio: float | None,
-    min_rate: float | None,
+    targets: dict[str, float],
     missed: bool,
 ) -> None:
     """The table and the exit status say that a case is too slow."""
     monkeypatch.setattr(runner, "use_one_core", lambda: None)
-    monkeypatch.setattr(runner, "CASES", (BASE, Case("slow", take_memory, max_ratio, min_rate)))
+    monkeypatch.setattr(runner, "CASES", (BASE, Case("slow", take_memory, **targets)))
     monkeypatch.setattr(runner, "PROGRAMS", ())
     assert runner.main(["--size", "1MiB", "--runs", "1", "--dir", str(tmp_path)]) == missed
     assert ("MISSED" in capsys.readouterr().out) == missed
+
+
+@pytest.mark.parametrize(("seconds", "disturbed"), [((1.0, 1.1, 3.0), False), ((1.0, 1.3, 1.3), True)])
+def test_a_disturbed_base_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    seconds: tuple[float, ...],
+    disturbed: bool,
+) -> None:
+    """Figures of a core that something else used are marked; one slow run is not enough."""
+    monkeypatch.setattr(runner, "use_one_core", lambda: None)
+    monkeypatch.setattr(runner, "PROGRAMS", ())
+    monkeypatch.setattr(runner, "measure_cases", lambda *_: [[Run(wall, 1.0, MIB) for wall in seconds]])
+    runner.main(["--size", "1MiB", "--dir", str(tmp_path)])
+    assert ("Do not quote" in capsys.readouterr().out) == disturbed
 
 
 @pytest.mark.parametrize(("max_seconds", "missed"), [(60, False), (0.001, True), (None, False)])

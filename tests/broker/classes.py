@@ -1,4 +1,4 @@
-"""Jars of a release from Maven Central, and the harness compiled against them."""
+"""Jars of a release, fetched by Maven, and the harness compiled against them."""
 
 import hashlib
 import subprocess

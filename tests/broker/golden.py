@@ -14,7 +14,7 @@ _EXAMPLE_NAME = "5.3.3-example"
 HOW = {
     "clean": "every kind of message that the release stores, then a clean stop",
     "killed": "the messages of `clean`, then SIGKILL while a loop appends more",
-    "trimmed": "the messages of `clean`, then the release's cleaner over three aged commit log files, then a clean stop",
+    "trimmed": "the messages of `clean`, the release's cleaner over six aged commit log files, then a clean stop",
     "crc32-property": "the messages of `clean` with `enabledAppendPropCRC=true`, then a clean stop",
     "empty": "started and stopped, no message",
     "single": "one message, then a clean stop",

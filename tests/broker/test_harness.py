@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.broker.golden import EXAMPLE
 from tests.broker.harness import VERSIONS, Harness
 from tests.golden import stores
 
@@ -66,6 +67,19 @@ def test_held_store_is_alive_until_released(harness: Factory, tmp_path: Path, ve
         os.kill(pid, 0)
     assert not (tmp_path / "abort").exists()
     assert [queue["topic"] for queue in written(harness(version).oracle(tmp_path))] == ["live"]
+
+
+def test_example_store_is_sound(harness: Factory) -> None:
+    """The example is a cleanly stopped store of its release: a start changes nothing."""
+    before = snapshot(EXAMPLE)
+    oracle = harness("5.3.3").oracle(EXAMPLE)
+
+    assert snapshot(EXAMPLE) == before
+    assert oracle["recovered"]["queues"] == oracle["queues"]
+    assert {"orders", "payments", "%RETRY%billing", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"} <= {
+        queue["topic"] for queue in written(oracle)
+    }
+    assert sum(len(content) for _, content in before.values()) < 600_000
 
 
 def written(oracle: dict[str, Any]) -> list[dict[str, Any]]:

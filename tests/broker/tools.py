@@ -15,7 +15,7 @@ _OLDEST_JAVA = 17
 _INSTALL = f"install a JDK of Java {_OLDEST_JAVA} or later, and Maven (Debian: openjdk-17-jdk-headless maven)"
 
 
-class HarnessUnavailable(Exception):
+class HarnessUnavailable(Exception):  # noqa: N818 - a state of the machine, not an error
     """A program or a jar that the harness needs cannot be had; the message says what to install."""
 
 

@@ -1,8 +1,8 @@
-"""The releases under test, and what each can store beyond the first of them."""
+"""The releases under test, and in which of them the harness finds what the first does not have."""
 
 VERSIONS: tuple[str, ...] = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
 
-# The release under test from which on a feature is written into the full scenarios.
+# The first release under test that has a feature; what it can store goes into the full scenarios.
 _SINCE = {
     "ipv6": "4.7.1",
     "compression-types": "4.9.7",
@@ -16,7 +16,7 @@ _SINCE = {
 
 
 def features(version: str) -> frozenset[str]:
-    """Names of the features that `version` writes."""
+    """Names of the features of `version`."""
     return frozenset(name for name, since in _SINCE.items() if VERSIONS.index(version) >= VERSIONS.index(since))
 
 

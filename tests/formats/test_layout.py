@@ -111,8 +111,10 @@ def test_dtype_widths_may_depend_on_the_context() -> None:
 
 
 def test_size_may_depend_on_the_context() -> None:
-    """The size of a layout whose width a field decides is given by that field's name."""
-    assert size_of(Sized, payload_size=7) == 8
+    """What a size depends on outside the layout is given by name; without it there is no size."""
+    assert size_of(Sample, payload_size=7) == 12
+    with pytest.raises(FormatError, match="payload"):
+        size_of(Sample)
 
 
 def test_dtype_stops_before_a_field() -> None:

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import (
     KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
     TAGS,
     UNIQUE_KEY,
     decode_properties,
@@ -95,6 +97,11 @@ def test_encode_golden_properties() -> None:
     properties = {"TAGS": "TagA", "KEYS": "k1 k2", "UNIQ_KEY": "0A010203000100000000000000000000"}
     assert encode_properties(properties) == MESSAGE_FIELDS["properties"]
     assert encode_properties(properties, trailing_separator=False) == MESSAGE_FIELDS["properties"][:-1]
+
+
+def test_separators_are_those_of_the_encoding() -> None:
+    """The numbers that others search for are the bytes that stand between names and values."""
+    assert encode_properties({"A": "1"}) == b"A%c1%c" % (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ final class Content {
             session.put(order(queue));
         }
         for (int queue = 0; queue < 2; queue++) {
-            session.put(payment(queue));
+            session.put(payment(queue, round));
             session.put(telemetry(queue, round));
         }
         if (round < EARLY_ROUNDS) {
@@ -66,13 +66,13 @@ final class Content {
         }
     }
 
-    private Draft payment(int queue) {
+    private Draft payment(int queue, int round) {
         int id = number++;
         return Draft.to("payments", queue)
             .body("payment " + id + ": " + text.words(50 + text.upTo(600)))
-            .tags(id % 2 == 0 ? "Aa" : "BB")
-            .keys(id % 3 == 0 ? "Aa" : id % 3 == 1 ? "BB" : "Aa BB pay-" + id)
-            .property("UNIQ_KEY", id % 5 == 0 ? null : Draft.uniqueKey(id));
+            .tags((round + queue) % 2 == 0 ? "Aa" : "BB")
+            .keys(round % 3 == 0 ? "Aa" : round % 3 == 1 ? "BB" : "Aa BB pay-" + id)
+            .property("UNIQ_KEY", round % 5 == 0 ? null : Draft.uniqueKey(id));
     }
 
     private Draft telemetry(int queue, int round) throws Exception {

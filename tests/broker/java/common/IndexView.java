@@ -24,7 +24,9 @@ final class IndexView {
     static List<Object> headers(Session session) throws Exception {
         List<Object> headers = new ArrayList<>();
         for (Path file : LogReader.sorted(session.root.resolve("index"))) {
-            headers.add(header(ByteBuffer.wrap(Files.readAllBytes(file), 0, HEADER)));
+            if (Files.size(file) >= HEADER) {
+                headers.add(header(ByteBuffer.wrap(Files.readAllBytes(file), 0, HEADER)));
+            }
         }
         return headers;
     }

@@ -15,7 +15,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 final class LogReader {
     private static final int V1 = 0xDAA320A7;
     private static final int V2 = 0xDAA320AB;
-    private static final int FRAME = 8;
+    /** A message with neither body nor topic nor properties, from and to IPv4 hosts. */
+    private static final int SMALLEST = 91;
 
     private LogReader() {
     }
@@ -38,16 +39,21 @@ final class LogReader {
         }
     }
 
-    /** Up to the blank, or to the zeros behind the last record. */
+    /** Up to the blank, to the zeros behind the last record, or to damage. */
     private static void read(ByteBuffer file, List<Map<String, Object>> records) {
         int position = 0;
-        while (position + FRAME <= file.capacity()) {
+        while (position + SMALLEST <= file.capacity()) {
             int size = file.getInt(position);
             int magic = file.getInt(position + 4);
-            if (magic != V1 && magic != V2) {
+            if (magic != V1 && magic != V2 || size < SMALLEST || size > file.capacity() - position) {
                 return;
             }
-            records.add(record(slice(file, position, size), magic));
+            ByteBuffer bytes = slice(file, position, size);
+            MessageExt stored = MessageDecoder.decode(bytes.duplicate(), true, false);
+            if (stored == null) {
+                return;
+            }
+            records.add(record(stored, MessageDecoder.decode(bytes, true, true), magic));
             position += size;
         }
     }
@@ -58,12 +64,8 @@ final class LogReader {
         return view.slice();
     }
 
-    private static Map<String, Object> record(ByteBuffer bytes, int magic) {
-        MessageExt stored = MessageDecoder.decode(bytes.duplicate(), true, false);
-        MessageExt read = MessageDecoder.decode(bytes.duplicate(), true, true);
-        if (stored == null) {
-            throw new IllegalStateException("the decoder refuses the record at " + bytes.getLong(28));
-        }
+    /** `read` is the message with its body decompressed, null when the decoder refuses that. */
+    private static Map<String, Object> record(MessageExt stored, MessageExt read, int magic) {
         Map<String, Object> record = Json.object(
             "physical_offset", stored.getCommitLogOffset(),
             "message_size", stored.getStoreSize(),

@@ -40,10 +40,15 @@ final class QueueView {
         return queues;
     }
 
+    /** TOPIC/QUEUE below `base`; what is not named by a number is no queue to the store either. */
     private static List<Path> directories(Path base) throws Exception {
         List<Path> directories = new ArrayList<>();
         for (Path topic : LogReader.sorted(base)) {
-            directories.addAll(LogReader.sorted(topic));
+            for (Path directory : LogReader.sorted(topic)) {
+                if (directory.getFileName().toString().matches("\\d+")) {
+                    directories.add(directory);
+                }
+            }
         }
         return directories;
     }

@@ -5,7 +5,7 @@ import java.util.concurrent.locks.LockSupport;
 final class Scenarios {
     /** Between two appends of the endless writer: slow enough that the store stays small until it is killed. */
     private static final long PAUSE_NS = 1_500_000;
-    private static final int EXPIRED_FILES = 4;
+    private static final int EXPIRED_FILES = 6;
 
     private Scenarios() {
     }

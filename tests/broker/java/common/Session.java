@@ -1,3 +1,4 @@
+import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -75,7 +76,7 @@ final class Session {
 
     private static MessageStoreConfig config(Path root) throws Exception {
         Properties settings = new Properties();
-        try (java.io.InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {
+        try (InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {
             settings.load(file);
         }
         settings.setProperty("storePathRootDir", root.toString());

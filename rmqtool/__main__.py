@@ -1,0 +1,5 @@
+"""``python -m rmqtool``."""
+
+from rmqtool.cli import main
+
+main()

@@ -1,0 +1,162 @@
+"""`rmqtool inspect PATH`: what a store holds, or every message of its commit log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.errors import Exit, UsageError
+from rmqtool.output import Style, write_document, write_line, write_text
+from rmqtool.versions import Version
+
+if TYPE_CHECKING:
+    from rmqtool.files import RateLimit
+    from rmqtool.listing import BodyChoice
+    from rmqtool.locate import LogPart
+    from rmqtool.log_statistics import LogStatistics
+    from rmqtool.message_text import BodyFormat
+    from rmqtool.overview import Overview
+    from rmqtool.store import Store
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool inspect /data/rocketmq/store",
+        "rmqtool inspect /data/rocketmq/store --scan",
+        "rmqtool inspect /data/rocketmq/store/commitlog --limit 10",
+        "rmqtool inspect /data/rocketmq/store/commitlog --json --body none | jq .topic",
+    ),
+    {
+        Exit.OK: "done",
+        Exit.LOSSY: "done, but some bytes of the log are no messages",
+        Exit.FAILED: "something cannot be read, or a layout is not supported",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+
+@click.command("inspect", epilog=_EPILOG)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--scan", is_flag=True, help="Read the whole log: messages and bytes by topic and queue, sizes, damage.")
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N messages.")
+@click.option("--from-offset", type=click.IntRange(min=0), default=0, metavar="BYTES", help="First physical offset.")
+@click.option("--to-offset", type=click.IntRange(min=0), metavar="BYTES", help="Stop before this physical offset.")
+@click.option(
+    "--body",
+    type=click.Choice(["decompressed", "stored", "none"]),
+    default="decompressed",
+    show_default=True,
+    help="Which body to show.",
+)
+@click.option(
+    "--body-format",
+    type=click.Choice(["text", "hex", "json", "base64"]),
+    default="text",
+    show_default=True,
+    help="How text output shows a body; bytes that are no text are shown in hex.",
+)
+@click.option(
+    "--as", "kind", type=click.Choice(["store", "commitlog"]), help="What PATH is, when its place does not say."
+)
+@store_options
+@global_options
+@click.pass_obj
+def inspect(
+    style: Style,
+    /,
+    *,
+    path: Path,
+    scan: bool,
+    kind: Literal["store", "commitlog"] | None,
+    broker_version: Version | None,
+    broker_conf: BrokerConf,
+    limit_rate: RateLimit | None,
+    **listing: Any,
+) -> Exit:
+    """Show what a store holds, or every message of its commit log.
+
+    PATH is a store (the directory that broker.conf calls storePathRootDir), its commitlog directory, or a file in
+    there. A store that a broker runs on may be read too; nothing in it is changed.
+    """
+    from rmqtool.locate import LogPart, locate
+
+    style.store = str(path)
+    found = locate(path, kind, broker_conf)
+    if isinstance(found, LogPart):
+        if scan:
+            raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {found.root} --scan")
+        return _list_messages(style, found, limit_rate, **listing)
+    if listing["limit"] is not None or listing["from_offset"] or listing["to_offset"] is not None:
+        hint = f"rmqtool inspect {path / 'commitlog'} with these options"
+        raise UsageError("--limit, --from-offset and --to-offset are for messages", hint=hint)
+    return _show_store(style, found, scan, broker_version, limit_rate)
+
+
+def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
+    from rmqtool.overview import look
+    from rmqtool.overview_json import overview_json
+    from rmqtool.overview_text import show_overview
+
+    overview = look(store, version)
+    statistics = _scan_log(style, overview, limit) if scan else None
+    status = Exit.LOSSY if statistics and statistics.damaged.messages else Exit.OK
+    if style.json:
+        write_document(
+            "inspect", str(store.root), overview_json(overview, statistics), findings=overview.findings, status=status
+        )
+    else:
+        show_overview(overview, statistics, style)
+    return status
+
+
+def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
+    from rmqtool.log_statistics import LogStatistics
+    from rmqtool.progress import byte_progress
+    from rmqtool.scan.reader import scan_files
+
+    files = overview.log.files
+    statistics = LogStatistics(live=overview.holder is not None)
+    with byte_progress("reading the commit log", overview.log.size, style.quiet) as progress:
+        for event in scan_files(files, rate_limit=limit):
+            statistics.add(event)
+            progress.update(event.physical_offset + event.size - files[0].start_offset)
+    return statistics
+
+
+def _list_messages(
+    style: Style,
+    part: LogPart,
+    limit_rate: RateLimit | None,
+    *,
+    limit: int | None,
+    from_offset: int,
+    to_offset: int | None,
+    body: BodyChoice,
+    body_format: BodyFormat,
+) -> Exit:
+    from rmqtool.listing import ListingOptions, list_log
+    from rmqtool.lock import lock_holder
+    from rmqtool.message_text import object_text
+
+    last = part.files[-1].end_offset
+    options = ListingOptions(
+        start=from_offset,
+        stop=last if to_offset is None else to_offset,
+        limit=limit,
+        body=body,
+        rate_limit=limit_rate,
+        live=lock_holder(part.root) is not None,
+    )
+    status = Exit.OK
+    color = style.wants_color()
+    for found in list_log(part.files, part.root, options):
+        if found["kind"] == "damage":
+            status = Exit.LOSSY
+        if style.json:
+            write_line(style, found)
+        else:
+            write_text(object_text(found, body_format, color))
+    return status

@@ -1,0 +1,101 @@
+"""Options that several commands share, spelt once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rmqtool.broker_conf import BrokerConf, parse_broker_conf
+from rmqtool.errors import Exit, RmqtoolError
+from rmqtool.files import RateLimit, read_all
+from rmqtool.output import Style
+from rmqtool.versions import Version, parse_version
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?(?:/s)?", re.IGNORECASE | re.ASCII)
+_FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
+_MAX_CONF_SIZE = 1 << 20
+
+
+def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
+    """Bytes per second: ``50MiB``, ``200M``, ``1048576``."""
+    if value is None:
+        return None
+    found = _RATE.fullmatch(value.strip())
+    rate = int(float(found[1]) * _FACTORS[(found[2] or "").lower()]) if found else 0
+    if rate <= 0:
+        raise click.BadParameter(f"{value!r} is no rate such as 50MiB or 200M (bytes per second)", ctx, param)
+    return RateLimit(rate)
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> Version | None:
+    try:
+        return None if value is None else parse_version(value)
+    except RmqtoolError as error:
+        raise click.BadParameter(error.message, ctx, param) from error
+
+
+def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> BrokerConf:
+    if value is None:
+        return BrokerConf()
+    return parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode(errors="replace"))
+
+
+def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """A callback that puts a global option's value where both its places, before and after the command, lead."""
+
+    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        source = ctx.get_parameter_source(param.name or "")
+        if source not in (None, click.core.ParameterSource.DEFAULT):
+            setattr(ctx.ensure_object(Style), name, value)
+
+    return callback
+
+
+def _count_quiet(ctx: click.Context, param: click.Parameter, value: int) -> None:
+    ctx.ensure_object(Style).verbosity += value if param.name == "verbose" else -value
+
+
+def global_options(command: F) -> F:
+    """Options of every command, accepted before and after its name."""
+    for option in reversed(
+        (
+            click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_remember("json"),
+                         help="Print JSON for programs; documents or lines, as docs say."),
+            click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
+                         callback=_remember("color"), show_default=True, help="Colour text; NO_COLOR is obeyed."),
+            click.option("-q", "--quiet", count=True, expose_value=False, callback=_count_quiet,
+                         help="Results only: no progress, no notes."),
+            click.option("-v", "--verbose", count=True, expose_value=False, callback=_count_quiet, help="Tell more."),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def store_options(command: F) -> F:
+    """Options of every command on a store."""
+    for option in reversed(
+        (
+            click.option("--broker-version", callback=_version, metavar="VERSION",
+                         help="Broker whose rules count, such as 5.3 or 5.3.3. Default: the newest that fits."),
+            click.option("--broker-conf", type=click.Path(path_type=Path), callback=_conf, metavar="FILE",
+                         help="The broker's broker.conf: several commit log paths, index geometry."),
+            click.option("--limit-rate", callback=_rate, metavar="RATE",
+                         help="Read at most so many bytes per second, such as 50MiB: for a disk that a broker uses."),
+        )
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def examples_and_statuses(examples: Sequence[str], statuses: Mapping[Exit, str]) -> str:
+    """The end of a command's help: examples to copy, and what its exit statuses mean."""
+    shown = [f"  {example}" for example in examples]
+    meanings = [f"  {int(status):<4} {meaning}" for status, meaning in statuses.items()]
+    return "\n".join(("\b", "Examples:", *shown, "", "\b", "Exit statuses:", *meanings))

@@ -1,0 +1,78 @@
+"""The commit log as a whole: where it begins and ends, found without reading all of it (`CommitLog`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmqtool.files import InputFile
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.events import Blank
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import LONGEST_BLANK, scan_files
+
+
+@dataclass(frozen=True)
+class LogRange:
+    """Offsets as the broker reports them, the maximum exclusive, bytes; store timestamps, epoch ms, None without one.
+
+    Without a file the minimum is -1 and the maximum 0 (`MappedFileQueue#getMinOffset`).
+    """
+
+    min_offset: int = -1
+    max_offset: int = 0
+    first_store_timestamp: int | None = None
+    last_store_timestamp: int | None = None
+
+
+def log_range(files: Sequence[MappedFile], hint: int | None = None) -> LogRange:
+    """Find the range from the first and the last records.
+
+    `hint` is the physical offset of a record near the end, such as the queues' last units tell; without a good one
+    the end of the last file that is not all zeros is read.
+    """
+    if not files:
+        return LogRange()
+    first = next((event for event in scan_files(files) if isinstance(event, Frames)), None)
+    first_timestamp = int(first.headers.field("store_timestamp")[0]) if first else None
+    max_offset, last_timestamp = _end(files, hint)
+    return LogRange(files[0].start_offset, max_offset, first_timestamp, last_timestamp)
+
+
+def _end(files: Sequence[MappedFile], hint: int | None) -> tuple[int, int | None]:
+    """The maximum offset and the last record's store timestamp."""
+    number = _last_with_data(files)
+    if number is None:
+        return files[0].start_offset, None
+    last = files[number]
+    hinted = hint is not None and last.start_offset <= hint < last.end_offset
+    for start in (hint if hinted else None, _near_end(last), last.start_offset):
+        found = _last_record(files[number:], start) if start is not None else None
+        if found:
+            return found
+    return last.start_offset, None
+
+
+def _last_with_data(files: Sequence[MappedFile]) -> int | None:
+    for number in reversed(range(len(files))):
+        with InputFile(files[number].path) as file:
+            if file.next_data(0, file.size) < file.size:
+                return number
+    return None
+
+
+def _near_end(mapped: MappedFile) -> int:
+    """A place that no more than a blank's length lies before the last byte that is not zero."""
+    with InputFile(mapped.path) as file:
+        return mapped.start_offset + max(0, file.data_end(0) - LONGEST_BLANK)
+
+
+def _last_record(files: Sequence[MappedFile], start: int) -> tuple[int, int] | None:
+    """End and store timestamp of the last record from `start` on; behind a blank the log goes on in the next file."""
+    found = None
+    for event in scan_files(files[:1], start):
+        if isinstance(event, Frames):
+            found = event.physical_offset + event.size, int(event.headers.field("store_timestamp")[-1])
+        elif isinstance(event, Blank) and found and len(files) > 1:
+            found = files[1].start_offset, found[1]
+    return found

@@ -1,0 +1,73 @@
+"""The broker's JSON files in `config/`: fastjson writes whole-number names without quotes (`ConfigManager`)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.files import InputFile
+from rmqtool.formats.java import decode_text
+
+_MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
+_STRING_OR_BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """What a broker would read: the file, or its ``.bak`` when the file is missing, empty or cannot be decoded.
+
+    `content` is empty and `path` None when there is neither; `problem` says what is wrong with the file itself.
+    """
+
+    path: Path | None
+    content: dict[str, Any]
+    problem: str | None = None
+
+
+def load_config(path: Path) -> ConfigFile:
+    """Load a config file by the rules of `ConfigManager#load`."""
+    problem = None
+    for candidate in (path, path.with_name(f"{path.name}.bak")):
+        try:
+            content = _decode(candidate)
+        except FileNotFoundError:
+            continue
+        except RmqtoolError as error:
+            problem = problem or error.message
+            continue
+        if content is not None:
+            return ConfigFile(candidate, content, problem)
+        problem = problem or "the file is empty"
+    return ConfigFile(None, {}, problem)
+
+
+def parse_fastjson(text: str) -> Any:
+    """Parse JSON whose whole-number names may lack quotes; raise ValueError."""
+    quoted = _STRING_OR_BARE_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
+    try:
+        return json.loads(quoted)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def _decode(path: Path) -> dict[str, Any] | None:
+    """The object in a file, None when the file is empty; raise FileNotFoundError or RmqtoolError."""
+    if not path.exists():
+        raise FileNotFoundError(path)
+    with InputFile(path) as file:
+        if file.size > _MAX_SIZE:
+            raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)
+        text = decode_text(file.read(0, file.size))
+    if not text.strip("\0 \t\r\n"):
+        return None
+    try:
+        content = parse_fastjson(text)
+    except ValueError as error:
+        raise WrongKindError(f"not JSON: {error}", file=path) from error
+    if not isinstance(content, dict):
+        raise WrongKindError("a JSON object was expected", file=path)
+    return content

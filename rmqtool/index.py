@@ -1,0 +1,125 @@
+"""Index files: which there are, what their headers say, and their geometry (`IndexService`, `IndexFile`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rmqtool.errors import UnsupportedError
+from rmqtool.files import InputFile, list_directory
+from rmqtool.formats.index_file import (
+    DEFAULT_SLOTS,
+    DEFAULT_UNITS,
+    HEADER_DTYPE,
+    HEADER_SIZE,
+    SLOT_DTYPE,
+    UNIT_SIZE,
+    decode_units,
+    file_size,
+    unit_position,
+)
+from rmqtool.store import INDEX, Store
+
+_NUMBER = re.compile(r"\d+", re.ASCII)
+_SLOT_SIZE = SLOT_DTYPE.itemsize
+_UNITS_PER_SLOT = 4  # of the default geometry
+_PROBED_UNITS = 64  # units whose chains must fit before a guess is believed
+_MAX_GUESSES = 20_000
+
+
+@dataclass(frozen=True)
+class IndexFile:
+    """One index file and its header."""
+
+    path: Path
+    size: int
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int
+    index_count: int
+
+    @property
+    def keys(self) -> int:
+        """Units in the file: their numbers begin at 1, and a file never written says 0 (`IndexHeader#load`)."""
+        return max(self.index_count, 1) - 1
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Hash slots and units that an index file has room for; neither is stored in it."""
+
+    slots: int
+    units: int
+
+
+def list_index_files(store: Store) -> Iterator[IndexFile]:
+    """The index files in name order; names that are no number are skipped, as the broker does."""
+    for entry in list_directory(store.root / INDEX):
+        if _NUMBER.fullmatch(entry.name) and entry.is_file():
+            yield read_header(Path(entry.path))
+
+
+def read_header(path: Path) -> IndexFile:
+    """Read one header; what a short file lacks reads as 0, for the broker extends it with zeros."""
+    with InputFile(path) as file:
+        fields = np.frombuffer(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"), HEADER_DTYPE)[0]
+        return IndexFile(path, file.size, *(int(fields[name]) for name in HEADER_DTYPE.names or ()))
+
+
+def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None) -> Geometry:
+    """Find the geometry: as configured, or the guess that the units' hashes and chains prove.
+
+    Raises UnsupportedError when no guess fits, which broker.conf would settle.
+    """
+    guesses = _guesses(index_file.size)
+    if configured and file_size(*configured) == index_file.size:
+        guesses = iter([configured])
+    with InputFile(index_file.path) as file:
+        for slots, units in guesses:
+            if index_file.keys < units and _fits(file, index_file.keys, slots):
+                return Geometry(slots, units)
+    raise UnsupportedError(
+        "the number of hash slots cannot be told from the file",
+        file=index_file.path,
+        hint="give --broker-conf with maxHashSlotNum and maxIndexNum",
+    )
+
+
+def _guesses(size: int) -> Iterator[tuple[int, int]]:
+    """Pairs that give the file's size: the default's proportion first, then round numbers, then all if few."""
+    if size == file_size(DEFAULT_SLOTS, DEFAULT_UNITS):
+        yield DEFAULT_SLOTS, DEFAULT_UNITS
+    content = size - HEADER_SIZE
+    usual = content // (_SLOT_SIZE + _UNITS_PER_SLOT * UNIT_SIZE)
+    most = max(0, content // _SLOT_SIZE)
+    step = 1
+    while most // step > _MAX_GUESSES:
+        step *= 10
+    for slots in (usual, *range(step, most + 1, step)):
+        units, rest = divmod(content - _SLOT_SIZE * slots, UNIT_SIZE)
+        if slots > 0 and units > 0 and rest == 0:
+            yield slots, units
+
+
+def _fits(file: InputFile, keys: int, slots: int) -> bool:
+    """Whether the newest units stand where slots and hashes of this geometry say, and link only to older ones."""
+    first = max(1, keys - _PROBED_UNITS + 1)
+    data = file.read(unit_position(slots, first), (keys + 1 - first) * UNIT_SIZE)
+    units = decode_units(data)
+    numbers = np.arange(first, keys + 1)
+    if len(units) != len(numbers) or (units["key_hash"] < 0).any() or (units["previous"] < 0).any():
+        return False
+    if (units["previous"] >= numbers).any():
+        return False
+    newest_by_slot = dict(zip((units["key_hash"] % slots).tolist(), numbers.tolist(), strict=True))
+    return all(_slot(file, slot) == number for slot, number in newest_by_slot.items())
+
+
+def _slot(file: InputFile, slot: int) -> int:
+    return int.from_bytes(file.read(HEADER_SIZE + _SLOT_SIZE * slot, _SLOT_SIZE), "big", signed=True)

@@ -1,0 +1,81 @@
+"""Who runs on a store: the broker's record locks, asked for and never taken (`DefaultMessageStore#start`)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.errors import UnreadableError, WrongKindError
+from rmqtool.files import InputFile, read_all
+
+LOCK_FILE = "lock"
+ROCKSDB_LOCK_FILE = "rocksdbstore/LOCK"  # since 5.4.0, held from before the recovery on
+ABORT_FILE = "abort"
+
+# struct flock: type, whence, start, length, process id; on macOS start, length, process id, type, whence.
+_ON_MACOS = sys.platform == "darwin"
+_FLOCK = struct.Struct("@qqihh" if _ON_MACOS else "@hhqqi4x")
+_MAX_PROCESS_ID_SIZE = 20
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that holds a lock of the store; `pid` is None where the system does not tell it."""
+
+    pid: int | None
+    file: str
+
+
+def lock_holder(root: Path) -> Holder | None:
+    """The broker that runs on the store at `root`, or None.
+
+    A POSIX record lock is asked for with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
+    recovering holds no lock: its maps of the store's files are looked for, under the process id in `abort`.
+    """
+    for name in (LOCK_FILE, ROCKSDB_LOCK_FILE):
+        found, pid = _record_lock(root / name)
+        if found:
+            return Holder(pid, name)
+    pid = _abort_process_id(root)
+    if pid is not None and _maps_files_of(pid, root):
+        return Holder(pid, ABORT_FILE)
+    return None
+
+
+def _record_lock(path: Path) -> tuple[bool, int | None]:
+    try:
+        with InputFile(path) as file:
+            answer = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, _question())
+    except (UnreadableError, WrongKindError, OSError):
+        return False, None  # no such file, or a file system without locks: nobody can hold it
+    fields = _FLOCK.unpack(answer)
+    kind, pid = (fields[3], fields[2]) if _ON_MACOS else (fields[0], fields[4])
+    return kind != fcntl.F_UNLCK, pid if pid > 0 else None
+
+
+def _question() -> bytes:
+    """Byte 0, as Java locks it: ``tryLock(0, 1, false)``; RocksDB's lock of the whole file covers it too."""
+    if _ON_MACOS:
+        return _FLOCK.pack(0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
+    return _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+
+
+def _abort_process_id(root: Path) -> int | None:
+    """The process id that brokers since 5.0.0 leave in `abort`."""
+    try:
+        text = read_all(root / ABORT_FILE, _MAX_PROCESS_ID_SIZE)
+    except (UnreadableError, WrongKindError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _maps_files_of(pid: int, root: Path) -> bool:
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_bytes()
+    except OSError:
+        return False
+    return os.fsencode(root.resolve()) + b"/" in maps

@@ -1,0 +1,107 @@
+"""Messages, blanks and damage as text for people: a few lines each, nothing cut, safe for the terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Literal
+
+import click
+
+from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
+from rmqtool.output import byte_size, visible
+
+BodyFormat = Literal["text", "hex", "json", "base64"]
+
+_INDENT = "  "
+_HEX_WIDTH = 16
+_SYS_FLAG_NAMES = {
+    MULTI_TAGS: "multi-tags",
+    BORN_HOST_V6: "born-ipv6",
+    STORE_HOST_V6: "store-ipv6",
+    NEED_UNWRAP: "need-unwrap",
+    INNER_BATCH: "inner-batch",
+}
+
+
+def object_text(found: dict[str, Any], body_format: BodyFormat, color: bool) -> str:
+    """One object of a listing, with a line end."""
+    if found["kind"] == "message":
+        return "\n".join([_headline(found, color), *_fields(found), *_body(found, body_format)]) + "\n"
+    end = found["physical_offset"] + found["size"]
+    place = f"{found['physical_offset']} to {end}  {byte_size(found['size'])}"
+    if found["kind"] == "blank":
+        return _styled(f"blank    {place}, the end of the file", color, dim=True) + "\n"
+    return _styled(f"damage   {place}: {found['reason']}", color, fg="red", bold=True) + "\n"
+
+
+def _headline(message: dict[str, Any], color: bool) -> str:
+    place = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
+    when = message["store_time"] or message["store_timestamp"]
+    return (
+        _styled(f"message  {message['physical_offset']}  ", color, fg="cyan")
+        + _styled(visible(place), color, bold=True)
+        + f"  {byte_size(message['message_size'])}  {when}"
+    )
+
+
+def _fields(message: dict[str, Any]) -> list[str]:
+    born = message["born_time"] or message["born_timestamp"]
+    keys = " ".join(message["keys"]) or "-"
+    lines = [
+        f"id {message['message_id']}  {message['magic_code']}  in {message['file']}",
+        f"unique key {message['unique_key'] or '-'}  keys {keys}  tags {message['tags'] or '-'}",
+        f"born {born} at {message['born_host']}  stored at {message['store_host']}",
+        f"flag {message['flag']}  sys flag {_sys_flag(message)}  reconsumed {message['reconsume_times']}",
+    ]
+    if message["transaction"] != "none" or message["prepared_transaction_offset"]:
+        lines.append(f"transaction {message['transaction']}  prepared at {message['prepared_transaction_offset']}")
+    properties = "  ".join(f"{name}={value}" for name, value in message["properties"].items())
+    lines.append(f"properties {properties or '-'}")
+    return [_INDENT + visible(line) for line in lines]
+
+
+def _sys_flag(message: dict[str, Any]) -> str:
+    names = [name for bit, name in _SYS_FLAG_NAMES.items() if message["sys_flag"] & bit]
+    return f"{message['sys_flag']} ({', '.join(names)})" if names else str(message["sys_flag"])
+
+
+def _body(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
+    crc = "ok" if message["body_crc_ok"] else "WRONG"
+    compression = "" if message["compression"] == "none" else f"  {message['compression']}"
+    line = f"{_INDENT}body {message['body_size']} B{compression}  crc {message['body_crc']} {crc}"
+    if "body_error" in message:
+        line += f"  shown as stored: {visible(message['body_error'])}"
+    if "body" not in message:
+        return [line]
+    return [line, *(2 * _INDENT + shown for shown in _body_lines(message, body_format))]
+
+
+def _body_lines(message: dict[str, Any], body_format: BodyFormat) -> list[str]:
+    text = message["body"]
+    data = base64.b64decode(message["body_base64"]) if text is None else text.encode()
+    if not data:
+        return []
+    if body_format == "base64":
+        return [base64.b64encode(data).decode()]
+    if body_format == "json" and text is not None:
+        try:
+            return [visible(line) for line in json.dumps(json.loads(text), indent=2, ensure_ascii=False).split("\n")]
+        except (ValueError, RecursionError):
+            pass  # not JSON: shown as text
+    if body_format == "hex" or text is None:
+        return _hex_lines(data)
+    return [visible(line) for line in text.split("\n")]
+
+
+def _hex_lines(data: bytes) -> list[str]:
+    lines = []
+    for start in range(0, len(data), _HEX_WIDTH):
+        row = data[start : start + _HEX_WIDTH]
+        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in row)
+        lines.append(f"{start:06x}  {row.hex(' '):<{3 * _HEX_WIDTH - 1}}  {shown}")
+    return lines
+
+
+def _styled(text: str, color: bool, **style: Any) -> str:
+    return click.style(text, **style) if color else text

@@ -1,0 +1,62 @@
+"""Committed offsets of the consumer groups (`ConsumerOffsetManager`, `LmqConsumerOffsetManager`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.config_json import ConfigFile, load_config
+from rmqtool.store import CONFIG, Store
+
+CONSUMER_OFFSET = "consumerOffset.json"
+LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"  # since 4.9.3: with `enableLmq` it replaces the other
+_LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
+
+
+@dataclass(frozen=True, order=True)
+class CommittedOffset:
+    """The next queue offset that a group consumes of a queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class CommittedOffsets:
+    """All committed offsets of a store and the file that they come from."""
+
+    file: ConfigFile
+    offsets: tuple[CommittedOffset, ...]
+
+
+def load_offsets(store: Store) -> CommittedOffsets:
+    """Read the offsets that a start of the broker would use."""
+    config = store.root / CONFIG
+    file = load_config(config / LMQ_CONSUMER_OFFSET)
+    if file.path is None:
+        file = load_config(config / CONSUMER_OFFSET)
+    found = [*_queue_offsets(file.content), *_lmq_offsets(file.content)]
+    return CommittedOffsets(file, tuple(sorted(found)))
+
+
+def _queue_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
+    for place, queues in _items(content.get("offsetTable")):
+        topic, at, group = place.partition("@")
+        for queue_id, offset in _items(queues):
+            if at and isinstance(offset, int) and queue_id.lstrip("-").isdecimal():
+                yield CommittedOffset(group, topic, int(queue_id), offset)
+
+
+def _lmq_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
+    for place, offset in _items(content.get("lmqOffsetTable")):
+        topic, at, group = place.partition("@")
+        if at and isinstance(offset, int):
+            yield CommittedOffset(group, topic, _LMQ_QUEUE_ID, offset)
+
+
+def _items(table: object) -> Iterator[tuple[str, Any]]:
+    if isinstance(table, dict):
+        yield from table.items()

@@ -1,0 +1,164 @@
+"""How results look: JSON for programs, text for people. Data goes to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqtool.errors import Exit, RmqtoolError
+from rmqtool.findings import Finding
+
+ColorChoice = Literal["auto", "always", "never"]
+
+Columns = list[tuple[str, Literal["left", "right"]]]
+"""Names of a table's columns and how they are justified."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+@dataclass
+class Style:
+    """What the global options ask for."""
+
+    json: bool = False
+    color: ColorChoice = "auto"
+    verbosity: int = 0  # below 0 quiet, above 0 verbose
+    store: str | None = None  # the path that the command was given, for its JSON
+    lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
+
+    @property
+    def quiet(self) -> bool:
+        """Whether only results are wanted."""
+        return self.verbosity < 0
+
+    def wants_color(self) -> bool:
+        """Whether text on stdout is coloured: on a terminal, unless NO_COLOR or ``--color`` say otherwise."""
+        if self.color == "auto":
+            return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return self.color == "always"
+
+    def console(self) -> Console:
+        """A console on stdout that wraps nothing where no terminal reads."""
+        colored = self.wants_color()
+        width = None if sys.stdout.isatty() else 120
+        return Console(force_terminal=colored, no_color=not colored, highlight=False, width=width, emoji=False)
+
+
+def write_document(
+    command: str,
+    store: str | None,
+    result: Any,
+    *,
+    findings: Sequence[Finding] = (),
+    status: Exit = Exit.OK,
+    error: RmqtoolError | None = None,
+) -> None:
+    """Print the one JSON document of a command."""
+    document: dict[str, Any] = {
+        "schema": f"rmqtool.{command}/1",
+        "command": command,
+        "store": store,
+        "result": result,
+        "findings": [finding.as_json() for finding in findings],
+        "exit": {"code": int(status), "name": status.label},
+    }
+    if error:
+        document["error"] = error_json(error)
+    _write(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def write_line(style: Style, value: dict[str, Any]) -> None:
+    """Print one JSON line."""
+    style.lines_begun = True
+    _write(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def write_text(text: str) -> None:
+    """Print text that is complete with its line ends."""
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+
+
+def error_json(error: RmqtoolError) -> dict[str, Any]:
+    """The `error` object of the contract."""
+    return {
+        "kind": error.kind,
+        "message": error.message,
+        "file": error.file,
+        "offset": error.offset,
+        "hint": error.hint,
+    }
+
+
+def write_error(style: Style, command: str, error: RmqtoolError) -> None:
+    """Tell what is wrong and what to do: a person on stderr, a program in JSON on stdout."""
+    if style.json and style.lines_begun:
+        write_line(style, {**error_json(error), "kind": "error", "error": error.kind})
+        return
+    if style.json:
+        write_document(command, style.store, None, status=error.status, error=error)
+        return
+    click.secho(f"rmqtool: {visible(str(error))}", fg="red", err=True)
+    if error.hint:
+        click.echo(f"  {visible(error.hint)}", err=True)
+
+
+def note(text: str) -> None:
+    """A sentence beside the data, on stderr."""
+    click.echo(text, err=True)
+
+
+def visible(text: str) -> str:
+    """`text` with control and direction characters escaped: what is stored must not drive the terminal."""
+    return _CONTROL.sub(lambda found: _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def byte_size(size: int) -> str:
+    """A size for people, in IEC units: three digits that count."""
+    value = float(size)
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{size} B" if unit == "B" else f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f} {unit}"
+
+
+def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:
+    """A table without frame; text columns give way where the terminal is narrow."""
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for name, justify in columns:
+        shown.add_column(name, justify=justify, overflow="fold", no_wrap=justify == "right")
+    for row in rows:
+        shown.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row))
+    return shown
+
+
+def finding_text(finding: Finding) -> Text:
+    """One finding in a few lines: what, what the broker does, what to run."""
+    text = Text()
+    text.append(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
+    text.append(visible(f"{finding.file}: {finding.message}" if finding.file else finding.message))
+    text.append(f"\n  broker: {visible(finding.effect)}", style="dim")
+    if finding.remedy:
+        text.append(f"\n  next: {visible(finding.remedy)}")
+    return text
+
+
+def _write(line: str) -> None:
+    write_text(line + "\n")

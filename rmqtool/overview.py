@@ -1,0 +1,168 @@
+"""What a store holds, from names, headers and first and last units; with a scan, from every record too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rmqtool.checkpoint import read_checkpoint
+from rmqtool.commit_log import LogRange, log_range
+from rmqtool.errors import UnsupportedError
+from rmqtool.findings import Finding
+from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.lock import ABORT_FILE, Holder, lock_holder
+from rmqtool.mapped_files import MappedFiles
+from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
+from rmqtool.signs import version_signs
+from rmqtool.store import Store
+from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A store at a glance; every part is as its files stood when it was looked at."""
+
+    store: Store
+    version: Version | None
+    holder: Holder | None
+    last_exit: str
+    signs: list[Sign]
+    log: MappedFiles
+    log_range: LogRange
+    queues: list[tuple[Queue, QueueRange]]
+    index: list[tuple[IndexFile, Geometry | None]]
+    checkpoint: dict[str, int] | None
+    committed: CommittedOffsets
+    findings: list[Finding] = field(default_factory=list)
+
+    def lag(self, committed: CommittedOffset) -> int | None:
+        """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
+        ranges = {(queue.topic, queue.queue_id): found for queue, found in self.queues}
+        found = ranges.get((committed.topic, committed.queue_id))
+        return found.max_offset - committed.offset if found else None
+
+
+def look(store: Store, version: Version | None = None) -> Overview:
+    """Look at a store; `version` decides rules that changed, and without it the newest that fits."""
+    holder = lock_holder(store.root)
+    log = store.commit_log()
+    log_min_offset = log.files[0].start_offset if log.files else -1
+    rules = version or NEWEST
+    queues = [(queue, queue_range(queue, log_min_offset, rules)) for queue in list_queues(store)]
+    index = list(_with_geometry(store))
+    checkpoint = read_checkpoint(store)
+    overview = Overview(
+        store=store,
+        version=version,
+        holder=holder,
+        last_exit=_last_exit(store, holder),
+        signs=version_signs(store, checkpoint, [file for file, _ in index]),
+        log=log,
+        log_range=log_range(log.files, _last_record_hint(queues)),
+        queues=queues,
+        index=index,
+        checkpoint=checkpoint,
+        committed=load_offsets(store),
+    )
+    overview.findings.extend(_findings(overview))
+    return overview
+
+
+def _last_exit(store: Store, holder: Holder | None) -> str:
+    """How the last broker ended: `abort` is there while one runs and after one that was killed."""
+    if holder:
+        return "unknown"
+    if (store.root / ABORT_FILE).exists():
+        return "unclean"
+    return "clean" if (store.root / "checkpoint").exists() or (store.root / "lock").exists() else "unknown"
+
+
+def _last_record_hint(queues: list[tuple[Queue, QueueRange]]) -> int | None:
+    ends = [found.last_physical_offset for _, found in queues if found.last_physical_offset is not None]
+    return max(ends, default=None)
+
+
+def _with_geometry(store: Store) -> Iterator[tuple[IndexFile, Geometry | None]]:
+    """The index files, each with its geometry, which is most often that of the one before."""
+    known = store.conf.index_geometry
+    for file in list_index_files(store):
+        try:
+            geometry = geometry_of(file, known)
+        except UnsupportedError:
+            yield file, None
+            continue
+        known = (geometry.slots, geometry.units)
+        yield file, geometry
+
+
+def _findings(overview: Overview) -> Iterator[Finding]:
+    store = overview.store
+    if store.layout == "rocksdb":
+        yield Finding(
+            code="store.rocksdb-queues",
+            severity="info",
+            message="consume queues are kept in RocksDB, which is not read: queues and lag below may be missing",
+            effect="none: the broker reads them",
+        )
+    if overview.last_exit == "unclean":
+        yield Finding(
+            code="store.unclean-stop",
+            severity="warning",
+            fault="F13",
+            file=ABORT_FILE,
+            message="the last broker was killed or crashed: the file abort is there and no broker runs",
+            effect="the next start recovers: it scans the end of the log and cuts what is torn",
+        )
+    yield from _stray_findings(overview)
+    yield from _size_findings(overview)
+    yield from _version_findings(overview)
+    problem = overview.committed.file.problem
+    if problem:
+        read = overview.committed.file.path
+        yield Finding(
+            code="config.consumer-offset",
+            severity="warning",
+            message=f"consumer offsets cannot be read ({problem}); shown: {store.relative(read) if read else 'none'}",
+            effect="the broker falls back to the .bak file, or refuses to start when that cannot be read either",
+        )
+
+
+def _stray_findings(overview: Overview) -> Iterator[Finding]:
+    for stray in overview.log.strays:
+        yield Finding(
+            code="commitlog.stray",
+            severity="warning",
+            fault="F05" if stray.kind == "directory" else "F04",
+            file=overview.store.relative(stray.path),
+            message=f"not a commit log file ({stray.kind})",
+            effect="depending on version and size the broker refuses to start, or ignores it",
+            remedy="move it out of the directory; do not delete it",
+        )
+
+
+def _size_findings(overview: Overview) -> Iterator[Finding]:
+    for file in overview.log.files:
+        if file.size != overview.log.file_size:
+            yield Finding(
+                code="commitlog.file-size",
+                severity="error",
+                fault="F03" if file.size == 0 else "F02",
+                file=overview.store.relative(file.path),
+                message=f"{file.size} bytes where the others have {overview.log.file_size}",
+                effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
+            )
+
+
+def _version_findings(overview: Overview) -> Iterator[Finding]:
+    oldest = max((sign.since for sign in overview.signs), default=None)
+    expired = sum(found.expired for _, found in overview.queues)
+    if overview.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
+        yield Finding(
+            code="store.version-ambiguous",
+            severity="info",
+            message=f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
+            effect="none",
+            remedy=f"rmqtool inspect {overview.store.root} --broker-version 4.9",
+            count=expired,
+        )

@@ -1,0 +1,134 @@
+"""An overview as the JSON object of the machine interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqtool.index import Geometry, IndexFile
+from rmqtool.log_statistics import LogStatistics, Totals
+from rmqtool.overview import Overview
+from rmqtool.queues import Queue, QueueRange
+from rmqtool.store import Store
+from rmqtool.times import rfc3339
+
+
+def overview_json(overview: Overview, statistics: LogStatistics | None = None) -> dict[str, Any]:
+    """The `result` of ``inspect STORE``; `statistics` come from a scan and add what only the records tell."""
+    result = {
+        "broker": _broker(overview),
+        "commit_log": _commit_log(overview, statistics),
+        "queues": [_queue(queue, found, statistics) for queue, found in overview.queues],
+        "index": [_index_file(overview.store, file, geometry) for file, geometry in overview.index],
+        "checkpoint": _with_times(overview.checkpoint) if overview.checkpoint else None,
+        "consumers": [
+            {
+                "group": committed.group,
+                "topic": committed.topic,
+                "queue_id": committed.queue_id,
+                "committed_offset": committed.offset,
+                "lag": overview.lag(committed),
+            }
+            for committed in overview.committed.offsets
+        ],
+    }
+    if statistics:
+        result["scan"] = _scan(statistics)
+    return result
+
+
+def _broker(overview: Overview) -> dict[str, Any]:
+    return {
+        "running": overview.holder is not None,
+        "last_exit": overview.last_exit,
+        "pid": overview.holder.pid if overview.holder else None,
+        "layout": overview.store.layout,
+        "version_at_least": str(overview.signs[-1].since) if overview.signs else None,
+        "version_signs": [{"sign": sign.name, "since": str(sign.since)} for sign in overview.signs],
+    }
+
+
+def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[str, Any]:
+    found = overview.log_range
+    return {
+        "files": len(overview.log.files),
+        "bytes": overview.log.size,
+        "file_size": overview.log.file_size,
+        "min_offset": found.min_offset,
+        "max_offset": found.max_offset,
+        "first_store_timestamp": found.first_store_timestamp,
+        "first_store_time": rfc3339(found.first_store_timestamp),
+        "last_store_timestamp": found.last_store_timestamp,
+        "last_store_time": rfc3339(found.last_store_timestamp),
+        "messages": statistics.total.messages if statistics else None,
+    }
+
+
+def _queue(queue: Queue, found: QueueRange, statistics: LogStatistics | None) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "kind": queue.kind,
+        "min_offset": found.min_offset,
+        "max_offset": found.max_offset,
+        "files": len(queue.files.files),
+        "file_size": queue.files.file_size,
+    }
+    if statistics:
+        shown |= _totals(statistics.queues.get((queue.topic, queue.queue_id), Totals()))
+    return shown
+
+
+def _index_file(store: Store, file: IndexFile, geometry: Geometry | None) -> dict[str, Any]:
+    return {
+        "file": store.relative(file.path),
+        "keys": file.keys,
+        "begin_timestamp": file.begin_timestamp,
+        "begin_time": rfc3339(file.begin_timestamp),
+        "end_timestamp": file.end_timestamp,
+        "end_time": rfc3339(file.end_timestamp),
+        "begin_physical_offset": file.begin_physical_offset,
+        "end_physical_offset": file.end_physical_offset,
+        "slots_used": file.hash_slot_count,
+        "slots": geometry.slots if geometry else None,
+        "capacity": geometry.units - 1 if geometry else None,
+    }
+
+
+def _with_times(checkpoint: dict[str, int]) -> dict[str, Any]:
+    shown: dict[str, Any] = {}
+    for name, value in checkpoint.items():
+        shown[name] = value
+        if name.endswith("_timestamp"):
+            shown[f"{name.removesuffix('_timestamp')}_time"] = rfc3339(value or None)
+    return shown
+
+
+def _scan(statistics: LogStatistics) -> dict[str, Any]:
+    return {
+        **_totals(statistics.total),
+        "body_bytes": statistics.body_bytes,
+        "smallest_message_bytes": statistics.smallest,
+        "largest_message_bytes": statistics.largest,
+        "first_store_timestamp": statistics.first_store_timestamp,
+        "first_store_time": rfc3339(statistics.first_store_timestamp),
+        "last_store_timestamp": statistics.last_store_timestamp,
+        "last_store_time": rfc3339(statistics.last_store_timestamp),
+        "topics": [{"topic": topic, **_totals(totals)} for topic, totals in statistics.topics.items()],
+        "queues": [
+            {"topic": topic, "queue_id": queue_id, **_totals(totals)}
+            for (topic, queue_id), totals in sorted(statistics.queues.items())
+        ],
+        "blanks": {"count": statistics.blanks.messages, "bytes": statistics.blanks.bytes},
+        "damage": {
+            "count": statistics.damaged.messages,
+            "bytes": statistics.damaged.bytes,
+            "extents": [
+                {"physical_offset": damage.physical_offset, "size": damage.size, "reason": damage.reason}
+                for damage in statistics.damage
+            ],
+        },
+    }
+
+
+def _totals(totals: Totals) -> dict[str, int]:
+    return {"messages": totals.messages, "bytes": totals.bytes}

@@ -1,0 +1,207 @@
+"""An overview as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rmqtool.log_statistics import LogStatistics, Totals
+from rmqtool.output import Columns, Style, byte_size, finding_text, note, table, visible
+from rmqtool.overview import Overview
+from rmqtool.times import rfc3339
+
+_LABEL_WIDTH = 12
+
+
+@dataclass
+class _TopicRow:
+    """The queues of one topic together."""
+
+    queues: int = 0
+    messages: int = 0
+    files: int = 0
+    expired: int = 0
+
+
+def show_overview(overview: Overview, statistics: LogStatistics | None, style: Style) -> None:
+    """Print an overview; verbose shows every queue and every committed offset instead of sums."""
+    console = style.console()
+    for label, text in _facts(overview, statistics):
+        console.print(Text(f"{label:<{_LABEL_WIDTH}} ", style="dim") + Text(visible(text)), soft_wrap=True)
+    _show_queues(console, overview, statistics, each=style.verbosity > 0)
+    _show_topics_without_queue(console, overview, statistics)
+    _show_index(console, overview)
+    _show_consumers(console, overview, each=style.verbosity > 0)
+    for finding in overview.findings:
+        console.print()
+        console.print(finding_text(finding), soft_wrap=True)
+    if not style.quiet:
+        _note_next(overview, statistics)
+
+
+def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tuple[str, str]]:
+    signs = overview.signs
+    written = (
+        f"written by {signs[-1].since} or later ({signs[-1].name})" if signs else "no sign of its broker's version"
+    )
+    layout = "" if overview.store.layout == "default" else f", {overview.store.layout}"
+    yield "store", f"{overview.store.root}{layout}, {written}"
+    yield "broker", _broker(overview)
+    yield from _log_facts(overview)
+    if statistics:
+        yield from _scan_facts(statistics)
+    if overview.checkpoint:
+        moments = (("log", "physic"), ("queues", "logics"), ("index", "index"))
+        shown = [f"{name} {_moment(overview.checkpoint[f'{field}_message_timestamp'])}" for name, field in moments]
+        yield "checkpoint", ", ".join(shown)
+
+
+def _broker(overview: Overview) -> str:
+    if overview.holder:
+        pid = overview.holder.pid
+        return f"running, process {pid}" if pid else "running"
+    return f"not running, last stop {overview.last_exit}"
+
+
+def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    log, found = overview.log, overview.log_range
+    if not log.files:
+        yield "commit log", "no file"
+        return
+    files = f"{len(log.files)} file{'s' if len(log.files) > 1 else ''} of {byte_size(log.file_size)}"
+    yield "commit log", f"{files}, offsets {found.min_offset} to {found.max_offset}"
+    if found.first_store_timestamp is not None:
+        yield "", f"stored {rfc3339(found.first_store_timestamp)} to {rfc3339(found.last_store_timestamp)}"
+
+
+def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
+    total = statistics.total
+    yield (
+        "scanned",
+        f"{total.messages} messages, {byte_size(total.bytes)}, {byte_size(statistics.body_bytes)} of bodies",
+    )
+    if total.messages:
+        mean = total.bytes // total.messages
+        sizes = (statistics.smallest or 0, mean, statistics.largest or 0)
+        yield "", "smallest {}, mean {}, largest {}".format(*(byte_size(size) for size in sizes))
+    damaged = statistics.damaged
+    if damaged.messages:
+        places = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
+        more = ", ..." if damaged.messages > 3 else ""
+        yield "damage", f"{damaged.messages} extents, {byte_size(damaged.bytes)}, at {places}{more}"
+
+
+def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, each: bool) -> None:
+    if not overview.queues:
+        return
+    console.print()
+    if each:
+        console.print(_queue_table(overview, statistics))
+        return
+    rows: dict[str, _TopicRow] = {}
+    for queue, found in overview.queues:
+        row = rows.setdefault(queue.topic, _TopicRow())
+        row.queues += 1
+        row.messages += found.max_offset - max(found.min_offset, 0)
+        row.files += len(queue.files.files)
+    columns: Columns = [("Topic", "left"), ("Queues", "right"), ("In queues", "right"), ("Files", "right")]
+    shown: list[list[object]] = [[topic, row.queues, row.messages, row.files] for topic, row in rows.items()]
+    if statistics:
+        columns += [("In log", "right"), ("Size", "right")]
+        totals = statistics.topics
+        shown = [[*cells, *_total_cells(totals.get(str(cells[0]), Totals()))] for cells in shown]
+    console.print(table(f"{len(overview.queues)} queues of {len(rows)} topics", columns, shown))
+
+
+def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
+    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Min", "right"), ("Max", "right"), ("Files", "right")]
+    rows: list[list[object]] = []
+    for queue, found in overview.queues:
+        rows.append([queue.topic, queue.queue_id, found.min_offset, found.max_offset, len(queue.files.files)])
+        if statistics:
+            rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), Totals()))
+    if statistics:
+        columns += [("In log", "right"), ("Size", "right")]
+    return table("Queues", columns, rows)
+
+
+def _total_cells(totals: Totals) -> list[object]:
+    return [totals.messages, byte_size(totals.bytes)]
+
+
+def _show_topics_without_queue(console: Console, overview: Overview, statistics: LogStatistics | None) -> None:
+    """Topics that only the log knows: their queues are gone, or they were never dispatched."""
+    if not statistics:
+        return
+    known = {queue.topic for queue, _ in overview.queues}
+    rows = [[topic, *_total_cells(totals)] for topic, totals in statistics.topics.items() if topic not in known]
+    if rows:
+        console.print()
+        columns: Columns = [("Topic", "left"), ("In log", "right"), ("Size", "right")]
+        console.print(table("In the log without a queue", columns, rows))
+
+
+def _show_index(console: Console, overview: Overview) -> None:
+    if not overview.index:
+        return
+    rows = [
+        [file.path.name, file.keys, _moment(file.begin_timestamp), _moment(file.end_timestamp)]
+        for file, _ in overview.index
+    ]
+    console.print()
+    columns: Columns = [("File", "left"), ("Keys", "right"), ("From", "left"), ("To", "left")]
+    console.print(table("Index", columns, rows))
+
+
+def _show_consumers(console: Console, overview: Overview, each: bool) -> None:
+    if not overview.committed.offsets:
+        return
+    console.print()
+    console.print(_offset_table(overview) if each else _lag_table(overview))
+
+
+def _offset_table(overview: Overview) -> Table:
+    columns: Columns = [("Group", "left"), ("Topic", "left")]
+    columns += [("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
+    rows = [
+        [item.group, item.topic, item.queue_id, item.offset, _lag_cell(overview.lag(item))]
+        for item in overview.committed.offsets
+    ]
+    return table("Consumers", columns, rows)
+
+
+def _lag_table(overview: Overview) -> Table:
+    lags: dict[tuple[str, str], list[int | None]] = {}
+    for item in overview.committed.offsets:
+        lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
+    columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
+    rows = [[group, topic, len(found), _lag_cell(_sum(found))] for (group, topic), found in lags.items()]
+    return table("Consumers", columns, rows)
+
+
+def _sum(lags: Sequence[int | None]) -> int | None:
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if known else None
+
+
+def _lag_cell(lag: int | None) -> Text:
+    if lag is None:
+        return Text("no queue", style="yellow")
+    return Text(str(lag), style="red" if lag < 0 else "")
+
+
+def _moment(timestamp: int) -> str:
+    return rfc3339(timestamp) or "never" if timestamp > 0 else "never"
+
+
+def _note_next(overview: Overview, statistics: LogStatistics | None) -> None:
+    root = overview.store.root
+    note("")
+    if overview.log.files:
+        note(f"messages one by one: rmqtool inspect {root}/commitlog --limit 10")
+    if statistics is None:
+        note(f"counts from every record: rmqtool inspect {root} --scan")

@@ -1,0 +1,68 @@
+"""The signs that a store shows of the version that wrote it: a lower bound, never an upper one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from rmqtool.config_json import load_config
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import list_directory, read_all
+from rmqtool.index import IndexFile
+from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
+from rmqtool.versions import SIGNS, Sign
+
+_BY_PATH = {
+    "abort.bak": "abort.bak",
+    "timerwheel": "timer",
+    "timerlog": "timer",
+    BATCH_CONSUME_QUEUE: "batch-queue",
+    "compaction": "compaction",
+    "rocksdbstore": "rocksdbstore",
+    SEPARATE_ROCKSDB_QUEUES: "separate-rocksdb-queues",
+    f"{CONFIG}/{LMQ_CONSUMER_OFFSET}": "lmq-consumer-offset",
+    f"{CONFIG}/timercheck": "timer",
+    f"{CONFIG}/topicQueueMapping.json": "config-5.0",
+    f"{CONFIG}/consumerOrderInfo.json": "config-5.0",
+    f"{CONFIG}/messageRequestMode.json": "config-5.0",
+    f"{CONFIG}/transactionMetrics": "transaction-metrics",
+}
+_BY_CHECKPOINT = {
+    "master_flushed_offset": "checkpoint-master-flushed-offset",
+    "confirm_physical_offset": "checkpoint-confirm-offset",
+    "logics_physical_offset": "checkpoint-logics-offset",
+}
+_LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
+
+
+def version_signs(store: Store, checkpoint: dict[str, int] | None, index_files: Iterable[IndexFile]) -> list[Sign]:
+    """The signs that files, checkpoint, configuration and index headers show, the newest version last."""
+    found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG)}
+    found.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
+    if any(0 < file.hash_slot_count < file.keys for file in index_files):
+        found.add("index-slots-counted-once")
+    return sorted((SIGNS[name] for name in found), key=lambda sign: (sign.since, sign.name))
+
+
+def _path_signs(root: Path) -> Iterator[str]:
+    yield from (sign for path, sign in _BY_PATH.items() if (root / path).exists())
+    if holds_rocksdb(root / CONSUME_QUEUE):
+        yield "rocksdb-queues"
+    if any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(root / CONSUME_QUEUE)):
+        yield "lmq-queue"
+    try:
+        if read_all(root / "abort", 1):
+            yield "abort-process-id"
+    except RmqtoolError:
+        return  # there is none, or it cannot be read: no sign
+
+
+def _config_signs(config: Path) -> Iterator[str]:
+    for name in ("topics.json", CONSUMER_OFFSET):
+        content = load_config(config / name).content
+        version = content.get("dataVersion")
+        if isinstance(version, dict) and "stateVersion" in version:
+            yield "state-version"
+        if "pullOffsetTable" in content:
+            yield "pull-offset-table"

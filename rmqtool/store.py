@@ -1,0 +1,99 @@
+"""A store directory: what lies where, and in which layout (`StorePathConfigHelper`, `MessageStoreConfig`)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError
+from rmqtool.files import list_directory
+from rmqtool.formats.file_name import is_index_name
+from rmqtool.mapped_files import MappedFiles, list_mapped_files
+
+Layout = Literal["default", "multi-path", "rocksdb"]
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+CONFIG = "config"
+SEPARATE_ROCKSDB_QUEUES = "consumequeue_rocksdb"  # since 5.5.0
+_ROCKSDB_MARK = "CURRENT"
+_DLEDGER_PREFIX = "dledger-"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store that is only read; `root` is the broker's `storePathRootDir`."""
+
+    root: Path
+    layout: Layout
+    conf: BrokerConf
+    commit_log_directories: tuple[Path, ...]
+
+    def commit_log(self) -> MappedFiles:
+        """The commit log files as they stand now, of all its directories."""
+        return list_mapped_files(*self.commit_log_directories)
+
+    def relative(self, path: Path) -> str:
+        """`path` as output shows it: relative to the store, absolute when outside."""
+        return relative_to(path, self.root)
+
+
+def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
+    """Look at the directory `root`; raise NotAStoreError, UnsupportedError or UnreadableError."""
+    conf = conf or BrokerConf()
+    names = {entry.name for entry in list_directory(_existing_directory(root))}
+    dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and (root / name / "data").is_dir())
+    if dledger:
+        raise UnsupportedError(
+            f"a DLedger store ({dledger[0]}/): its log is wrapped in Raft entries, which this version does not read",
+            file=root,
+        )
+    directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
+    if not (names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE} or conf.commit_log_paths or _has_index(root)):
+        message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
+        raise NotAStoreError(message, file=root, hint=_where_else(root, names))
+    return Store(root, _layout(root, conf), conf, directories)
+
+
+def relative_to(path: Path, root: Path) -> str:
+    """`path` relative to `root`, or absolute when it is not below it."""
+    try:
+        return str(path.relative_to(root))
+    except ValueError:
+        return os.path.abspath(path)
+
+
+def holds_rocksdb(directory: Path) -> bool:
+    """Whether a directory is a RocksDB database."""
+    return (directory / _ROCKSDB_MARK).is_file()
+
+
+def _existing_directory(root: Path) -> Path:
+    if not root.exists():
+        raise UnreadableError("no such file or directory", file=root)
+    return root
+
+
+def _layout(root: Path, conf: BrokerConf) -> Layout:
+    if holds_rocksdb(root / CONSUME_QUEUE) or holds_rocksdb(root / SEPARATE_ROCKSDB_QUEUES):
+        return "rocksdb"
+    return "multi-path" if len(conf.commit_log_paths) > 1 else "default"
+
+
+def _has_index(root: Path) -> bool:
+    return any(is_index_name(entry.name) for entry in list_directory(root / INDEX))
+
+
+def _where_else(root: Path, names: set[str]) -> str:
+    for name in sorted(names):
+        if (root / name / COMMIT_LOG).is_dir():
+            return f"the store seems to be {root / name}"
+    if (root.resolve().parent / COMMIT_LOG).is_dir():
+        return f"the store seems to be {root.resolve().parent}"
+    return "give the directory that broker.conf calls storePathRootDir"

@@ -1,0 +1,81 @@
+"""Broker versions: in which release a rule changed, and what in a store shows the least version that wrote it."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rmqtool.errors import UsageError
+
+_TEXT = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?", re.ASCII)
+_ANY_PATCH = 999
+
+
+class Version(NamedTuple):
+    """A release of RocketMQ."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        numbers = self[:2] if self.patch == _ANY_PATCH else self
+        return ".".join(str(number) for number in numbers)
+
+
+OLDEST = Version(4, 4, 0)
+NEWEST = Version(5, 5, 0)
+
+# Rules that changed, by the first release that has the new one.
+EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset: before, the minimum stayed
+
+
+class Sign(NamedTuple):
+    """Something in a store that brokers write only since a release."""
+
+    name: str
+    since: Version
+
+
+SIGNS = {
+    sign.name: sign
+    for sign in (
+        Sign("dledger", Version(4, 5, 1)),
+        Sign("ipv6-host", Version(4, 6, 0)),
+        Sign("index-slots-counted-once", Version(4, 7, 1)),
+        Sign("lmq-consumer-offset", Version(4, 9, 3)),
+        Sign("lmq-queue", Version(4, 9, 3)),
+        Sign("inner-batch", Version(4, 9, 4)),
+        Sign("compression-type", Version(4, 9, 4)),
+        Sign("abort.bak", Version(5, 0, 0)),
+        Sign("abort-process-id", Version(5, 0, 0)),
+        Sign("timer", Version(5, 0, 0)),
+        Sign("batch-queue", Version(5, 0, 0)),
+        Sign("config-5.0", Version(5, 0, 0)),
+        Sign("state-version", Version(5, 0, 0)),
+        Sign("checkpoint-master-flushed-offset", Version(5, 0, 0)),
+        Sign("compaction", Version(5, 1, 0)),
+        Sign("magic-code-v2", Version(5, 1, 0)),
+        Sign("checkpoint-confirm-offset", Version(5, 1, 1)),
+        Sign("crc32-property", Version(5, 2, 0)),
+        Sign("transaction-metrics", Version(5, 2, 0)),
+        Sign("rocksdb-queues", Version(5, 2, 0)),
+        Sign("rocksdbstore", Version(5, 4, 0)),
+        Sign("index-of-tags", Version(5, 4, 0)),
+        Sign("checkpoint-logics-offset", Version(5, 5, 0)),
+        Sign("pull-offset-table", Version(5, 5, 0)),
+        Sign("separate-rocksdb-queues", Version(5, 5, 0)),
+    )
+}
+"""Every sign, by name; each gives a lower bound of the version, none an upper one."""
+
+
+def parse_version(text: str) -> Version:
+    """Parse ``5.3`` (any patch of it, the last where they differ) or ``5.3.3``; raise UsageError."""
+    found = _TEXT.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"a broker version looks like 5.3 or 5.3.3, not {text!r}")
+    version = Version(int(found[1]), int(found[2]), int(found[3]) if found[3] else _ANY_PATCH)
+    if not OLDEST[:2] <= version[:2] <= NEWEST[:2]:
+        raise UsageError(f"broker version {version} is not known: {OLDEST} to {NEWEST} are")
+    return version

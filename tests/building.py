@@ -1,0 +1,123 @@
+"""Commit logs for tests: messages with sensible defaults, laid out in files as a broker does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rmqtool.formats.crc import body_crc
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.host import build_host
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_V1, build_blank, build_message
+from rmqtool.formats.properties import encode_properties
+from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6
+
+V4 = ("192.0.2.17", 43210)
+V6 = ("2001:db8::17", 43210)
+START_TIME = 1_700_000_000_000
+LOG = "commitlog"
+
+
+def message(physical_offset: int = 0, **fields: Any) -> bytes:
+    """Encode one record. Fields not given are those of a plain message; the body's CRC and the hosts are right.
+
+    `topic` may be text, `properties` a mapping; IPv6 hosts follow the bits of `sys_flag`.
+    """
+    sys_flag = fields.get("sys_flag", 0)
+    body = fields.get("body", b"body")
+    properties = fields.pop("properties", b"")
+    if isinstance(properties, Mapping):
+        properties = encode_properties(properties)
+    topic = fields.pop("topic", "orders")
+    values: dict[str, Any] = {
+        "magic_code": MAGIC_CODE_V1,
+        "body_crc": body_crc(body),
+        "queue_id": 0,
+        "flag": 0,
+        "queue_offset": 0,
+        "physical_offset": physical_offset,
+        "sys_flag": sys_flag,
+        "born_timestamp": START_TIME,
+        "born_host": build_host(*(V6 if sys_flag & BORN_HOST_V6 else V4)),
+        "store_timestamp": START_TIME + 1,
+        "store_host": build_host(*(V6 if sys_flag & STORE_HOST_V6 else V4)),
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "body": body,
+        "topic": topic.encode() if isinstance(topic, str) else topic,
+        "properties": properties,
+    }
+    return build_message(**{**values, **fields})
+
+
+class LogBuilder:
+    """A commit log that grows message by message; `files` holds the bytes of each file, the last one as far as written.
+
+    `offsets` are the physical offsets of all records. Where the next record and a blank's eight bytes do not fit,
+    the file is ended with a blank; `filler` repeated is what stands behind it.
+    """
+
+    def __init__(self, file_size: int = 4096, start_offset: int = 0, filler: bytes = b"\0") -> None:
+        self.file_size = file_size
+        self.start_offset = start_offset
+        self.filler = filler
+        self.files = [bytearray()]
+        self.offsets: list[int] = []
+
+    @property
+    def end(self) -> int:
+        """Physical offset of the next record when it fits into the last file."""
+        return self.start_offset + (len(self.files) - 1) * self.file_size + len(self.files[-1])
+
+    def add(self, **fields: Any) -> int:
+        """Append a message; return its physical offset."""
+        if len(self.files[-1]) + len(message(0, **fields)) + BLANK_SIZE > self.file_size:
+            self.roll()
+        self.offsets.append(self.end)
+        self.files[-1] += message(self.end, **fields)
+        return self.offsets[-1]
+
+    def add_all(self, messages: Iterable[Mapping[str, Any]]) -> LogBuilder:
+        """Append a message for each mapping of fields."""
+        for fields in messages:
+            self.add(**fields)
+        return self
+
+    def roll(self) -> None:
+        """End the last file with a blank and begin the next."""
+        rest = self.file_size - len(self.files[-1])
+        filler = self.filler * (rest // len(self.filler) + 1)
+        self.files[-1] += (build_blank(rest) + filler)[:rest]
+        self.files.append(bytearray())
+
+    def images(self) -> dict[int, bytes]:
+        """The bytes of each file by its start offset, the last one filled up with zeros."""
+        starts = range(self.start_offset, self.end + 1, self.file_size)
+        return {start: bytes(data).ljust(self.file_size, b"\0") for start, data in zip(starts, self.files, strict=True)}
+
+    def write(self, store: Path) -> Path:
+        """Write the files below `store`; return it."""
+        return write_log(store, self.images())
+
+
+def write_log(store: Path, images: Mapping[int, bytes]) -> Path:
+    """Write commit log files by their start offsets below `store`, and remove others; return `store`."""
+    folder = store / LOG
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    for start, data in images.items():
+        (folder / file_name(start)).write_bytes(data)
+    return store
+
+
+def write_sparse(path: Path, pieces: Mapping[int, bytes], size: int) -> Path:
+    """Write a file of `size` bytes that holds `pieces` at their positions and holes elsewhere; return it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+        for position, data in pieces.items():
+            file.seek(position)
+            file.write(data)
+    return path

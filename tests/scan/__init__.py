@@ -1,0 +1,1 @@
+"""Tests of the scan; the plain reader is the oracle."""

@@ -1,0 +1,106 @@
+"""Read a store both ways, as lists of plain values that can be compared; every read asserts that nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.scan import chain, plain, probe, reader
+from rmqtool.scan.block import Block
+from rmqtool.scan.columns import COLUMNS, record_batches
+from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.frames import Frames
+from tests.building import LOG
+from tests.unchanged import unchanged
+
+Event = plain.Event
+WHOLE = (0, (1 << 63) - 1)
+
+
+def files_of(store: Path) -> tuple[MappedFile, ...]:
+    return list_mapped_files(store / LOG).files
+
+
+def fast(store: Path, columns: Sequence[str] = tuple(COLUMNS), span: tuple[int, int] = WHOLE) -> list[Event]:
+    """What `scan_files` gives for a span of physical offsets. Values are taken from the batches after the scan."""
+    with unchanged(store):
+        return list(_rows(files_of(store), columns, span))
+
+
+def _rows(files: Sequence[MappedFile], columns: Sequence[str], span: tuple[int, int]) -> Iterator[Event]:
+    found: list[Any] = []
+    for event in reader.scan_files(files, *span):
+        found += record_batches(event, columns) if isinstance(event, Frames) else [event]
+    for part in found:
+        if isinstance(part, Blank | Damage):
+            yield part
+        else:
+            part.validate(full=True)
+            yield from part.to_pylist()
+
+
+def slow(store: Path) -> list[Event]:
+    """What the plain reader gives; properties as Arrow shows a map."""
+    with unchanged(store):
+        events = list(plain.read_log(files_of(store)))
+    return [
+        {**event, "properties": list(event["properties"].items())} if isinstance(event, dict) else event
+        for event in events
+    ]
+
+
+def others(events: Sequence[Event]) -> list[Blank | Damage]:
+    return [event for event in events if not isinstance(event, dict)]
+
+
+def damages(events: Sequence[Event]) -> list[Damage]:
+    return [event for event in events if isinstance(event, Damage)]
+
+
+def messages(events: Sequence[Event]) -> list[dict[str, Any]]:
+    return [event for event in events if isinstance(event, dict)]
+
+
+def offsets(events: Sequence[Event]) -> list[int]:
+    """Physical offsets of the messages."""
+    return [event["physical_offset"] for event in messages(events)]
+
+
+def assert_same(found: Sequence[Event], expected: Sequence[Event]) -> None:
+    """Assert that two readings are equal; the first difference is what fails."""
+    for one, other in zip(found, expected, strict=False):
+        if isinstance(one, dict) and isinstance(other, dict):
+            assert one.keys() == other.keys()
+            differ = [name for name in one if one[name] != other[name]]
+            assert {name: one[name] for name in differ} == {name: other[name] for name in differ}
+        else:
+            assert one == other
+    assert len(found) == len(expected)
+
+
+def agree(store: Path) -> list[Event]:
+    """Read both ways, assert that they agree, and return what they found."""
+    expected = slow(store)
+    assert_same(fast(store), expected)
+    return expected
+
+
+@contextmanager
+def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterator[None]:
+    """Scan with blocks, reads and lanes of about `size` bytes, so that small logs cross their borders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "BLOCK_SIZE", size)
+        patch.setattr(reader, "Block", partial(Block, size))
+        patch.setattr(reader, "LONGEST_BLANK", longest_blank)
+        patch.setattr(reader, "_MOST_BEHIND_DAMAGE", 1)
+        patch.setattr(probe, "BLOCK_SIZE", size)
+        patch.setattr(probe, "_FIRST_READ", max(16, size // 4))
+        patch.setattr(chain, "_MIN_STRIDE", max(91, size // 8))
+        patch.setattr(chain, "_MAX_STRIDE", max(91, size // 2))
+        yield

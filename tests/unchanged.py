@@ -1,0 +1,84 @@
+"""Reading changes nothing: the state of a directory before and after."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+_CHUNK = 1 << 20
+
+
+class Entry(NamedTuple):
+    """What must stay as it is; `content` is a digest of a file, the target of a link, empty for what is neither."""
+
+    mode: int
+    owner: tuple[int, int]
+    links: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    content: bytes
+
+
+def snapshot(root: Path) -> dict[str, Entry]:
+    """Every entry at and below `root`, itself included, by relative path; symlinks are not followed."""
+    paths = [root, *root.rglob("*")]
+    return {str(path.relative_to(root)): _entry_of(path) for path in sorted(paths)}
+
+
+@contextmanager
+def unchanged(root: Path) -> Iterator[Path]:
+    """Assert that the block leaves listing, bytes, times and modes below `root` as they were."""
+    before = snapshot(root)
+    yield root
+    after = snapshot(root)
+    assert after.keys() == before.keys()
+    assert [name for name in before if after[name] != before[name]] == []
+
+
+def _entry_of(path: Path) -> Entry:
+    status = path.lstat()
+    content = b""
+    if stat.S_ISREG(status.st_mode):
+        content = _digest(path)
+    elif stat.S_ISLNK(status.st_mode):
+        content = os.fsencode(os.readlink(path))
+    return Entry(
+        status.st_mode,
+        (status.st_uid, status.st_gid),
+        status.st_nlink,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        content,
+    )
+
+
+def _digest(path: Path) -> bytes:
+    """A digest of the bytes that are not in holes, and of where they stand."""
+    digest = hashlib.blake2b()
+    with path.open("rb") as file:
+        for start, stop in _data_extents(file.fileno(), os.fstat(file.fileno()).st_size):
+            digest.update(b"%d:" % start)
+            for position in range(start, stop, _CHUNK):
+                digest.update(os.pread(file.fileno(), min(_CHUNK, stop - position), position))
+    return digest.digest()
+
+
+def _data_extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    if not hasattr(os, "SEEK_DATA"):
+        yield 0, size
+        return
+    stop = 0
+    while stop < size:
+        try:
+            start = os.lseek(descriptor, stop, os.SEEK_DATA)
+        except OSError:  # ENXIO: nothing but a hole behind
+            return
+        stop = os.lseek(descriptor, start, os.SEEK_HOLE)
+        yield start, stop
