@@ -21,7 +21,7 @@ from tests.formats.samples import HOST_KINDS
 Sample = Struct(
     "small" / Int8sb * "a small number",
     "number" / Int32sb * "a number",
-    "payload" / Bytes(this._.payload_size) * "some bytes, as many as the caller says",
+    "payload" / Bytes(2) * "some bytes",
 )
 Sized = Struct("payload_size" / Int8sb, "payload" / Bytes(this.payload_size))
 
@@ -110,11 +110,11 @@ def test_dtype_widths_may_depend_on_the_context() -> None:
     assert dtype_of(Sized, payload_size=7) == np.dtype([("payload_size", ">i1"), ("payload", "V7")])
 
 
-def test_size_may_depend_on_the_context() -> None:
-    """What a size depends on outside the layout is given by name; without it there is no size."""
-    assert size_of(Sample, payload_size=7) == 12
+def test_a_size_that_the_content_decides_is_refused() -> None:
+    """A layout of fixed size has one; where a field's size stands in another field there is none."""
+    assert size_of(Sample) == 7
     with pytest.raises(FormatError, match="payload"):
-        size_of(Sample)
+        size_of(Sized)
 
 
 def test_dtype_stops_before_a_field() -> None:
@@ -131,7 +131,7 @@ def test_no_dtype_for_a_nested_structure() -> None:
 def test_parse_error_names_field_and_expectation() -> None:
     """A short input raises FormatError on one line, with construct's own error as its cause."""
     with pytest.raises(FormatError, match=r"number.* expected 4, found 2") as caught:
-        parse(Sample, b"\x01\x02\x03", payload_size=0)
+        parse(Sample, b"\x01\x02\x03")
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is not None
 
@@ -149,16 +149,16 @@ def test_parse_error_names_field_and_expectation() -> None:
 def test_build_error_is_a_format_error(values: dict[str, Any]) -> None:
     """A value that does not fit, or none, raises FormatError."""
     with pytest.raises(FormatError):
-        build(Sample, values, payload_size=0)
+        build(Sample, values)
 
 
 def test_parse_and_build_take_context() -> None:
     """What a layout does not hold itself is given by name, and any bytes-like input is read."""
     data = bytes.fromhex("FF 00000102 AABB")
     for raw in (data, bytearray(data), memoryview(data)):
-        fields = parse(Sample, raw, payload_size=2)
+        fields = parse(Sample, raw)
         assert (fields.small, fields.number, fields.payload) == (-1, 258, b"\xaa\xbb")
-    assert build(Sample, {"small": -1, "number": 258, "payload": b"\xaa\xbb"}, payload_size=2) == data
+    assert build(Sample, {"small": -1, "number": 258, "payload": b"\xaa\xbb"}) == data
 
 
 def test_field_meanings() -> None:

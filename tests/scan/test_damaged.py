@@ -1,0 +1,76 @@
+"""Whatever is done to a log: the scan says what the plain reader says, and splits of it lose and double nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.building import write_log
+from tests.scan.damaging import FILE_SIZE, FILES, LONGEST, damaged_logs, deterministic, whole_log
+from tests.scan.reading import agree, assert_same, damages, fast, offsets, others, small_blocks
+
+END = (FILES + 3) * FILE_SIZE
+block_sizes = st.sampled_from((120, 300, 1000, 4 << 20))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each example writes its store anew."""
+    return tmp_path_factory.mktemp("damaged")
+
+
+def test_the_log_is_whole_before_it_is_damaged(place: Path) -> None:
+    """The log that the examples start from has all its records, three blanks and no damage."""
+    found = agree(write_log(place, whole_log().images()))
+    assert offsets(found) == whole_log().offsets
+    assert len(others(found)) == FILES - 1
+    assert not damages(found)
+
+
+@settings(deterministic, max_examples=400)
+@given(images=damaged_logs(), block_size=block_sizes)
+def test_a_damaged_log_is_read_as_the_plain_reader_does(
+    place: Path, images: Mapping[int, bytes], block_size: int
+) -> None:
+    """Events, reasons and all columns agree, wherever the borders of blocks are, and nothing raises."""
+    write_log(place, images)
+    with small_blocks(block_size):
+        agree(place)
+
+
+@settings(deterministic, max_examples=400)
+@given(
+    images=damaged_logs(),
+    block_size=block_sizes,
+    longest=st.sampled_from((LONGEST, 8 << 20)),
+    cuts=st.lists(st.integers(0, END), min_size=1, max_size=4),
+)
+def test_splits_of_a_damaged_log_give_each_event_once(
+    place: Path, images: Mapping[int, bytes], block_size: int, longest: int, cuts: list[int]
+) -> None:
+    """Whatever the bytes at which a log is split, the splits together give what the whole scan gives."""
+    write_log(place, images)
+    spans = list(pairwise([0, *sorted(cuts), END]))
+    with small_blocks(block_size, longest):
+        together = [event for span in spans for event in fast(place, ("physical_offset",), span)]
+        assert_same(together, fast(place, ("physical_offset",)))
+
+
+def test_a_split_at_every_byte_gives_each_event_once(place: Path) -> None:
+    """Two splits that meet give the whole, whichever byte of a file with damage and a filled blank they meet at."""
+    images = whole_log().images()
+    image = bytearray(images[0])
+    image[500:520] = bytes(20)
+    image[1500:1900] = b"\xda\xa3\x20\xa7" * 100
+    write_log(place, {0: bytes(image)})
+    whole = fast(place, ("physical_offset",))
+    assert len(damages(whole)) == 2
+    with small_blocks(1000, LONGEST):
+        for cut in range(FILE_SIZE + 1):
+            parts = [fast(place, ("physical_offset",), span) for span in ((0, cut), (cut, END))]
+            assert_same(sum(parts, []), whole)
