@@ -1,0 +1,62 @@
+"""Inspecting a store while a real broker's store classes run and write on it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.harness import VERSIONS, Harness
+
+pytestmark = pytest.mark.broker
+
+_RATE = 2000  # messages per second that the broker writes meanwhile
+
+
+def _inspect(*arguments: str) -> tuple[int, str]:
+    """Exit status and standard output, from a process of its own: our locks must never be the broker's."""
+    command = [sys.executable, "-m", "rmqtool", "inspect", *arguments, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+def _overview(root: Path, *options: str) -> dict[str, Any]:
+    status, text = _inspect(str(root), *options)
+    assert status == 0, text
+    result: dict[str, Any] = json.loads(text)["result"]
+    return result
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_live_store(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """A running broker is seen with its process id, what it writes is no damage, and it keeps its lock and its store."""
+    broker = harness(version)
+    root = tmp_path / "store"
+    root.mkdir()
+    broker.write(root, "single")
+    with broker.hold(root, messages_per_second=_RATE) as pid:
+        seen = []
+        for _ in range(3):
+            overview = _overview(root, "--scan")
+            assert overview["broker"]["running"]
+            assert overview["broker"]["pid"] == pid
+            assert overview["broker"]["last_exit"] == "unknown"
+            assert overview["scan"]["damage"]["count"] == 0
+            seen.append(overview["commit_log"]["messages"])
+            time.sleep(0.3)
+        assert seen == sorted(seen)
+        assert seen[-1] > 1
+        status, lines = _inspect(str(root / "commitlog"), "--body", "none")
+        kinds = {json.loads(line)["kind"] for line in lines.splitlines()}
+        assert status == 0
+        assert "damage" not in kinds
+    stopped = _overview(root, "--scan")
+    assert not stopped["broker"]["running"]
+    assert stopped["broker"]["last_exit"] == "clean"
+    assert stopped["commit_log"]["messages"] >= seen[-1]
+    assert stopped["commit_log"]["max_offset"] == broker.oracle(root)["commit_log"]["max_offset"]
