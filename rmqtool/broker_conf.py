@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rmqtool.errors import UsageError
 
 _MULTI_PATH_SPLITTER = ","  # MixAll.MULTI_PATH_SPLITTER
-_SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
-_CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\n[ \t\f]*")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_BLANKS = " \t\f"
+_PAIR = re.compile(r"((?:[^\\ \t\f=:]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+_MAX_INT = (1 << 31) - 1
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -30,8 +31,8 @@ class BrokerConf:
         value = self.text(*names)
         if value is None:
             return None
-        if not value.isascii() or not value.isdigit() or int(value) == 0:
-            raise UsageError(f"broker.conf: {names[0]} must be a positive whole number, found {value!r}")
+        if not re.fullmatch(r"0*[1-9][0-9]{0,9}", value) or int(value) > _MAX_INT:
+            raise UsageError(f"broker.conf: {names[0]} must be a whole number from 1 to {_MAX_INT}, found {value!r}")
         return int(value)
 
     @property
@@ -51,19 +52,39 @@ class BrokerConf:
 
 def parse_broker_conf(text: str) -> BrokerConf:
     """Parse as `java.util.Properties` does: comments, continued lines, escapes; the last of equal names wins."""
-    joined = _CONTINUED.sub(lambda found: found[0].split("\n")[0][:-1], text.replace("\r\n", "\n").replace("\r", "\n"))
     settings = {}
-    for line in joined.split("\n"):
-        stripped = line.lstrip()
-        if stripped and stripped[0] not in "#!":
-            name, value = (*_SEPARATOR.split(stripped, maxsplit=1), "")[:2]
-            settings[_unescape(name)] = _unescape(value)
+    for line in _logical_lines(text):
+        found = _PAIR.fullmatch(line)
+        if found:
+            settings[_unescape(found[1])] = _unescape(found[2])
     return BrokerConf(settings)
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments, empty lines and leading blanks, each with those that continue it."""
+    begun = ""
+    for line in re.split(r"\r\n?|\n", text):
+        stripped = line.lstrip(_BLANKS)
+        if not begun and stripped.startswith(("#", "!")):
+            continue
+        begun += stripped
+        if (len(stripped) - len(stripped.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+        elif begun:
+            yield begun
+            begun = ""
+    if begun:
+        yield begun
 
 
 def _unescape(text: str) -> str:
     def plain(found: re.Match[str]) -> str:
         escaped = found[1]
+        if escaped == "u":
+            raise UsageError(
+                "broker.conf: \\u must be followed by four hexadecimal digits, or no broker reads the file"
+            )
         return chr(int(escaped[1:], 16)) if len(escaped) == 5 else _CONTROL.get(escaped, escaped)
 
-    return _ESCAPE.sub(plain, text)
+    units = _ESCAPE.sub(plain, text).encode("utf-16-be", "surrogatepass")
+    return units.decode("utf-16-be", "replace")  # two \u escapes may be one character

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rmqtool.errors import UnreadableError
 from rmqtool.files import read_all
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
 from rmqtool.store import CHECKPOINT, Store
@@ -11,9 +12,11 @@ from rmqtool.store import CHECKPOINT, Store
 
 def read_checkpoint(store: Store) -> dict[str, int] | None:
     """The checkpoint's numbers by name, None without the file; what a short file lacks reads as 0, as in Java."""
-    path = store.root / CHECKPOINT
-    if not path.exists():
-        return None
-    data = read_all(path, USED_SIZE).ljust(USED_SIZE, b"\0")
-    fields = np.frombuffer(data, CHECKPOINT_DTYPE)[0]
+    try:
+        data = read_all(store.root / CHECKPOINT, USED_SIZE)
+    except UnreadableError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+    fields = np.frombuffer(data.ljust(USED_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}

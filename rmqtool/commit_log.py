@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqtool.files import InputFile
-from rmqtool.mapped_files import MappedFile
+from rmqtool.mapped_files import MappedFile, data_end
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
@@ -33,24 +33,32 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None) -> LogRange:
     """
     if not files:
         return LogRange()
-    first = next((event for event in scan_files(files) if isinstance(event, Frames)), None)
-    first_timestamp = int(first.headers.field("store_timestamp")[0]) if first else None
-    max_offset, last_timestamp = _end(files, hint)
-    return LogRange(files[0].start_offset, max_offset, first_timestamp, last_timestamp)
-
-
-def _end(files: Sequence[MappedFile], hint: int | None) -> tuple[int, int | None]:
-    """The maximum offset and the last record's store timestamp."""
+    min_offset = files[0].start_offset
     number = _last_with_data(files)
-    if number is None:
-        return files[0].start_offset, None
-    last = files[number]
-    hinted = hint is not None and last.start_offset <= hint < last.end_offset
-    for start in (hint if hinted else None, _near_end(last), last.start_offset):
-        found = _last_record(files[number:], start) if start is not None else None
+    first = next((event for event in scan_files(files) if isinstance(event, Frames)), None)
+    if number is None or first is None:
+        return LogRange(min_offset, files[number or 0].start_offset)
+    first_timestamp = int(first.headers.field("store_timestamp")[0])
+    found = _last_record_of(files, number, hint)
+    if found:
+        return LogRange(min_offset, found[0], first_timestamp, found[1])
+    earlier = (_last_record_of(files, before) for before in reversed(range(number)))
+    last_timestamp = next((record[1] for record in earlier if record), None)
+    return LogRange(min_offset, files[number].start_offset, first_timestamp, last_timestamp)
+
+
+def _last_record_of(files: Sequence[MappedFile], number: int, hint: int | None = None) -> tuple[int, int] | None:
+    """End and store timestamp of the last record of file `number`; None when there is none in it."""
+    mapped = files[number]
+    if hint is not None and mapped.start_offset <= hint < mapped.end_offset:
+        found = _last_record(files[number:], hint)
         if found:
             return found
-    return last.start_offset, None
+    near_end = _near_end(mapped)
+    found = _last_record(files[number:], near_end)
+    if found or near_end == mapped.start_offset:
+        return found
+    return _last_record(files[number:], mapped.start_offset)
 
 
 def _last_with_data(files: Sequence[MappedFile]) -> int | None:
@@ -62,9 +70,9 @@ def _last_with_data(files: Sequence[MappedFile]) -> int | None:
 
 
 def _near_end(mapped: MappedFile) -> int:
-    """A place that no more than a blank's length lies before the last byte that is not zero."""
+    """A place that a blank's length lies before the last byte that is not zero."""
     with InputFile(mapped.path) as file:
-        return mapped.start_offset + max(0, file.data_end(0) - LONGEST_BLANK)
+        return mapped.start_offset + max(0, data_end(file) - LONGEST_BLANK)
 
 
 def _last_record(files: Sequence[MappedFile], start: int) -> tuple[int, int] | None:

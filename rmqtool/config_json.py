@@ -34,10 +34,9 @@ def load_config(path: Path) -> ConfigFile:
     for candidate in (path, path.with_name(f"{path.name}.bak")):
         try:
             content = _decode(candidate)
-        except FileNotFoundError:
-            continue
         except RmqtoolError as error:
-            problem = problem or error.message
+            if not isinstance(error.__cause__, FileNotFoundError):
+                problem = problem or error.message
             continue
         if content is not None:
             return ConfigFile(candidate, content, problem)
@@ -55,9 +54,7 @@ def parse_fastjson(text: str) -> Any:
 
 
 def _decode(path: Path) -> dict[str, Any] | None:
-    """The object in a file, None when the file is empty; raise FileNotFoundError or RmqtoolError."""
-    if not path.exists():
-        raise FileNotFoundError(path)
+    """The object in a file, None when the file is empty; raise RmqtoolError."""
     with InputFile(path) as file:
         if file.size > _MAX_SIZE:
             raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)

@@ -22,13 +22,12 @@ from rmqtool.formats.index_file import (
     file_size,
     unit_position,
 )
+from rmqtool.mapped_files import data_end
 from rmqtool.store import INDEX, Store
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SLOT_SIZE = SLOT_DTYPE.itemsize
-_UNITS_PER_SLOT = 4  # of the default geometry
 _PROBED_UNITS = 64  # units whose chains must fit before a guess is believed
-_MAX_GUESSES = 20_000
 
 
 @dataclass(frozen=True)
@@ -73,15 +72,12 @@ def read_header(path: Path) -> IndexFile:
 
 
 def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None) -> Geometry:
-    """Find the geometry: as configured, or the guess that the units' hashes and chains prove.
+    """Find the geometry: as configured, the default, or where the units end, when hashes and chains prove it.
 
-    Raises UnsupportedError when no guess fits, which broker.conf would settle.
+    Raises UnsupportedError when nothing fits, which broker.conf would settle.
     """
-    guesses = _guesses(index_file.size)
-    if configured and file_size(*configured) == index_file.size:
-        guesses = iter([configured])
     with InputFile(index_file.path) as file:
-        for slots, units in guesses:
+        for slots, units in _guesses(file, index_file.keys, configured):
             if index_file.keys < units and _fits(file, index_file.keys, slots):
                 return Geometry(slots, units)
     raise UnsupportedError(
@@ -91,19 +87,20 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
     )
 
 
-def _guesses(size: int) -> Iterator[tuple[int, int]]:
-    """Pairs that give the file's size: the default's proportion first, then round numbers, then all if few."""
-    if size == file_size(DEFAULT_SLOTS, DEFAULT_UNITS):
-        yield DEFAULT_SLOTS, DEFAULT_UNITS
-    content = size - HEADER_SIZE
-    usual = content // (_SLOT_SIZE + _UNITS_PER_SLOT * UNIT_SIZE)
-    most = max(0, content // _SLOT_SIZE)
-    step = 1
-    while most // step > _MAX_GUESSES:
-        step *= 10
-    for slots in (usual, *range(step, most + 1, step)):
-        units, rest = divmod(content - _SLOT_SIZE * slots, UNIT_SIZE)
-        if slots > 0 and units > 0 and rest == 0:
+def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
+    """Slots and units that give the file's size: as configured, the default, and what the end of the units tells.
+
+    Without a key there is nothing to prove a guess by, so that the last is left out.
+    """
+    for known in (configured, (DEFAULT_SLOTS, DEFAULT_UNITS)):
+        if known and file_size(*known) == file.size:
+            yield known
+    end = data_end(file) if keys else 0
+    # The last byte that is not zero is in the newest unit, or in one that the header does not count yet.
+    most = (end - file_size(0, keys) - 1) // _SLOT_SIZE
+    for slots in range(most, most - 2 * UNIT_SIZE // _SLOT_SIZE, -1):
+        units, rest = divmod(file.size - file_size(slots, 0), UNIT_SIZE)
+        if slots > 0 and rest == 0:
             yield slots, units
 
 

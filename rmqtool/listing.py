@@ -58,10 +58,15 @@ def list_log(files: Sequence[MappedFile], root: Path, options: ListingOptions) -
 def _objects(files: Sequence[MappedFile], root: Path, options: ListingOptions) -> Iterator[dict[str, Any]]:
     for event in scan_files(files, options.start, options.stop, options.rate_limit):
         if isinstance(event, Frames):
-            file = next(mapped for mapped in files if mapped.start_offset <= event.physical_offset < mapped.end_offset)
+            file = _file_at(files, event.physical_offset)
             yield from _messages(event, relative_to(file.path, root), options.body)
         elif not (options.live and isinstance(event, Damage) and event.tail):
             yield _extent(event)
+
+
+def _file_at(files: Sequence[MappedFile], offset: int) -> MappedFile:
+    """The file that holds a physical offset; the last one may have grown since it was listed."""
+    return next((mapped for mapped in files if mapped.start_offset <= offset < mapped.end_offset), files[-1])
 
 
 def _extent(event: Blank | Damage) -> dict[str, Any]:

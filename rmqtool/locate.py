@@ -19,7 +19,7 @@ Kind = Literal["store", "commitlog"]
 
 @dataclass(frozen=True)
 class LogPart:
-    """Commit log files, all of a log or one of them; `root` is the store that they belong to."""
+    """Commit log files, all of a log or one of them, none in a new store; `root` is the store that they belong to."""
 
     root: Path
     files: tuple[MappedFile, ...]
@@ -33,31 +33,43 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
-    if kind == "store" or (kind is None and is_directory and path.resolve().name != COMMIT_LOG):
+    if kind == "store" or (kind is None and is_directory and not _is_commit_log(path)):
         if not is_directory:
             raise WrongKindError("a file where a store directory should be", file=path)
         return open_store(path, conf)
     if is_directory:
         return _whole_log(path)
-    if kind is None and (path.resolve().parent.name != COMMIT_LOG or start_offset_of(path.name) is None):
+    in_place = _is_commit_log(path.parent) or _is_commit_log(path.resolve().parent)
+    if kind is None and not (in_place and start_offset_of(path.name) is not None):
         raise UnsupportedError(
             "its place does not say what this file is",
             file=path,
             hint="inspect reads a store, its commitlog directory or a file in there; --as commitlog for a copied file",
         )
-    return LogPart(_root_of(path.parent), (_one_file(path),))
+    directory = _own_name(path.parent)
+    return LogPart(_root_of(directory), (_one_file(directory / path.name),))
 
 
 def _whole_log(directory: Path) -> LogPart:
-    listed = list_mapped_files(directory)
-    if not listed.files:
+    listed = list_mapped_files(_own_name(directory))
+    if not listed.files and (listed.strays or not _is_commit_log(directory)):
         raise WrongKindError("no commit log file (a name of 20 digits) is in this directory", file=directory)
-    return LogPart(_root_of(directory), listed.files)
+    return LogPart(_root_of(_own_name(directory)), listed.files)
+
+
+def _is_commit_log(directory: Path) -> bool:
+    return _own_name(directory).name == COMMIT_LOG
+
+
+def _own_name(directory: Path) -> Path:
+    """A commit log by the name that says so: ``.`` and links from elsewhere do not, a link of that name does."""
+    resolved = directory.resolve()
+    return resolved if directory.name != COMMIT_LOG and resolved.name == COMMIT_LOG else directory
 
 
 def _root_of(directory: Path) -> Path:
     """The store that a directory of commit log files belongs to; itself when it was copied elsewhere."""
-    return directory.parent if directory.resolve().name == COMMIT_LOG else directory
+    return directory.parent if directory.name == COMMIT_LOG else directory
 
 
 def _one_file(path: Path) -> MappedFile:

@@ -35,6 +35,7 @@ def lock_holder(root: Path) -> Holder | None:
 
     A POSIX record lock is asked for with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
     recovering holds no lock: its maps of the store's files are looked for, under the process id in `abort`.
+    Not for a process that holds these locks itself: closing any descriptor of a file releases them (POSIX).
     """
     for name in (LOCK_FILE, ROCKSDB_LOCK_FILE):
         found, pid = _record_lock(root / name)
@@ -78,4 +79,4 @@ def _maps_files_of(pid: int, root: Path) -> bool:
         maps = Path(f"/proc/{pid}/maps").read_bytes()
     except OSError:
         return False
-    return os.fsencode(root.resolve()) + b"/" in maps
+    return b" " + os.fsencode(root.resolve()) + b"/" in maps  # the path is a line's last field, behind spaces

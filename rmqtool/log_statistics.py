@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
+from rmqtool.record_signs import record_signs
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
@@ -14,7 +17,8 @@ from rmqtool.scan.reader import Event
 MAX_EXTENTS = 1000
 """Damaged extents that are kept one by one; all are counted."""
 
-_COLUMNS = ("topic", "queue_id", "message_size", "body_size", "store_timestamp")
+_QUEUE_ID_BITS = 32
+_QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
 
 
 @dataclass
@@ -38,6 +42,7 @@ class LogStatistics:
     first_store_timestamp: int | None = None
     last_store_timestamp: int | None = None
     blanks: Totals = field(default_factory=Totals)
+    signs: set[str] = field(default_factory=set)  # names of version signs in the records
     damaged: Totals = field(default_factory=Totals)
     damage: list[Damage] = field(default_factory=list)  # the first MAX_EXTENTS
 
@@ -63,14 +68,10 @@ class LogStatistics:
 
     def _add_frames(self, frames: Frames) -> None:
         _add(self.total, len(frames), frames.size)
-        for batch in record_batches(frames, _COLUMNS):
-            table = pa.Table.from_batches([batch])
-            groups = table.group_by(["topic", "queue_id"]).aggregate(
-                [("message_size", "count"), ("message_size", "sum")]
-            )
-            for row in groups.to_pylist():
-                totals = self.queues.setdefault((row["topic"], row["queue_id"]), Totals())
-                _add(totals, row["message_size_count"], row["message_size_sum"])
+        self.signs |= record_signs(frames)
+        (batch,) = record_batches(frames, ("topic",))
+        for queue, messages, size in _by_queue(batch.column(0), frames):
+            _add(self.queues.setdefault(queue, Totals()), messages, size)
         sizes, times = frames.message_sizes, frames.headers.field("store_timestamp")
         self.body_bytes += int(frames.body_sizes.sum())
         self.smallest = _least(self.smallest, int(sizes.min()))
@@ -78,6 +79,26 @@ class LogStatistics:
         self.first_store_timestamp = _least(self.first_store_timestamp, int(times.min()))
         last = int(times.max())
         self.last_store_timestamp = last if self.last_store_timestamp is None else max(self.last_store_timestamp, last)
+
+
+def _by_queue(topics: pa.StringArray, frames: Frames) -> Iterator[tuple[tuple[str, int], int, int]]:
+    """Topic and queue number, messages and bytes, of each queue in a run.
+
+    Topic and queue number are coded in one integer, which hashes ten times faster than a group by two columns.
+    """
+    coded = topics.dictionary_encode()
+    codes = np.asarray(coded.indices).astype(np.int64) << _QUEUE_ID_BITS
+    codes |= frames.headers.field("queue_id").view(np.uint32)
+    queues = pa.array(codes).dictionary_encode()
+    rows = np.asarray(queues.indices)
+    messages = np.bincount(rows)
+    sizes = np.bincount(rows, weights=frames.message_sizes)  # float64, exact up to 2**53 bytes
+    names = coded.dictionary.to_pylist()
+    distinct = np.asarray(queues.dictionary)
+    numbers = (distinct & _QUEUE_ID_MASK).astype(np.uint32).view(np.int32).tolist()
+    topic_codes = (distinct >> _QUEUE_ID_BITS).tolist()
+    for topic, number, count, size in zip(topic_codes, numbers, messages.tolist(), sizes.tolist(), strict=True):
+        yield (names[topic], number), count, int(size)
 
 
 def _add(totals: Totals, messages: int, size: int) -> None:

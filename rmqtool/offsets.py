@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqtool.config_json import ConfigFile, load_config
@@ -12,6 +13,8 @@ from rmqtool.store import CONFIG, Store
 CONSUMER_OFFSET = "consumerOffset.json"
 LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"  # since 4.9.3: with `enableLmq` it replaces the other
 _LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
+_QUEUE_ID = re.compile(r"-?\d{1,10}", re.ASCII)
+_MAX_OFFSET = (1 << 63) - 1
 
 
 @dataclass(frozen=True, order=True)
@@ -37,7 +40,8 @@ def load_offsets(store: Store) -> CommittedOffsets:
     config = store.root / CONFIG
     file = load_config(config / LMQ_CONSUMER_OFFSET)
     if file.path is None:
-        file = load_config(config / CONSUMER_OFFSET)
+        plain = load_config(config / CONSUMER_OFFSET)
+        file = replace(plain, problem=file.problem or plain.problem)
     found = [*_queue_offsets(file.content), *_lmq_offsets(file.content)]
     return CommittedOffsets(file, tuple(sorted(found)))
 
@@ -46,15 +50,20 @@ def _queue_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
     for place, queues in _items(content.get("offsetTable")):
         topic, at, group = place.partition("@")
         for queue_id, offset in _items(queues):
-            if at and isinstance(offset, int) and queue_id.lstrip("-").isdecimal():
+            if at and _is_offset(offset) and _QUEUE_ID.fullmatch(queue_id):
                 yield CommittedOffset(group, topic, int(queue_id), offset)
 
 
 def _lmq_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
     for place, offset in _items(content.get("lmqOffsetTable")):
         topic, at, group = place.partition("@")
-        if at and isinstance(offset, int):
+        if at and _is_offset(offset):
             yield CommittedOffset(group, topic, _LMQ_QUEUE_ID, offset)
+
+
+def _is_offset(value: object) -> bool:
+    """Whether a value is a whole number that fits into Java's `long`."""
+    return type(value) is int and abs(value) <= _MAX_OFFSET
 
 
 def _items(table: object) -> Iterator[tuple[str, Any]]:

@@ -6,9 +6,10 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TextIO
 
 import click
 from rich.console import Console
@@ -23,7 +24,10 @@ ColorChoice = Literal["auto", "always", "never"]
 Columns = list[tuple[str, Literal["left", "right"]]]
 """Names of a table's columns and how they are justified."""
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+_CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))  # those JSON itself escapes
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -45,8 +49,15 @@ class Style:
 
     def wants_color(self) -> bool:
         """Whether text on stdout is coloured: on a terminal, unless NO_COLOR or ``--color`` say otherwise."""
+        return self._wants_color_on(sys.stdout)
+
+    def wants_color_for_errors(self) -> bool:
+        """Whether text on stderr is coloured, by the same rules."""
+        return self._wants_color_on(sys.stderr)
+
+    def _wants_color_on(self, stream: TextIO) -> bool:
         if self.color == "auto":
-            return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         return self.color == "always"
 
     def console(self) -> Console:
@@ -109,7 +120,9 @@ def write_error(style: Style, command: str, error: RmqtoolError) -> None:
     if style.json:
         write_document(command, style.store, None, status=error.status, error=error)
         return
-    click.secho(f"rmqtool: {visible(str(error))}", fg="red", err=True)
+    colored = style.wants_color_for_errors()
+    message = f"rmqtool: {visible(str(error))}"
+    click.echo(click.style(message, fg="red") if colored else message, err=True, color=colored)
     if error.hint:
         click.echo(f"  {visible(error.hint)}", err=True)
 
@@ -149,16 +162,27 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
     return shown
 
 
-def finding_text(finding: Finding) -> Text:
-    """One finding in a few lines: what, what the broker does, what to run."""
-    text = Text()
-    text.append(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
-    text.append(visible(f"{finding.file}: {finding.message}" if finding.file else finding.message))
-    text.append(f"\n  broker: {visible(finding.effect)}", style="dim")
+def show_finding(console: Console, finding: Finding) -> None:
+    """Print one finding in a few lines: what, what the broker does, what to run."""
+    head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
+    show_behind(console, head, f"{finding.file}: {finding.message}" if finding.file else finding.message)
+    show_behind(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
     if finding.remedy:
-        text.append(f"\n  next: {visible(finding.remedy)}")
-    return text
+        show_behind(console, Text("  next: "), finding.remedy)
+
+
+def show_behind(console: Console, head: Text, text: str, style: str = "") -> None:
+    """Print `text` behind `head`; a terminal gets it wrapped between words, but a long path in one piece."""
+    lines = [visible(text)]
+    if sys.stdout.isatty():
+        width = max(1, console.width - head.cell_len)
+        lines = textwrap.wrap(lines[0], width, break_long_words=False, break_on_hyphens=False)
+    for line in lines:
+        console.print(Text.assemble(head, (line, style)), soft_wrap=True)
+        head = Text(" " * head.cell_len)
 
 
 def _write(line: str) -> None:
+    if sys.stdout.isatty():  # as text is: what is stored must not drive the terminal
+        line = _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
     write_text(line + "\n")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
@@ -14,9 +15,10 @@ from rmqtool.lock import ABORT_FILE, Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
+from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
 from rmqtool.store import Store
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version
+from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,16 @@ class Overview:
 
     def lag(self, committed: CommittedOffset) -> int | None:
         """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
-        ranges = {(queue.topic, queue.queue_id): found for queue, found in self.queues}
-        found = ranges.get((committed.topic, committed.queue_id))
+        found = self._ranges.get((committed.topic, committed.queue_id))
         return found.max_offset - committed.offset if found else None
+
+    def add_signs(self, names: Iterable[str]) -> None:
+        """Add signs of the version that a scan of all records has shown."""
+        self.signs[:] = sorted_signs([*names, *(sign.name for sign in self.signs)])
+
+    @cached_property
+    def _ranges(self) -> dict[tuple[str, int], QueueRange]:
+        return {(queue.topic, queue.queue_id): found for queue, found in self.queues}
 
 
 def look(store: Store, version: Version | None = None) -> Overview:
@@ -57,7 +66,7 @@ def look(store: Store, version: Version | None = None) -> Overview:
         version=version,
         holder=holder,
         last_exit=_last_exit(store, holder),
-        signs=version_signs(store, checkpoint, [file for file, _ in index]),
+        signs=sorted_signs(_signs(store, checkpoint, log, index)),
         log=log,
         log_range=log_range(log.files, _last_record_hint(queues)),
         queues=queues,
@@ -67,6 +76,14 @@ def look(store: Store, version: Version | None = None) -> Overview:
     )
     overview.findings.extend(_findings(overview))
     return overview
+
+
+def _signs(
+    store: Store, checkpoint: dict[str, int] | None, log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]]
+) -> set[str]:
+    found = version_signs(store, checkpoint, [file for file, _ in index]) | sampled_signs(log.files)
+    newest, geometry = index[-1] if index else (None, None)
+    return found | set(index_signs(newest, geometry, log.files)) if newest and geometry else found
 
 
 def _last_exit(store: Store, holder: Holder | None) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rmqtool.log_statistics import LogStatistics, Totals
-from rmqtool.output import Columns, Style, byte_size, finding_text, note, table, visible
+from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, table
 from rmqtool.overview import Overview
 from rmqtool.times import rfc3339
 
@@ -31,14 +32,14 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
     """Print an overview; verbose shows every queue and every committed offset instead of sums."""
     console = style.console()
     for label, text in _facts(overview, statistics):
-        console.print(Text(f"{label:<{_LABEL_WIDTH}} ", style="dim") + Text(visible(text)), soft_wrap=True)
+        show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     _show_queues(console, overview, statistics, each=style.verbosity > 0)
     _show_topics_without_queue(console, overview, statistics)
     _show_index(console, overview)
     _show_consumers(console, overview, each=style.verbosity > 0)
     for finding in overview.findings:
         console.print()
-        console.print(finding_text(finding), soft_wrap=True)
+        show_finding(console, finding)
     if not style.quiet:
         _note_next(overview, statistics)
 
@@ -56,8 +57,8 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
         yield from _scan_facts(statistics)
     if overview.checkpoint:
         moments = (("log", "physic"), ("queues", "logics"), ("index", "index"))
-        shown = [f"{name} {_moment(overview.checkpoint[f'{field}_message_timestamp'])}" for name, field in moments]
-        yield "checkpoint", ", ".join(shown)
+        for label, (name, field) in zip(("checkpoint", "", ""), moments, strict=True):
+            yield label, f"{name:<6} {_moment(overview.checkpoint[f'{field}_message_timestamp'])}"
 
 
 def _broker(overview: Overview) -> str:
@@ -199,7 +200,7 @@ def _moment(timestamp: int) -> str:
 
 
 def _note_next(overview: Overview, statistics: LogStatistics | None) -> None:
-    root = overview.store.root
+    root = quote(str(overview.store.root))
     note("")
     if overview.log.files:
         note(f"messages one by one: rmqtool inspect {root}/commitlog --limit 10")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,46 +68,68 @@ def list_queues(store: Store) -> Iterator[Queue]:
 
 def queue_range(queue: Queue, log_min_offset: int, version: Version) -> QueueRange:
     """The range of a queue's files as they stand; `log_min_offset` is the commit log's minimum, -1 without a file."""
-    files = _written_files(queue)
+    files = queue.files.files
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
-    if queue.kind == "batch":
-        return _batch_range(files, log_min_offset)
-    return _simple_range(files, log_min_offset, version)
+    number, last = _recovered(queue)
+    first = last if number == 0 else _WrittenFile(queue, files[0], whole=True)
+    if queue.kind == "simple":
+        return _simple_range(first, last, log_min_offset, version)
+    if last.count == 0 and number > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue
+        last = _WrittenFile(queue, files[number - 1], whole=True)
+    return _batch_range(first, last, log_min_offset)
 
 
 class _WrittenFile:
-    """The written units at the head of one file."""
+    """The written units at the head of one file; a file before the last one is taken to be written as a `whole`."""
 
-    def __init__(self, queue: Queue, mapped: MappedFile) -> None:
+    def __init__(self, queue: Queue, mapped: MappedFile, whole: bool = False) -> None:
         self.start_offset = mapped.start_offset
         self._format = _FORMATS[queue.kind]
         self._unit_size = queue.unit_size
         self._path = mapped.path
         self.room = mapped.size // queue.unit_size
         with InputFile(mapped.path) as file:
-            self.count = self._count_written(file)
+            self.count = self.room if whole else self._count_written(file)
             self.first = self._unit(file, 0) if self.count else None
             self.last = self._unit(file, self.count - 1) if self.count else None
 
     def first_at(self, physical_offset: int) -> int | None:
-        """Number of the first unit that points at `physical_offset` or behind it; offsets ascend."""
-        if self.last is None or self.last["physical_offset"] < physical_offset:
-            return None
+        """Number of the first unit that points at `physical_offset` or behind it, None without one.
+
+        In a large file the offsets are taken to ascend.
+        """
+        with InputFile(self._path) as file:
+            if file.size <= _READ_WHOLE:
+                units = self._format.decode_units(file.read(0, self.count * self._unit_size))
+                found = np.flatnonzero(units["physical_offset"] >= physical_offset)
+                return int(found[0]) if len(found) else None
+            number = _first(self.count, lambda number: self._points_to(file, number, physical_offset))
+        return number if number < self.count else None
+
+    def search(self, physical_offset: int) -> int | None:
+        """The same as brokers since 5.0.0 do it; where offsets do not ascend they find another unit."""
+        if self.first is None or (self.start_offset == 0 and self.first["physical_offset"] >= physical_offset):
+            return None if self.first is None else 0
         low, high = 0, self.count - 1
         with InputFile(self._path) as file:
-            while low < high:
+            while high - low > 1:
                 middle = (low + high) // 2
-                if self._unit(file, middle)["physical_offset"] < physical_offset:
-                    low = middle + 1
-                else:
-                    high = middle
-        return low
+                found = int(self._unit(file, middle)["physical_offset"])
+                low, high = (
+                    (middle if found <= physical_offset else low),
+                    (middle if found >= physical_offset else high),
+                )
+            near = (number for number in range(low, high + 1) if self._points_to(file, number, physical_offset))
+            return next(near, None)
 
     def unit(self, number: int) -> np.void:
         """One unit."""
         with InputFile(self._path) as file:
             return self._unit(file, number)
+
+    def _points_to(self, file: InputFile, number: int, physical_offset: int) -> bool:
+        return bool(self._unit(file, number)["physical_offset"] >= physical_offset)
 
     def _unit(self, file: InputFile, number: int) -> np.void:
         size = self._unit_size
@@ -121,54 +143,58 @@ class _WrittenFile:
             return len(written) if written.all() else int(np.argmin(written))
         if self.room and self._is_written(file, self.room - 1):
             return self.room
-        low, high = 0, max(0, self.room - 1)
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_written(file, middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return _first(self.room, lambda number: not self._is_written(file, number))
 
     def _is_written(self, file: InputFile, number: int) -> bool:
         size = self._unit_size
         return bool(self._format.is_written(self._format.decode_units(file.read(number * size, size)))[0])
 
 
-def _written_files(queue: Queue) -> list[_WrittenFile]:
-    """The first file and those that a start looks at, up to the one where the written units end."""
-    recovered = queue.files.files[-_RECOVERED_FILES:]
-    files = [_WrittenFile(queue, mapped) for mapped in queue.files.files[:1] if mapped not in recovered]
-    for mapped in recovered:
-        files.append(_WrittenFile(queue, mapped))
-        if files[-1].count < files[-1].room:
-            break
-    return files
+def _first(count: int, holds: Callable[[int], bool]) -> int:
+    """The first of the numbers below `count` from which on `holds` is true; `count` without one."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle + 1, high)
+    return low
 
 
-def _simple_range(files: list[_WrittenFile], log_min_offset: int, version: Version) -> QueueRange:
-    first, last = files[0], files[-1]
+def _recovered(queue: Queue) -> tuple[int, _WrittenFile]:
+    """The last file that a start keeps, and its number: that of the last three where the written units end."""
+    files = queue.files.files
+    number = max(0, len(files) - _RECOVERED_FILES)
+    found = _WrittenFile(queue, files[number])
+    while found.count == found.room and number + 1 < len(files):
+        number += 1
+        found = _WrittenFile(queue, files[number])
+    return number, found
+
+
+def _simple_range(first: _WrittenFile, last: _WrittenFile, log_min_offset: int, version: Version) -> QueueRange:
     size = consume_queue.UNIT_SIZE
     max_offset = last.start_offset // size + last.count
     last_physical_offset = None if last.last is None else int(last.last["physical_offset"])
-    if last_physical_offset is not None and last_physical_offset < log_min_offset:
-        min_offset = max_offset if version >= EXPIRED_QUEUE_MIN_IS_MAX else 0
-        return QueueRange(min_offset, max_offset, last_physical_offset, expired=True)
-    number = first.first_at(log_min_offset)
-    min_offset = 0 if number is None else first.start_offset // size + number
+    expired = last_physical_offset is not None and last_physical_offset < log_min_offset
+    if version >= EXPIRED_QUEUE_MIN_IS_MAX:
+        number = None if expired else first.search(log_min_offset)
+        otherwise = max_offset if expired else 0
+    else:
+        number, otherwise = first.first_at(log_min_offset), 0
+    min_offset = otherwise if number is None else first.start_offset // size + number
+    return QueueRange(min_offset, max_offset, last_physical_offset, expired)
+
+
+def _batch_range(first: _WrittenFile, last: _WrittenFile, log_min_offset: int) -> QueueRange:
+    min_offset, max_offset, last_physical_offset = -1, 0, None
+    if first.first is not None:
+        number = first.first_at(log_min_offset)
+        below = first.count if number is None else number
+        min_offset = _end_of(first.unit(below - 1)) if below else int(first.first["base_queue_offset"])
+    if last.last is not None:
+        max_offset, last_physical_offset = _end_of(last.last), int(last.last["physical_offset"])
     return QueueRange(min_offset, max_offset, last_physical_offset)
 
 
-def _batch_range(files: list[_WrittenFile], log_min_offset: int) -> QueueRange:
-    last = files[-1]
-    if last.last is None and len(files) > 1:  # BatchConsumeQueue#reviseMaxOffsetInQueue
-        last = files[-2]
-    if files[0].first is None or last.last is None:
-        return QueueRange(-1, 0)
-    max_offset = int(last.last["base_queue_offset"]) + int(last.last["batch_size"])
-    number = files[0].first_at(log_min_offset)
-    expired = files[0].unit(files[0].count - 1 if number is None else number)
-    min_offset = int(expired["base_queue_offset"])
-    if number is None:
-        min_offset += int(expired["batch_size"])
-    return QueueRange(min_offset, max_offset, int(last.last["physical_offset"]))
+def _end_of(unit: np.void) -> int:
+    """Queue offset behind a batch unit's messages."""
+    return int(unit["base_queue_offset"]) + int(unit["batch_size"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from rmqtool.files import list_directory, read_all
 from rmqtool.index import IndexFile
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
-from rmqtool.versions import SIGNS, Sign
 
 _BY_PATH = {
     "abort.bak": "abort.bak",
@@ -36,17 +36,17 @@ _BY_CHECKPOINT = {
 _LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
 
 
-def version_signs(store: Store, checkpoint: dict[str, int] | None, index_files: Iterable[IndexFile]) -> list[Sign]:
-    """The signs that files, checkpoint, configuration and index headers show, the newest version last."""
+def version_signs(store: Store, checkpoint: dict[str, int] | None, index_files: Iterable[IndexFile]) -> set[str]:
+    """Names of the signs that files, checkpoint, configuration and index headers show."""
     found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG)}
     found.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
     if any(0 < file.hash_slot_count < file.keys for file in index_files):
         found.add("index-slots-counted-once")
-    return sorted((SIGNS[name] for name in found), key=lambda sign: (sign.since, sign.name))
+    return found
 
 
 def _path_signs(root: Path) -> Iterator[str]:
-    yield from (sign for path, sign in _BY_PATH.items() if (root / path).exists())
+    yield from (sign for path, sign in _BY_PATH.items() if os.path.exists(root / path))
     if holds_rocksdb(root / CONSUME_QUEUE):
         yield "rocksdb-queues"
     if any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(root / CONSUME_QUEUE)):

@@ -48,7 +48,7 @@ def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
     """Look at the directory `root`; raise NotAStoreError, UnsupportedError or UnreadableError."""
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
-    dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and (root / name / "data").is_dir())
+    dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and os.path.isdir(root / name / "data"))
     if dledger:
         raise UnsupportedError(
             f"a DLedger store ({dledger[0]}/): its log is wrapped in Raft entries, which this version does not read",
@@ -71,12 +71,17 @@ def relative_to(path: Path, root: Path) -> str:
 
 def holds_rocksdb(directory: Path) -> bool:
     """Whether a directory is a RocksDB database."""
-    return (directory / _ROCKSDB_MARK).is_file()
+    return os.path.isfile(directory / _ROCKSDB_MARK)
 
 
 def _existing_directory(root: Path) -> Path:
-    if not root.exists():
-        raise UnreadableError("no such file or directory", file=root)
+    """`root`, unless it does not exist; what else may be wrong with it shows when it is listed."""
+    try:
+        root.stat()
+    except FileNotFoundError as error:
+        raise UnreadableError("no such file or directory", file=root) from error
+    except OSError:
+        pass
     return root
 
 
@@ -87,13 +92,14 @@ def _layout(root: Path, conf: BrokerConf) -> Layout:
 
 
 def _has_index(root: Path) -> bool:
-    return any(is_index_name(entry.name) for entry in list_directory(root / INDEX))
+    index = root / INDEX
+    return os.path.isdir(index) and any(is_index_name(entry.name) for entry in list_directory(index))
 
 
 def _where_else(root: Path, names: set[str]) -> str:
     for name in sorted(names):
-        if (root / name / COMMIT_LOG).is_dir():
+        if os.path.isdir(root / name / COMMIT_LOG):
             return f"the store seems to be {root / name}"
-    if (root.resolve().parent / COMMIT_LOG).is_dir():
+    if os.path.isdir(root.resolve().parent / COMMIT_LOG):
         return f"the store seems to be {root.resolve().parent}"
     return "give the directory that broker.conf calls storePathRootDir"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmqtool.errors import UsageError
@@ -27,7 +28,7 @@ OLDEST = Version(4, 4, 0)
 NEWEST = Version(5, 5, 0)
 
 # Rules that changed, by the first release that has the new one.
-EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset: before, the minimum stayed
+EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
 
 
 class Sign(NamedTuple):
@@ -68,6 +69,11 @@ SIGNS = {
     )
 }
 """Every sign, by name; each gives a lower bound of the version, none an upper one."""
+
+
+def sorted_signs(names: Iterable[str]) -> list[Sign]:
+    """The signs of these names, that of the newest version last."""
+    return sorted((SIGNS[name] for name in set(names)), key=lambda sign: (sign.since, sign.name))
 
 
 def parse_version(text: str) -> Version:

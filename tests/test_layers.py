@@ -29,6 +29,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "config_json",
         "checkpoint",
         "signs",
+        "record_signs",
         "locate",
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),

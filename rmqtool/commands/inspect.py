@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -10,7 +11,7 @@ import click
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.errors import Exit, UsageError
-from rmqtool.output import Style, write_document, write_line, write_text
+from rmqtool.output import Style, note, write_document, write_line, write_text
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool inspect /data/rocketmq/store",
         "rmqtool inspect /data/rocketmq/store --scan",
         "rmqtool inspect /data/rocketmq/store/commitlog --limit 10",
-        "rmqtool inspect /data/rocketmq/store/commitlog --json --body none | jq .topic",
+        "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
     ),
     {
         Exit.OK: "done",
@@ -59,7 +60,11 @@ _EPILOG = examples_and_statuses(
     help="How text output shows a body; bytes that are no text are shown in hex.",
 )
 @click.option(
-    "--as", "kind", type=click.Choice(["store", "commitlog"]), help="What PATH is, when its place does not say."
+    "--as",
+    "kind",
+    type=click.Choice(["store", "commitlog"]),
+    envvar="RMQTOOL_INSPECT_AS",
+    help="What PATH is, when its place does not say.",
 )
 @store_options
 @global_options
@@ -86,13 +91,20 @@ def inspect(
     style.store = str(path)
     found = locate(path, kind, broker_conf)
     if isinstance(found, LogPart):
-        if scan:
-            raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {found.root} --scan")
+        if _is_given("scan"):
+            raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(found.root))} --scan")
         return _list_messages(style, found, limit_rate, **listing)
-    if listing["limit"] is not None or listing["from_offset"] or listing["to_offset"] is not None:
-        hint = f"rmqtool inspect {path / 'commitlog'} with these options"
-        raise UsageError("--limit, --from-offset and --to-offset are for messages", hint=hint)
+    given = [f"--{name.replace('_', '-')}" for name in listing if _is_given(name)]
+    if given:
+        hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
+        raise UsageError(f"{', '.join(given)}: for messages, not for a whole store", hint=hint)
     return _show_store(style, found, scan, broker_version, limit_rate)
+
+
+def _is_given(option: str) -> bool:
+    """Whether an option stands on the command line; in the environment it waits for a path that it fits."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
@@ -123,6 +135,7 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
         for event in scan_files(files, rate_limit=limit):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - files[0].start_offset)
+    overview.add_signs(statistics.signs)
     return statistics
 
 
@@ -141,7 +154,7 @@ def _list_messages(
     from rmqtool.lock import lock_holder
     from rmqtool.message_text import object_text
 
-    last = part.files[-1].end_offset
+    last = part.files[-1].end_offset if part.files else 0
     options = ListingOptions(
         start=from_offset,
         stop=last if to_offset is None else to_offset,
@@ -150,13 +163,16 @@ def _list_messages(
         rate_limit=limit_rate,
         live=lock_holder(part.root) is not None,
     )
-    status = Exit.OK
+    status, empty = Exit.OK, True
     color = style.wants_color()
     for found in list_log(part.files, part.root, options):
+        empty = False
         if found["kind"] == "damage":
             status = Exit.LOSSY
         if style.json:
             write_line(style, found)
         else:
             write_text(object_text(found, body_format, color))
+    if empty and limit != 0 and not style.quiet:
+        note("nothing is stored in this part of the commit log")
     return status

@@ -50,11 +50,18 @@ def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None
     """A callback that puts a global option's value where both its places, before and after the command, lead."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        source = ctx.get_parameter_source(param.name or "")
-        if source not in (None, click.core.ParameterSource.DEFAULT):
+        if _is_given(ctx, param) or (_is_in_environment(ctx, param) and not _is_given(ctx.parent, param)):
             setattr(ctx.ensure_object(Style), name, value)
 
     return callback
+
+
+def _is_given(ctx: click.Context | None, param: click.Parameter) -> bool:
+    return ctx is not None and ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE
+
+
+def _is_in_environment(ctx: click.Context, param: click.Parameter) -> bool:
+    return ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.ENVIRONMENT
 
 
 def _count_quiet(ctx: click.Context, param: click.Parameter, value: int) -> None:
@@ -66,7 +73,7 @@ def global_options(command: F) -> F:
     for option in reversed(
         (
             click.option("--json", "as_json", is_flag=True, expose_value=False, callback=_remember("json"),
-                         help="Print JSON for programs; documents or lines, as docs say."),
+                         envvar="RMQTOOL_JSON", help="Print JSON for programs; documents or lines, as docs say."),
             click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", expose_value=False,
                          callback=_remember("color"), show_default=True, help="Colour text; NO_COLOR is obeyed."),
             click.option("-q", "--quiet", count=True, expose_value=False, callback=_count_quiet,

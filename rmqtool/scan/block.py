@@ -64,10 +64,10 @@ class Block:
 
     def slices(self, starts: Positions, sizes: NDArray[Any]) -> pa.BinaryArray:
         """The bytes at ``starts[i] : starts[i] + sizes[i]``, copied; in ascending order and without overlap."""
-        return gather_slices(pa.py_buffer(self.data), starts, sizes)
+        return gather_slices(pa.py_buffer(self.data), starts, starts + sizes)
 
 
-def gather_slices(buffer: pa.Buffer, starts: NDArray[Any], sizes: NDArray[Any]) -> pa.BinaryArray:
+def gather_slices(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[Any]) -> pa.BinaryArray:
     """Ascending, non-overlapping slices of `buffer` as one dense array.
 
     Arrow's offsets allow no gaps, so the gaps become values of their own and every second value is taken.
@@ -75,11 +75,16 @@ def gather_slices(buffer: pa.Buffer, starts: NDArray[Any], sizes: NDArray[Any]) 
     count = len(starts)
     if count == 0:
         return pa.array([], pa.binary())
-    offsets = np.empty(2 * count, dtype=np.int32)
-    offsets[0::2] = starts
-    np.add(starts, sizes, out=offsets[1::2], casting="unsafe")
-    alternating = pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), buffer])
-    return alternating.take(_even_numbers(max(count, _USUAL_COUNT))[:count])
+    offsets = np.empty((count, 2), dtype=np.int32)
+    offsets[:, 0] = starts
+    offsets[:, 1] = ends
+    return every_second(pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), buffer]))
+
+
+def every_second(values: pa.BinaryArray) -> pa.BinaryArray:
+    """The first, third, ... and last of an odd number of values, copied."""
+    count = len(values) // 2 + 1
+    return values.take(_even_numbers(max(count, _USUAL_COUNT))[:count])
 
 
 @lru_cache(maxsize=2)

@@ -16,7 +16,7 @@ from rmqtool.scan.block import Block, Positions
 
 _SIZE_AND_MAGIC = struct.Struct(">ii")
 _MAGIC_PREFIX = struct.pack(">i", MAGIC_CODE_V1)[:3]  # V1 and V2 differ in the last byte
-_LANE_COST = 14  # starting a lane costs as much as a fourteenth of a step of all lanes
+_LANE_COST = 7  # starting a lane costs as much as a seventh of a step of all lanes
 _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
 

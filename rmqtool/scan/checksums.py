@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
@@ -19,14 +21,19 @@ def body_crcs(block: Block, positions: Positions, sizes: Positions) -> NDArray[n
     """CRC-32 of each body, sign bit cleared as `UtilAll#crc32` does; of no bytes: 0."""
     count = len(positions)
     if count and int(sizes.sum()) < _SMALL_BODY * count and int(sizes.min()) > _INLINE:
-        return _small(block, positions, sizes)
+        crcs = _small(block, positions, sizes)
+    else:
+        crcs = _large(block, positions, sizes)
+    return np.array(array("I", crcs), dtype=np.uint32) & np.uint32(CRC_MASK)
+
+
+def _large(block: Block, positions: Positions, sizes: Positions) -> list[int]:
     view, crc32 = block.view, isal_zlib.crc32
     ends = (positions + sizes).tolist()
-    crcs = [crc32(view[start:end]) for start, end in zip(positions.tolist(), ends, strict=True)]
-    return np.array(crcs, dtype=np.uint32) & np.uint32(CRC_MASK)
+    return [crc32(view[start:end]) for start, end in zip(positions.tolist(), ends, strict=True)]
 
 
-def _small(block: Block, positions: Positions, sizes: Positions) -> NDArray[np.uint32]:
+def _small(block: Block, positions: Positions, sizes: Positions) -> list[int]:
     """For small bodies half of the time is Python's: Arrow makes the bytes objects, `map` the calls."""
     count = len(positions)
     views = np.zeros((count, 4), dtype=np.int32)  # size, prefix, buffer number, position: an Arrow BinaryView
@@ -34,8 +41,7 @@ def _small(block: Block, positions: Positions, sizes: Positions) -> NDArray[np.u
     views[:, 3] = positions
     buffers = [None, pa.py_buffer(views), pa.py_buffer(block.data)]
     bodies = pa.Array.from_buffers(pa.binary_view(), count, buffers)
-    crcs = np.empty(count, dtype=np.uint32)
+    crcs: list[int] = []
     for start in range(0, count, _BATCH):
-        batch = bodies[start : start + _BATCH].to_numpy(zero_copy_only=False)
-        crcs[start : start + len(batch)] = np.fromiter(map(isal_zlib.crc32, batch), np.uint32, len(batch))
-    return crcs & np.uint32(CRC_MASK)
+        crcs.extend(map(isal_zlib.crc32, bodies[start : start + _BATCH].to_numpy(zero_copy_only=False)))
+    return crcs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
 from rmqtool.scan.checksums import body_crcs
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.hosts import host_column, message_id_column
-from rmqtool.scan.properties import PropertyTable
+from rmqtool.scan.properties import PropertyTable, read_properties
+from rmqtool.scan.same_names import SameNames
 from rmqtool.scan.text import constant_strings, to_strings
 
 
@@ -37,9 +38,9 @@ class Run:
         self.plain_bodies = plain_bodies
 
     @cached_property
-    def properties(self) -> PropertyTable:
+    def properties(self) -> SameNames | PropertyTable:
         """The properties of all records."""
-        return PropertyTable(self.frames)
+        return read_properties(self.frames)
 
     def field(self, name: str) -> NDArray[Any]:
         """An integer field of all records."""
@@ -59,7 +60,7 @@ def record_batches(frames: Frames, names: Sequence[str]) -> Iterator[pa.RecordBa
 
     Types are those of COLUMNS. The batches own their memory and may outlive the frames.
     """
-    schema = message_schema(names)
+    schema = message_schema(tuple(names))
     parts: Iterator[tuple[Frames, pa.BinaryArray | None]] = iter([(frames, None)])
     if "body" in names:
         parts = with_plain_bodies(frames)
@@ -68,7 +69,8 @@ def record_batches(frames: Frames, names: Sequence[str]) -> Iterator[pa.RecordBa
         yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
 
 
-def message_schema(names: Sequence[str]) -> pa.Schema:
+@lru_cache(maxsize=16)
+def message_schema(names: tuple[str, ...]) -> pa.Schema:
     """The Arrow schema of the columns `names`."""
     return pa.schema([pa.field(name, COLUMNS[name].type, nullable=name in _NULLABLE) for name in names])
 
@@ -101,8 +103,9 @@ def _keys(run: Run) -> pa.Array:
     """Each record's keys: the pieces of KEYS between single spaces that are not empty (`IndexService#buildIndex`)."""
     values = run.properties.column(KEYS.encode())
     if KEY_SEPARATOR.encode() not in _bytes_of(values):
-        counts = np.asarray(values.is_valid()).astype(np.intp) if values.null_count else np.ones(len(values), np.intp)
-        return _lists(values.drop_null() if values.null_count else values, counts)
+        if values.null_count:
+            return _lists(values.drop_null(), np.asarray(values.is_valid()))
+        return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32)), values)
     split = pc.split_pattern(values.fill_null(""), KEY_SEPARATOR)
     pieces = split.flatten()
     kept = np.asarray(pc.not_equal(pieces, ""))
@@ -115,36 +118,33 @@ def _bytes_of(values: pa.StringArray) -> bytes:
     return data.to_pybytes() if data is not None else b""
 
 
-def _lists(values: pa.StringArray, counts: NDArray[np.intp]) -> pa.ListArray:
+def _lists(values: pa.StringArray, counts: NDArray[Any]) -> pa.ListArray:
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def _named_bits(names: Sequence[str], code: Callable[[NDArray[Any]], NDArray[Any]], run: Run) -> pa.Array:
-    codes = code(run.field("sys_flag"))
-    return pa.array(names).take(pa.array(codes)) if codes.any() else constant_strings(names[0], len(codes))
+def _named(names: Sequence[str], codes: NDArray[Any]) -> pa.Array:
+    """The name with the number ``codes[i]`` for each record; mostly all are the first."""
+    if not codes.any():
+        return constant_strings(names[0], len(codes))
+    return pa.array(names).take(pa.array(codes.astype(np.int32)))
 
 
-def _transaction_codes(flags: NDArray[np.int32]) -> NDArray[np.int32]:
-    return (flags & TRANSACTION_MASK) >> 2
+def _transaction(run: Run) -> pa.Array:
+    return _named(TRANSACTION_NAMES, (run.field("sys_flag") & TRANSACTION_MASK) >> 2)
 
 
-def _compression_codes(flags: NDArray[np.int32]) -> NDArray[np.int32]:
-    return np.where(flags & COMPRESSED, ((flags & COMPRESSION_TYPE_MASK) >> 8) + 1, 0)
+def _compression(run: Run) -> pa.Array:
+    flags = run.field("sys_flag")
+    codes = flags & COMPRESSED
+    if codes.any():
+        codes *= ((flags & COMPRESSION_TYPE_MASK) >> 8) + 1
+    return _named(("none", *COMPRESSION_NAMES), codes)
 
 
 def _magic_code(run: Run) -> pa.Array:
-    is_v2 = run.field("magic_code") == MAGIC_CODE_V2
-    return (
-        pa.array(["v1", "v2"]).take(pa.array(is_v2.astype(np.int32)))
-        if is_v2.any()
-        else constant_strings("v1", len(is_v2))
-    )
-
-
-def _physical_offset(run: Run) -> pa.Array:
-    return pa.array(run.frames.positions + run.frames.block.start_offset)
+    return _named(("v1", "v2"), run.field("magic_code") == MAGIC_CODE_V2)
 
 
 def _body_crc_ok(run: Run) -> pa.Array:
@@ -162,7 +162,7 @@ COLUMNS = {
     "topic": Column(_STRING, _topic),
     "queue_id": Column(pa.int32(), partial(_integer, "queue_id")),
     "queue_offset": Column(pa.int64(), partial(_integer, "queue_offset")),
-    "physical_offset": Column(pa.int64(), _physical_offset),
+    "physical_offset": Column(pa.int64(), lambda run: pa.array(run.frames.physical_offsets)),
     "message_size": Column(pa.int32(), partial(_integer, "message_size")),
     "message_id": Column(_STRING, lambda run: message_id_column(run.frames)),
     "unique_key": Column(_STRING, partial(_property, UNIQUE_KEY.encode())),
@@ -177,8 +177,8 @@ COLUMNS = {
     "sys_flag": Column(pa.int32(), partial(_integer, "sys_flag")),
     "reconsume_times": Column(pa.int32(), partial(_integer, "reconsume_times")),
     "body_crc": Column(pa.int32(), partial(_integer, "body_crc")),
-    "transaction": Column(_STRING, partial(_named_bits, TRANSACTION_NAMES, _transaction_codes)),
-    "compression": Column(_STRING, partial(_named_bits, ("none", *COMPRESSION_NAMES), _compression_codes)),
+    "transaction": Column(_STRING, _transaction),
+    "compression": Column(_STRING, _compression),
     "prepared_transaction_offset": Column(pa.int64(), partial(_integer, "prepared_transaction_offset")),
     "body_size": Column(pa.int32(), partial(_integer, "body_size")),
     "body": Column(pa.binary(), lambda run: run.plain_bodies),

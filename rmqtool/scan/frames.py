@@ -33,7 +33,8 @@ class Headers:
     def __init__(self, block: Block, positions: Positions) -> None:
         self._common = block.gather(_V4_HEADER, positions)
         self._others: list[tuple[Positions, NDArray[np.void]]] = []
-        host_bits = self.field("sys_flag") & HOST_BITS
+        self._sys_flags = self._read("sys_flag")  # several columns want them
+        host_bits = self._sys_flags & HOST_BITS
         self.sizes: NDArray[np.intp] | int = _V4_HEADER.itemsize
         if host_bits.any():
             self._gather_others(block, positions, host_bits)
@@ -49,6 +50,9 @@ class Headers:
 
     def field(self, name: str) -> NDArray[Any]:
         """An integer field in native byte order."""
+        return self._sys_flags if name == "sys_flag" else self._read(name)
+
+    def _read(self, name: str) -> NDArray[Any]:
         stored = self._common[name]
         values = stored.astype(stored.dtype.newbyteorder("="))
         for rows, headers in self._others:
@@ -66,6 +70,7 @@ class Headers:
     def __getitem__(self, rows: slice) -> Headers:
         part = object.__new__(Headers)
         part._common = self._common[rows]
+        part._sys_flags = self._sys_flags[rows]
         part.sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
         start, stop, _ = rows.indices(len(self._common))
         part._others = []
@@ -101,6 +106,11 @@ class Frames:
     def size(self) -> int:
         """Size of the run, bytes."""
         return int(self.positions[-1] + self.message_sizes[-1] - self.positions[0])
+
+    @cached_property
+    def physical_offsets(self) -> NDArray[np.int64]:
+        """Where the records begin in the commit log, bytes."""
+        return self.positions + self.block.start_offset
 
     @cached_property
     def body_positions(self) -> Positions:

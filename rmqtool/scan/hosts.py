@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -28,22 +31,27 @@ def host_column(frames: Frames, name: str) -> pa.StringArray:
 
 def _format_group(hosts: NDArray[np.void]) -> pa.StringArray:
     if hosts.dtype.itemsize == _V4_WIDTH:
-        numbers = np.ascontiguousarray(hosts.view(np.int64))
+        numbers = hosts.view(np.int64)
         if (numbers == numbers[0]).all():
-            return constant_strings(format_host(numbers[:1].tobytes()), len(numbers))
-        coded = pa.array(numbers).dictionary_encode()
+            return constant_strings(_format(numbers[:1].tobytes()), len(numbers))
+        coded = pa.array(np.ascontiguousarray(numbers)).dictionary_encode()
         distinct = [number.tobytes() for number in np.asarray(coded.dictionary)]
     else:
         coded = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
         distinct = coded.dictionary.to_pylist()
-    names = pa.array([format_host(host) for host in distinct], pa.string())
+    names = pa.array([_format(host) for host in distinct], pa.string())
     return names.take(coded.indices)
+
+
+@lru_cache(maxsize=1 << 12)
+def _format(host: bytes) -> str:
+    return format_host(host)
 
 
 def message_id_column(frames: Frames) -> pa.StringArray:
     """The offset message id as the broker prints it: store host and physical offset in hex."""
     groups = frames.headers.hosts("store_host")
-    offsets = frames.headers.field("physical_offset")
+    offsets = frames.physical_offsets
     if len(groups) == 1 and groups[0][1].dtype.itemsize == _V4_WIDTH:
         return _hex_ids(groups[0][1], offsets)
     ids = np.empty(len(frames), dtype=object)
@@ -54,10 +62,23 @@ def message_id_column(frames: Frames) -> pa.StringArray:
 
 
 def _hex_ids(hosts: NDArray[np.void], offsets: NDArray[np.int64]) -> pa.StringArray:
+    count = len(hosts)
+    numbers = hosts.view(np.int64)
+    same = (numbers == numbers[0]).all() and offsets[0] >> 32 == offsets[-1] >> 32
+    text = np.empty((count, 4), dtype=np.uint64)
+    text[:] = _hex(_pairs(numbers[:1], offsets[:1])) if same else _hex(_pairs(numbers, offsets)).reshape(count, 4)
+    if same:  # offsets ascend: only their lower half differs
+        text[:, 3] = _hex(offsets.astype(">u4"))
+    ends = np.arange(0, (count + 1) * 32, 32, dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+def _pairs(hosts: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.void]:
     pairs = np.empty(len(hosts), dtype=[("host", np.int64), ("offset", ">i8")])
-    pairs["host"] = hosts.view(np.int64)
-    pairs["offset"] = offsets
-    text = _HEX.take(pairs.view(np.uint8))
-    width = 2 * pairs.dtype.itemsize
-    ends = np.arange(0, (len(hosts) + 1) * width, width, dtype=np.int32)
-    return pa.Array.from_buffers(pa.string(), len(hosts), [None, pa.py_buffer(ends), pa.py_buffer(text)])
+    pairs["host"], pairs["offset"] = hosts, offsets
+    return pairs
+
+
+def _hex(values: NDArray[Any]) -> NDArray[np.uint64]:
+    """The bytes of `values` in hex, eight digits to a number."""
+    return _HEX.take(values.view(np.uint8)).view(np.uint64)

@@ -25,6 +25,7 @@ LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
 
 _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
+_SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
 _MAX_OFFSET = (1 << 63) - 1
 
@@ -116,13 +117,18 @@ class _FileScan:
 
     def _frames(self, position: int) -> Frames | None:
         """The sound records from `position` in the block; None when the first is not sound or not all there."""
-        if not self._block_position <= position < self._block_end:
+        if not self._block_position <= position < self._block_end or self._is_cut(position):
             self._fill(position, BLOCK_SIZE)
         positions = chain(self._block, position - self._block_position, self._most)
         frames = prove(self._block, positions) if len(positions) else None
         if self._most is not None:
             self._most *= 2
         return frames or None
+
+    def _is_cut(self, position: int) -> bool:
+        """Whether so little of the block is left that the record is taken to go on behind it, without a look."""
+        rest, filled = self._block_end - position, self._block_end - self._block_position
+        return rest < filled // _SMALL_REST and self._block_end < self._file.size
 
     def _other(self, position: int) -> Blank | Damage | Place | None:
         """What stands where no sound record was seen; a Place asks to fill the block from there; None at the end."""

@@ -20,7 +20,9 @@ def unpack(name: str, into: Path) -> Path:
     """Unpack a golden store below `into`, modification times included; its root directory."""
     root = into / name
     with tarfile.open(HERE / f"{name}{_ARCHIVE}") as archive:
-        archive.extractall(root, filter="data")
+        # Python before 3.10.12 and 3.11.4 has no filters, and its `extractall` no such argument.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+        archive.extractall(root)
     return root
 
 

@@ -23,8 +23,8 @@ LONGEST = 1 << 10
 # Every run is the same, and no example is given up for being slow: the oracle is.
 deterministic = settings(deadline=None, derandomize=True, database=None)
 
-_FIELDS = HEADER_DTYPES[0].fields or {}
-_HEADER_FIELDS = [(int(place[1]), place[0].itemsize) for place in _FIELDS.values()]
+_WIDTHS = [HEADER_DTYPES[0][name].itemsize for name in HEADER_DTYPES[0].names or ()]
+_HEADER_FIELDS = [(sum(_WIDTHS[:number]), width) for number, width in enumerate(_WIDTHS)]
 _EXTREMES = (
     0,
     1,
@@ -143,7 +143,10 @@ def _cut(start: int, size: int) -> Damaging:
 
 
 def _remove(start: int) -> Damaging:
-    return lambda files: files.images.pop(start, None) and None
+    def remove(files: Files) -> None:
+        files.images.pop(start, None)
+
+    return remove
 
 
 def _allocate(count: int) -> Damaging:

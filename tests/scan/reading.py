@@ -84,10 +84,13 @@ def assert_same(found: Sequence[Event], expected: Sequence[Event]) -> None:
     assert len(found) == len(expected)
 
 
-def agree(store: Path) -> list[Event]:
-    """Read both ways, assert that they agree, and return what they found."""
+def agree(store: Path, columns: Sequence[str] = tuple(COLUMNS)) -> list[Event]:
+    """Read both ways, assert that they agree in `columns`, and return what the plain reader found."""
     expected = slow(store)
-    assert_same(fast(store), expected)
+    assert_same(
+        fast(store, columns),
+        [{name: event[name] for name in columns} if isinstance(event, dict) else event for event in expected],
+    )
     return expected
 
 
@@ -99,8 +102,9 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
         patch.setattr(reader, "Block", partial(Block, size))
         patch.setattr(reader, "LONGEST_BLANK", longest_blank)
         patch.setattr(reader, "_MOST_BEHIND_DAMAGE", 1)
+        patch.setattr(reader, "_SMALL_REST", size // 64)
         patch.setattr(probe, "BLOCK_SIZE", size)
-        patch.setattr(probe, "_FIRST_READ", max(16, size // 4))
-        patch.setattr(chain, "_MIN_STRIDE", max(91, size // 8))
-        patch.setattr(chain, "_MAX_STRIDE", max(91, size // 2))
+        patch.setattr(probe, "_FIRST_READ", min(probe._FIRST_READ, max(16, size // 4)))
+        patch.setattr(chain, "_MIN_STRIDE", min(chain._MIN_STRIDE, max(91, size // 8)))
+        patch.setattr(chain, "_MAX_STRIDE", min(chain._MAX_STRIDE, max(91, size // 2)))
         yield

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.building import write_log
+from rmqtool.scan.columns import COLUMNS
+from rmqtool.scan.events import Blank, Damage
+from tests.building import LogBuilder, message, write_log
 from tests.scan.damaging import FILE_SIZE, FILES, LONGEST, damaged_logs, deterministic, whole_log
 from tests.scan.reading import agree, assert_same, damages, fast, offsets, others, small_blocks
 
 END = (FILES + 3) * FILE_SIZE
+FEW_COLUMNS = ("physical_offset", "message_size", "topic", "body_crc_ok")
 block_sizes = st.sampled_from((120, 300, 1000, 4 << 20))
 
 
@@ -32,18 +35,18 @@ def test_the_log_is_whole_before_it_is_damaged(place: Path) -> None:
     assert not damages(found)
 
 
-@settings(deterministic, max_examples=400)
+@settings(deterministic, max_examples=250)
 @given(images=damaged_logs(), block_size=block_sizes)
 def test_a_damaged_log_is_read_as_the_plain_reader_does(
     place: Path, images: Mapping[int, bytes], block_size: int
 ) -> None:
-    """Events, reasons and all columns agree, wherever the borders of blocks are, and nothing raises."""
+    """Events, reasons and columns agree, wherever the borders of blocks are, and nothing raises."""
     write_log(place, images)
     with small_blocks(block_size):
-        agree(place)
+        agree(place, FEW_COLUMNS if block_size < 1000 else tuple(COLUMNS))
 
 
-@settings(deterministic, max_examples=400)
+@settings(deterministic, max_examples=250)
 @given(
     images=damaged_logs(),
     block_size=block_sizes,
@@ -63,14 +66,14 @@ def test_splits_of_a_damaged_log_give_each_event_once(
 
 def test_a_split_at_every_byte_gives_each_event_once(place: Path) -> None:
     """Two splits that meet give the whole, whichever byte of a file with damage and a filled blank they meet at."""
-    images = whole_log().images()
-    image = bytearray(images[0])
-    image[500:520] = bytes(20)
-    image[1500:1900] = b"\xda\xa3\x20\xa7" * 100
+    log = LogBuilder(1300, filler=message(1 << 40)).add_all({"body": b"b" * 50} for _ in range(9))
+    image = bytearray(log.images()[0])
+    image[230:240] = bytes(10)
+    image[600:800] = b"\xda\xa3\x20\xa7" * 50
     write_log(place, {0: bytes(image)})
     whole = fast(place, ("physical_offset",))
-    assert len(damages(whole)) == 2
-    with small_blocks(1000, LONGEST):
-        for cut in range(FILE_SIZE + 1):
+    assert [type(event) for event in whole] == [dict, Damage, dict, dict, Damage, dict, dict, Blank]
+    with small_blocks(300, LONGEST):
+        for cut in range(len(image) + 1):
             parts = [fast(place, ("physical_offset",), span) for span in ((0, cut), (cut, END))]
-            assert_same(sum(parts, []), whole)
+            assert_same(parts[0] + parts[1], whole)

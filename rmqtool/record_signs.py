@@ -1,0 +1,85 @@
+"""Signs of the broker's version in records and in index units (see `rmqtool.versions.SIGNS`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from rmqtool.files import InputFile
+from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
+from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
+from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
+from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
+from rmqtool.index import Geometry, IndexFile
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.columns import record_batches
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.lookup import record_at
+from rmqtool.scan.reader import scan_files
+
+_PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
+_NEWEST_FILES = 3  # the last two may be allocated ahead and empty
+_TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
+
+
+def sampled_signs(files: Sequence[MappedFile]) -> set[str]:
+    """Names of the signs in the first records of the first, the middle and the last files."""
+    sampled = {*files[:1], *files[len(files) // 2 :][:1], *files[-_NEWEST_FILES:]}
+    found: set[str] = set()
+    for mapped in sampled:
+        frames = next((event for event in scan_files([mapped]) if isinstance(event, Frames)), None)
+        if frames is not None:
+            found |= record_signs(frames)
+    return found
+
+
+def record_signs(frames: Frames) -> set[str]:
+    """Names of the signs that some record of a run shows."""
+    found = set()
+    flags = frames.headers.field("sys_flag")
+    if (flags & HOST_BITS).any():
+        found.add("ipv6-host")
+    if (flags & INNER_BATCH).any():
+        found.add("inner-batch")
+    if (((flags & COMPRESSED) != 0) & ((flags & COMPRESSION_TYPE_MASK) != 0)).any():
+        found.add("compression-type")
+    if (frames.headers.field("magic_code") == MAGIC_CODE_V2).any():
+        found.add("magic-code-v2")
+    if _has_crc32_property(frames):
+        found.add("crc32-property")
+    return found
+
+
+def _has_crc32_property(frames: Frames) -> bool:
+    long_enough = frames.properties_sizes >= CRC32_PROPERTY_SIZE
+    places = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
+    names = frames.block.gather("<u8", places)
+    return bool((names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
+
+
+def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> Iterator[str]:
+    """Names of the signs that the newest units of an index file show, looked up in the commit log."""
+    first = max(1, newest.keys - _PROBED_UNITS + 1)
+    with InputFile(newest.path) as file:
+        data = file.read(unit_position(geometry.slots, first), (newest.keys + 1 - first) * UNIT_SIZE)
+    for unit in decode_units(data):
+        if _is_of_tags(int(unit["key_hash"]), int(unit["physical_offset"]), files):
+            yield "index-of-tags"
+            return
+
+
+def _is_of_tags(stored_hash: int, physical_offset: int, files: Sequence[MappedFile]) -> bool:
+    """Whether a unit's hash is that of its record's tags and of none of its keys."""
+    frame = record_at(files, physical_offset)
+    if frame is None:
+        return False
+    (batch,) = record_batches(frame, ("topic", "tags", "keys", "unique_key"))
+    (row,) = batch.to_pylist()
+    keys = [*row["keys"], *([row["unique_key"]] if row["unique_key"] else [])]
+    of_tags = key_hash(row["topic"], _TAG_KEY_PREFIX + (row["tags"] or ""))
+    return (
+        bool(row["tags"])
+        and stored_hash == of_tags
+        and stored_hash not in {key_hash(row["topic"], key) for key in keys}
+    )

@@ -1,0 +1,31 @@
+"""One record at a known physical offset, read without a scan (`CommitLog#getMessage`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rmqtool.files import InputFile
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.block import Block
+from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.probe import Place
+
+
+def record_at(files: Sequence[MappedFile], physical_offset: int) -> Frames | None:
+    """The sound record that begins at `physical_offset`, as a run of one; None when none does."""
+    for mapped in files:
+        if mapped.start_offset <= physical_offset < mapped.end_offset:
+            with InputFile(mapped.path) as file:
+                return _record(file, mapped.start_offset, physical_offset - mapped.start_offset)
+    return None
+
+
+def _record(file: InputFile, start_offset: int, position: int) -> Frames | None:
+    place = Place(file, start_offset, position)
+    if place.kind != "message":
+        return None
+    block = Block(place.size)
+    block.fill(file, position, place.size, start_offset + position)
+    return prove(block, np.zeros(1, dtype=np.intp)) or None

@@ -1,0 +1,131 @@
+"""Run command lines and check what every one of them owes: time, schema, an untouched store."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from jsonschema import Draft202012Validator
+
+from rmqtool.cli import run
+from tests.unchanged import unchanged
+
+ROOT = Path(__file__).parents[2]
+SCHEMAS = ROOT / "docs" / "schema"
+MAX_SECONDS = 20
+
+
+class HangError(Exception):
+    """A command line took too long."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command line left: exit status, standard output and standard error."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        """The one JSON document, which is valid."""
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The JSON lines, which are valid."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """The JSON lines of one kind."""
+        return [line for line in self.lines if line["kind"] == kind]
+
+
+def rmqtool(*arguments: str | Path) -> Result:
+    """Run a command line in this process; what it prints as JSON must be valid."""
+    out, err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline=""), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), _alarm():
+        status = run([str(argument) for argument in arguments])
+    out.flush()
+    data = out.buffer.getvalue() if isinstance(out.buffer, io.BytesIO) else b""
+    result = Result(status, data.decode(), err.getvalue())
+    if "--json" in arguments:
+        check_json(result.out)
+    return result
+
+
+def inspect(store: Path, *options: str | Path, part: str = "") -> Result:
+    """Run inspect on a store or a part of it, and assert that the store is as before."""
+    with unchanged(store):
+        return rmqtool("inspect", store / part, *options)
+
+
+def listing(store: Path, *options: str | Path, part: str = "commitlog") -> Result:
+    """Run inspect on a commit log, as JSON lines."""
+    return inspect(store, "--json", *options, part=part)
+
+
+def spawn(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
+    """Start the program in a process of its own, standard output and error in pipes unless told otherwise."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-m", "rmqtool", *map(str, arguments)]
+    return subprocess.Popen(command, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
+
+
+def finish(process: subprocess.Popen[bytes]) -> Result:
+    """Wait for a process to end."""
+    out, err = process.communicate(timeout=MAX_SECONDS)
+    return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without settings for terminals, and with `variables`."""
+    unwanted = ("NO_COLOR", "COLUMNS", "LINES", "TERM", "FORCE_COLOR")
+    kept = {name: value for name, value in os.environ.items() if name not in unwanted and "RMQTOOL" not in name}
+    return {**kept, **variables}
+
+
+@cache
+def validator(name: str) -> Draft202012Validator:
+    """The validator of one schema in docs/schema."""
+    return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
+
+
+def check_json(text: str) -> None:
+    """Assert that a document, or every line of a listing, is what its schema says."""
+    if text.startswith("{\n"):
+        validator("inspect-store").validate(json.loads(text))
+        return
+    for line in text.splitlines():
+        validator("listing").validate(json.loads(line))
+
+
+def errors_of(name: str, value: object) -> Sequence[str]:
+    """What is wrong with `value` by one of the schemas."""
+    return [error.message for error in validator(name).iter_errors(value)]
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(number: int, frame: FrameType | None) -> NoReturn:
+        raise HangError(f"longer than {MAX_SECONDS} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, MAX_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,223 @@
+"""What a command exits with, and what it says when it cannot go on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.building import LogBuilder
+from tests.commands.running import ROOT, Result, check_json, environment, inspect, listing, rmqtool
+from tests.conftest import GoldenStore
+from tests.unchanged import unchanged
+
+NOBODY = 65534
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A log of three messages and nothing else."""
+    return LogBuilder().add_all([{}, {}, {}]).write(tmp_path / "store")
+
+
+def assert_says(found: Result, status: Exit, *words: str) -> None:
+    """Assert status and words of an error, on standard error alone."""
+    assert found.status == status
+    assert found.out == ""
+    assert found.err.startswith("rmqtool: ")
+    assert [word for word in words if word not in found.err] == []
+
+
+def test_done(store: Path) -> None:
+    """A sound store gives 0, with a scan too."""
+    assert [inspect(store).status, inspect(store, "--scan").status, listing(store).status] == [Exit.OK] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nonsense"], "nonsense"),
+        (["inspect"], "PATH"),
+        (["inspect", "{store}", "--nonsense"], "--nonsense"),
+        (["inspect", "{store}", "extra"], "extra"),
+        (["inspect", "{store}/commitlog", "--limit", "-1"], "--limit"),
+        (["inspect", "{store}/commitlog", "--limit", "many"], "--limit"),
+        (["inspect", "{store}/commitlog", "--body", "some"], "--body"),
+        (["inspect", "{store}/commitlog", "--from-offset", "-1"], "--from-offset"),
+        (["inspect", "{store}/commitlog", "--scan"], "--scan is for a whole store"),
+        (["inspect", "{store}", "--limit", "1"], "--limit: for messages"),
+        (["inspect", "{store}", "--to-offset", "1"], "--to-offset: for messages"),
+        (["inspect", "{store}", "--body", "none"], "--body: for messages"),
+        (["inspect", "{store}", "--broker-version", "3.2"], "3.2"),
+        (["inspect", "{store}", "--broker-version", "newest"], "newest"),
+        (["inspect", "{store}", "--limit-rate", "fast"], "fast"),
+        (["inspect", "{store}", "--limit-rate", "0"], "0"),
+        (["inspect", "{store}", "--color", "blue"], "blue"),
+    ],
+)
+def test_usage(store: Path, arguments: list[str], words: str) -> None:
+    """A command line that is wrong gives 2 and says which word of it; under --json on standard output."""
+    with unchanged(store):
+        line = [argument.format(store=store) for argument in arguments]
+        assert_says(rmqtool(*line), Exit.USAGE, words)
+        found = rmqtool("--json", *line)
+    assert (found.status, found.err) == (Exit.USAGE, "")
+    assert words in found.document["error"]["message"]
+    assert found.document["exit"] == {"code": 2, "name": "usage"}
+
+
+def test_usage_names_what_helps(store: Path) -> None:
+    """The hint is a command line that works."""
+    found = inspect(store, "--limit", "1")
+    assert found.err.splitlines()[-1] == f"  rmqtool inspect {store}/commitlog --limit ..."
+    assert inspect(store, "--nope").err.splitlines()[-1] == "  rmqtool inspect --help"
+
+
+def test_damage(store: Path) -> None:
+    """Bytes that are no message give 3, in a scan and in a listing, and 0 where nobody looked at them."""
+    file = store / "commitlog" / "0".zfill(20)
+    data = bytearray(file.read_bytes())
+    data[200:204] = b"\xff\xff\xff\xff"
+    file.write_bytes(data)
+    assert inspect(store).status == Exit.OK
+    scanned = inspect(store, "--scan", "--json")
+    assert scanned.status == scanned.document["exit"]["code"] == Exit.LOSSY
+    assert scanned.document["result"]["scan"]["damage"]["count"] == 1
+    assert inspect(store, "--scan").status == Exit.LOSSY
+    assert "damage" in inspect(store, "--scan").out
+    assert listing(store).status == Exit.LOSSY
+    assert listing(store, "--limit", "1").status == Exit.OK
+
+
+def test_not_a_store(tmp_path: Path) -> None:
+    """A directory without a store gives 6 and says where one is."""
+    LogBuilder().add_all([{}]).write(tmp_path / "rocketmq" / "store")
+    assert_says(inspect(tmp_path), Exit.NOT_A_STORE, str(tmp_path), "not a RocketMQ store", "storePathRootDir")
+    parent = tmp_path / "rocketmq"
+    assert_says(inspect(parent), Exit.NOT_A_STORE, f"the store seems to be {parent / 'store'}")
+    inside = parent / "store" / "config"
+    inside.mkdir()
+    assert_says(inspect(inside), Exit.NOT_A_STORE, f"the store seems to be {parent / 'store'}")
+    assert inspect(tmp_path, "--json").document["error"]["kind"] == "not-a-store"
+
+
+def test_dledger(tmp_path: Path) -> None:
+    """A DLedger store gives 4, and the directory that shows it is named."""
+    store = tmp_path / "store"
+    (store / "dledger-n0" / "data").mkdir(parents=True)
+    (store / "commitlog").mkdir()
+    assert_says(inspect(store), Exit.FAILED, "dledger-n0", "does not read")
+    assert inspect(store, "--json").document["error"]["kind"] == "unsupported"
+
+
+@pytest.mark.parametrize("part", ["nowhere", "commitlog/00000000000000004096"])
+def test_missing(store: Path, part: str) -> None:
+    """A path that is not there gives 4 and is named."""
+    assert_says(inspect(store, part=part), Exit.FAILED, str(store / part), "no such file")
+
+
+@pytest.mark.parametrize("part", ["commitlog/readme", "checkpoint", "config/topics.json"])
+def test_unknown_kind(store: Path, part: str) -> None:
+    """A file whose place says nothing gives 4 and the way out."""
+    (store / part).parent.mkdir(exist_ok=True)
+    (store / part).write_bytes(b"?")
+    assert_says(inspect(store, part=part), Exit.FAILED, str(store / part), "--as commitlog")
+
+
+def test_a_file_as_store(store: Path) -> None:
+    """A file is no store, even when asked to be one."""
+    file = "commitlog/00000000000000000000"
+    assert_says(inspect(store, "--as", "store", part=file), Exit.FAILED, file, "store directory should be")
+
+
+@pytest.mark.parametrize("part", ["checkpoint", "index/20240101000000000", "commitlog"])
+def test_wrong_sort_of_entry(store: Path, part: str) -> None:
+    """A directory in place of a file gives 4 where it is needed; a file in place of a directory too."""
+    path = store / part
+    if part == "commitlog":
+        shutil.rmtree(path)
+        path.write_bytes(b"")
+        assert_says(inspect(store), Exit.FAILED, str(path), "not a directory")
+        assert_says(inspect(store, part=part), Exit.FAILED, str(path))
+        return
+    path.mkdir(parents=True)
+    if part == "checkpoint":
+        assert_says(inspect(store), Exit.FAILED, str(path), "a directory where a file should be")
+    else:
+        assert inspect(store, "--json").document["result"]["index"] == []
+
+
+def test_a_fifo_in_the_log(store: Path) -> None:
+    """A named pipe among the files is a finding and never waited for; asked for alone it gives 4."""
+    pipe = store / "commitlog" / "00000000000000004096"
+    os.mkfifo(pipe)
+    found = inspect(store, "--scan", "--json")
+    assert found.status == Exit.OK
+    assert [(finding["code"], finding["file"]) for finding in found.document["findings"]] == [
+        ("commitlog.stray", f"commitlog/{pipe.name}")
+    ]
+    assert len(listing(store).of_kind("message")) == 3
+    assert_says(inspect(store, part=f"commitlog/{pipe.name}"), Exit.FAILED, str(pipe), "not a regular file")
+
+
+@pytest.fixture
+def open_store() -> Iterator[Path]:
+    """A store that everybody may read, outside of pytest's own directories, which nobody else may enter."""
+    with TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield LogBuilder(file_size=320).add_all([{}] * 4).write(Path(directory) / "store")
+
+
+@only_root
+@pytest.mark.parametrize("part", ["", "commitlog", "commitlog/00000000000000000000"])
+def test_no_permission(open_store: Path, part: str) -> None:
+    """What this user may not read gives 4, is named, and the hint says who may."""
+    (open_store / part).chmod(0)
+    with unchanged(open_store):
+        found = as_nobody("inspect", open_store)
+    assert_says(found, Exit.FAILED, str(open_store / part), "permission denied", "run as the broker's user")
+
+
+@only_root
+def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
+    """Once JSON lines have begun, an error is the last of them, and the status says so too."""
+    second = open_store / "commitlog" / "00000000000000000320"
+    second.chmod(0)
+    with unchanged(open_store):
+        found = as_nobody("inspect", open_store / "commitlog", "--json")
+    check_json(found.out)
+    assert (found.status, found.err) == (Exit.FAILED, "")
+    assert [line["kind"] for line in found.lines] == ["message", "message", "message", "blank", "error"]
+    error = found.lines[-1]
+    assert (error["error"], error["file"]) == ("unreadable", str(second))
+    assert "permission denied" in error["message"]
+
+
+def as_nobody(*arguments: str | Path) -> Result:
+    """Run the command line as a user who owns nothing; modules are loaded before the change."""
+    code = (
+        "import os, sys; import rmqtool.overview_text, rmqtool.overview_json, rmqtool.overview, rmqtool.listing;"
+        f"import rmqtool.log_statistics, rmqtool.locate; from rmqtool.cli import run; os.seteuid({NOBODY});"
+        "sys.exit(run(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, check=False)
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def test_an_empty_log(golden_store: GoldenStore) -> None:
+    """A store without a message is sound; its listing is empty, and a person is told so."""
+    store = golden_store("5.3.3-empty")
+    assert inspect(store).status == inspect(store, "--scan").status == Exit.OK
+    assert (listing(store).status, listing(store).out) == (Exit.OK, "")
+    assert "nothing is stored" in inspect(store, part="commitlog").err
+    assert inspect(store, "-q", part="commitlog").err == ""

@@ -1,0 +1,184 @@
+"""Options: where they may stand, the environment, help, and that each is documented."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from rmqtool.cli import cli
+from rmqtool.errors import Exit
+from tests.building import LogBuilder
+from tests.commands.running import ROOT, inspect, rmqtool
+from tests.unchanged import unchanged
+
+ESCAPE = "\x1b["
+COMMANDS = {"": cli, **cli.commands}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "store" / "consumequeue" / "orders" / "0").mkdir(parents=True)
+    with unchanged(LogBuilder().add_all([{}, {}, {}]).write(tmp_path / "store")) as store:
+        yield store
+
+
+def test_global_options_on_both_sides(store: Path) -> None:
+    """Before and after the command they mean the same, and the last of two counts."""
+    log = store / "commitlog"
+    assert rmqtool("--json", "inspect", log).out == rmqtool("inspect", "--json", log).out
+    assert rmqtool("inspect", log, "--json").out == rmqtool("inspect", "--json", log).out
+    assert rmqtool("--color", "always", "inspect", log).out == rmqtool("inspect", log, "--color", "always").out
+    assert ESCAPE in rmqtool("--color", "always", "inspect", log).out
+    assert ESCAPE not in rmqtool("--color", "always", "inspect", log, "--color", "never").out
+    assert rmqtool("-q", "inspect", store).err == rmqtool("inspect", store, "-q").err == ""
+    assert rmqtool("-v", "inspect", store).out == rmqtool("inspect", store, "-v").out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("RMQTOOL_JSON", "1", ["--json", "inspect", "{}"]),
+        ("RMQTOOL_COLOR", "always", ["--color", "always", "inspect", "{}/commitlog"]),
+        ("RMQTOOL_VERBOSE", "1", ["-v", "inspect", "{}"]),
+        ("RMQTOOL_INSPECT_SCAN", "1", ["inspect", "{}", "--scan"]),
+        ("RMQTOOL_INSPECT_AS", "store", ["inspect", "{}/commitlog", "--as", "store"]),
+        ("RMQTOOL_INSPECT_LIMIT", "2", ["inspect", "{}/commitlog", "--limit", "2"]),
+        ("RMQTOOL_INSPECT_FROM_OFFSET", "1", ["inspect", "{}/commitlog", "--from-offset", "1"]),
+        ("RMQTOOL_INSPECT_TO_OFFSET", "200", ["inspect", "{}/commitlog", "--to-offset", "200"]),
+        ("RMQTOOL_INSPECT_BODY", "none", ["inspect", "{}/commitlog", "--body", "none"]),
+        ("RMQTOOL_INSPECT_BODY_FORMAT", "hex", ["inspect", "{}/commitlog", "--body-format", "hex"]),
+        ("RMQTOOL_INSPECT_BROKER_VERSION", "3.9", ["inspect", "{}", "--broker-version", "3.9"]),
+        ("RMQTOOL_INSPECT_LIMIT_RATE", "none", ["inspect", "{}", "--limit-rate", "none"]),
+        ("RMQTOOL_INSPECT_BROKER_CONF", "/nowhere", ["inspect", "{}", "--broker-conf", "/nowhere"]),
+    ],
+)
+def test_options_from_the_environment(
+    store: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, line: list[str]
+) -> None:
+    """Every option may stand in the environment, and does the same there; the plain command does another thing."""
+    expected = rmqtool(*(word.format(store) for word in line))
+    path = next(word for word in line if "{}" in word).format(store)
+    plain = rmqtool("inspect", path)
+    monkeypatch.setenv(name, value)
+    found = rmqtool("inspect", path)
+    assert (found.status, found.out) == (expected.status, expected.out)
+    assert (found.out, found.err) != (plain.out, plain.err)
+
+
+def test_every_option_is_tried_in_the_environment() -> None:
+    """The list above leaves out no option of inspect but those that end at once."""
+    parameters = test_options_from_the_environment.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    tried = {word for _, _, line in parameters for word in line if word.startswith("-")}
+    options = {option for option in long_options(cli.commands["inspect"])} - {"--help", "--quiet", "--verbose"}
+    assert options <= tried
+
+
+def test_the_command_line_comes_before_the_environment(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An option that stands on the command line wins, on whichever side of the command."""
+    monkeypatch.setenv("RMQTOOL_COLOR", "always")
+    monkeypatch.setenv("RMQTOOL_INSPECT_COLOR", "always")
+    monkeypatch.setenv("RMQTOOL_JSON", "0")
+    log = store / "commitlog"
+    assert ESCAPE not in rmqtool("--color", "never", "inspect", log).out
+    assert ESCAPE not in rmqtool("inspect", log, "--color", "never").out
+    assert rmqtool("--json", "inspect", store).document["exit"]["code"] == Exit.OK
+
+
+def test_the_environment_waits_for_a_path_that_it_fits(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit in the environment is for listings: an overview is as without it, and so for the others."""
+    expected = inspect(store).out, inspect(store, part="commitlog").out
+    monkeypatch.setenv("RMQTOOL_INSPECT_LIMIT", "7")
+    monkeypatch.setenv("RMQTOOL_INSPECT_SCAN", "1")
+    monkeypatch.setenv("RMQTOOL_VERSION", "5.3")
+    assert inspect(store, part="commitlog").out == expected[1]
+    monkeypatch.delenv("RMQTOOL_INSPECT_SCAN")
+    assert inspect(store).out == expected[0]
+
+
+def test_a_wrong_value_in_the_environment_is_a_usage_error(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RMQTOOL_INSPECT_LIMIT", "many")
+    found = inspect(store, part="commitlog")
+    assert found.status == Exit.USAGE
+    assert "--limit" in found.err
+
+
+@pytest.mark.parametrize("color", ["auto", "never", "always"])
+def test_colour_of_errors_and_text(store: Path, monkeypatch: pytest.MonkeyPatch, color: str) -> None:
+    """Outside a terminal only `always` colours, errors as well as data, and NO_COLOR does not overrule it."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    wanted = color == "always"
+    assert (ESCAPE in inspect(store, "--color", color).out) == wanted
+    assert (ESCAPE in inspect(store, "--color", color, part="commitlog").out) == wanted
+    assert (ESCAPE in inspect(store, "--color", color, part="nowhere").err) == wanted
+
+
+def test_quiet_and_verbose(store: Path) -> None:
+    """Quiet leaves out the notes and nothing else, verbose shows each queue, and the two undo each other."""
+    plain = inspect(store)
+    assert plain.err.count("rmqtool inspect") == 2
+    assert inspect(store, "-q").out == plain.out
+    assert inspect(store, "-q").err == ""
+    assert inspect(store, "-v").out != plain.out
+    assert inspect(store, "-q", "-v") == plain
+
+
+def test_without_a_command_there_is_help() -> None:
+    """The bare name of the program shows its help."""
+    assert rmqtool().out == rmqtool("--help").out == rmqtool("-h").out
+    assert rmqtool().status == Exit.OK
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples_and_exit_statuses(name: str) -> None:
+    """Help of every command ends with lines to copy and what its exit statuses mean, in lines of 80 columns."""
+    found = rmqtool(*name.split(), "--help")
+    assert found.status == Exit.OK
+    examples = found.out[found.out.index("Examples:") : found.out.index("Exit statuses:")].splitlines()[1:]
+    assert any(line.startswith("    rmqtool ") for line in examples)
+    statuses = re.findall(r"^    (\d+) +\S", found.out[found.out.index("Exit statuses:") :], re.MULTILINE)
+    assert {"0", "4", "6"} <= set(statuses) <= {str(int(status)) for status in Exit}
+    assert [line for line in found.out.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_examples_in_help_are_command_lines(name: str, store: Path) -> None:
+    """What the help shows is accepted when its store is there."""
+    epilog = COMMANDS[name].epilog or ""
+    for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):
+        words = line.split("|")[0].replace("/data/rocketmq/store", str(store)).split()
+        assert rmqtool(*words).status == Exit.OK, line
+
+
+def long_options(command: click.Command) -> set[str]:
+    context = click.Context(command)
+    return {name for param in command.get_params(context) for name in param.opts if name.startswith("--")}
+
+
+def documents() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_documented(name: str) -> None:
+    """The name of the command, and all its long options, stand in the README or in docs."""
+    text = documents()
+    assert f"rmqtool {name}" in text
+    written = set(re.findall(r"--[a-z][a-z-]*", text))
+    assert long_options(COMMANDS[name]) - written == set()
+
+
+def test_docs_name_no_option_that_is_not_there() -> None:
+    """An option in the page of inspect is one of the program."""
+    text = (ROOT / "docs" / "inspect.md").read_text(encoding="utf-8")
+    known = set().union(*(long_options(command) for command in COMMANDS.values()))
+    assert set(re.findall(r"--[a-z][a-z-]*", text)) <= known
+
+
+def test_exit_statuses_are_documented() -> None:
+    """The page for programs has every exit status with its name."""
+    text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    assert [status for status in Exit if f"| {int(status)} | `{status.label}` |" not in text] == []

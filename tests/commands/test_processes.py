@@ -1,0 +1,120 @@
+"""The program as a process: signals, pipes, a full disk, a closed output."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.building import LogBuilder
+from tests.commands.running import ROOT, environment, finish, spawn
+from tests.unchanged import unchanged
+
+SOON = 2.0
+BIG = 40_000
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of several MiB, so that a listing fills every buffer on its way."""
+    log = LogBuilder(file_size=1 << 20)
+    return log.add_all([{"body": bytes(BIG)}] * 120).write(tmp_path_factory.mktemp("processes") / "store")
+
+
+@pytest.fixture(autouse=True)
+def _unchanged(store: Path) -> object:
+    with unchanged(store):
+        yield
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("arguments", [["{}", "--scan"], ["{}/commitlog", "--json"]])
+def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:
+    """A long scan or listing ends within two seconds, with its own status and without a word about it."""
+    process = spawn("inspect", *(argument.format(store) for argument in arguments), "--limit-rate", "64K")
+    time.sleep(0.8)
+    assert process.poll() is None
+    begun = time.monotonic()
+    process.send_signal(number)
+    found = finish(process)
+    assert time.monotonic() - begun < SOON
+    assert found.status == status
+    assert found.err == ""
+
+
+def test_a_reader_that_has_enough(store: Path) -> None:
+    """The first line is there at once, and when the reader goes the listing ends with 0 and says nothing."""
+    begun = time.monotonic()
+    process = spawn("inspect", store / "commitlog", "--json")
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    process.stdout.close()
+    _, err = process.communicate(timeout=20)
+    assert line.startswith(b'{"kind":"message"')
+    assert (process.returncode, err) == (Exit.OK, b"")
+    assert time.monotonic() - begun < 5 * SOON
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["inspect", "{}"], ["inspect", "{}", "--json"], ["inspect", "{}/commitlog"], ["inspect", "/", "--json"]],
+)
+def test_a_reader_that_is_gone(store: Path, arguments: list[str]) -> None:
+    """Where nobody reads any more, nothing is said; only an error keeps its status."""
+    read, write = os.pipe()
+    os.close(read)
+    process = spawn(*(argument.format(store) for argument in arguments), stdout=write)
+    os.close(write)
+    found = finish(process)
+    assert "Traceback" not in found.err
+    assert "Exception" not in found.err
+    assert found.status == Exit.OK
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "arguments",
+    [["--version"], ["inspect", "{}"], ["inspect", "{}", "--json"], ["inspect", "{}/commitlog"], ["--json", "nonsense"]],
+)
+def test_a_full_disk(store: Path, arguments: list[str]) -> None:
+    """Output that cannot be written gives 4 and one line that says why."""
+    with Path("/dev/full").open("wb") as full:
+        found = finish(spawn(*(argument.format(store) for argument in arguments), "-q", stdout=full))
+        if arguments == ["--version"]:
+            found = finish(spawn(*arguments, stdout=full))
+    assert found.status == Exit.FAILED
+    assert found.err == "rmqtool: cannot write the output: no space left on device\n"
+
+
+def test_a_closed_output(store: Path) -> None:
+    """Without a standard output it exits with 4 and says so."""
+    command = f'"{sys.executable}" -m rmqtool inspect "$0" >&-'
+    done = subprocess.run(["sh", "-c", command, store], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == Exit.FAILED
+    assert done.stderr == b"rmqtool: standard output is closed\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_is_utf_8_everywhere(tmp_path: Path, encoding: str) -> None:
+    """Names are UTF-8 whatever the locale says, and what is no UTF-8 in a file name is escaped."""
+    store = tmp_path / "store"
+    for name in (b"\xe8\xae\xa2\xe5\x8d\x95", b"\xff\xfe"):
+        (store / "consumequeue" / os.fsdecode(name) / "0").mkdir(parents=True)
+    found = finish(spawn("inspect", store, "-q", env=environment(PYTHONIOENCODING=encoding)))
+    assert (found.status, found.err) == (Exit.OK, "")
+    assert "订单 " in found.out
+    assert "\\udcff\\udcfe" in found.out
+
+
+def test_completion() -> None:
+    """A shell gets its script, and the commands that fit."""
+    script = finish(spawn(env=environment(_RMQTOOL_COMPLETE="bash_source"), cwd=ROOT))
+    assert "complete " in script.out
+    asked = {"_RMQTOOL_COMPLETE": "bash_complete", "COMP_WORDS": "rmqtool ins", "COMP_CWORD": "1"}
+    assert finish(spawn(env=environment(**asked))).out == "plain,inspect\n"

@@ -1,0 +1,165 @@
+"""Every output of every golden store is what the published schemas say, and text says the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.commands.running import SCHEMAS, errors_of, inspect, listing, rmqtool, validator
+from tests.conftest import GoldenStore
+from tests.golden import stores
+
+SCHEMA_NAMES = ("inspect-store", "listing")
+
+
+@pytest.fixture(params=stores.names())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def numbers_of(text: str, label: str) -> list[int]:
+    """The numbers in the first line that holds `label`, those in words aside."""
+    line = next(line for line in text.splitlines() if label in line)
+    return [int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", line)]
+
+
+def test_overviews_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
+    """Both overviews are valid, and differ in nothing but what the scan adds."""
+    store = golden_store(name)
+    plain, scanned = inspect(store, "--json").document, inspect(store, "--json", "--scan").document
+    assert plain["exit"]["code"] == scanned["exit"]["code"] == 0
+    scan = scanned["result"].pop("scan")
+    assert scanned["result"]["commit_log"].pop("messages") == scan["messages"]
+    assert plain["result"]["commit_log"].pop("messages") is None
+    counted = [(queue.pop("messages"), queue.pop("bytes")) for queue in scanned["result"]["queues"]]
+    assert scanned == plain
+    assert max(counted, default=(0, 0)) <= (scan["messages"], scan["bytes"])
+
+
+def test_listings_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
+    """A listing is valid, and adds up to what the scan counts."""
+    store = golden_store(name)
+    found = listing(store)
+    scan = inspect(store, "--json", "--scan").document["result"]["scan"]
+    messages, blanks = found.of_kind("message"), found.of_kind("blank")
+    assert found.status == 0
+    assert found.of_kind("damage") == []
+    assert len(messages) == scan["messages"]
+    assert sum(message["message_size"] for message in messages) == scan["bytes"]
+    assert sum(message["body_size"] for message in messages) == scan["body_bytes"]
+    assert {"count": len(blanks), "bytes": sum(blank["size"] for blank in blanks)} == scan["blanks"]
+    totals: dict[str, int] = {}
+    for message in messages:
+        totals[message["topic"]] = totals.get(message["topic"], 0) + 1
+    assert {topic["topic"]: topic["messages"] for topic in scan["topics"]} == totals
+
+
+def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
+    """Offsets, counts, each queue, each index file and each lag are the same in both."""
+    store = golden_store(name)
+    text = inspect(store, "--scan", "-v").out
+    result = inspect(store, "--json", "--scan").document["result"]
+    log = result["commit_log"]
+    if log["files"]:
+        assert numbers_of(text, "commit log")[0] == log["files"]
+        assert numbers_of(text, "commit log")[-2:] == [log["min_offset"], log["max_offset"]]
+    assert numbers_of(text, "scanned")[0] == result["scan"]["messages"]
+    rows = [line.split() for line in text.splitlines()]
+    for queue in result["queues"]:
+        numbers = [queue[field] for field in ("queue_id", "min_offset", "max_offset", "files", "messages")]
+        row = [str(number) for number in numbers]
+        assert any(cells[0] == queue["topic"][: len(cells[0])] and cells[1:6] == row for cells in rows if cells)
+    for file in result["index"]:
+        assert [file["file"].removeprefix("index/"), str(file["keys"])] in [cells[:2] for cells in rows]
+    for item in result["consumers"]:
+        cells = [item["group"], item["topic"], *(str(item[n]) for n in ("queue_id", "committed_offset", "lag"))]
+        assert cells in rows
+
+
+def test_text_of_messages_says_what_json_says(golden_store: GoldenStore) -> None:
+    """One head line for each message, with its place and its queue."""
+    store = golden_store("5.3.3-clean")
+    heads = [line for line in inspect(store, part="commitlog").out.splitlines() if line.startswith("message ")]
+    messages = listing(store).of_kind("message")
+    assert len(heads) == len(messages)
+    for head, message in zip(heads, messages, strict=True):
+        place = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
+        assert head.startswith(f"message  {message['physical_offset']}  {place}  ")
+        assert head.endswith(message["store_time"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["inspect", "/does/not/exist", "--json"],
+        ["inspect", "/", "--json"],
+        ["inspect", "--json"],
+        ["inspect", "/", "--json", "--no-such-option"],
+        ["--json", "no-such-command"],
+        ["--json"],
+    ],
+)
+def test_error_documents(arguments: list[str]) -> None:
+    """An error is a valid document with a message and without a result, and standard error stays empty."""
+    found = rmqtool(*arguments)
+    assert found.document["result"] is None
+    assert found.document["error"]["message"]
+    assert found.document["exit"]["code"] == found.status != 0
+    assert found.err == ""
+
+
+@pytest.mark.parametrize("schema", SCHEMA_NAMES)
+def test_schemas_explain_every_field(schema: str) -> None:
+    """Each is a valid schema, and says of every name what it means."""
+    content = json.loads((SCHEMAS / f"{schema}.schema.json").read_text(encoding="utf-8"))
+    validator(schema).check_schema(content)
+    unexplained = [
+        path
+        for path, found in properties_of(content)
+        if not ({"description", "title", "const"} & found.keys()) or found.get("description") == ""
+    ]
+    assert unexplained == []
+    objects = [found for found in walk(content) if found.get("type") == "object" and "properties" in found]
+    assert [found["title"] for found in objects if found.get("additionalProperties") is not False] in (
+        [],
+        ["One line of rmqtool inspect STORE/commitlog --json"],
+    )
+
+
+def walk(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for value in schema.values():
+            yield from walk(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from walk(value)
+
+
+def properties_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for found in walk(schema):
+        if "title" in found and "properties" in found:
+            yield from ((f"{found['title']}: {name}", value) for name, value in found["properties"].items())
+
+
+def test_schemas_refuse_what_is_not_theirs(golden_store: GoldenStore) -> None:
+    """A name too many, a name too few and a number as text are refused, in the document and in a line."""
+    document = inspect(golden_store("5.3.3-single"), "--json", "--scan").document
+    message = listing(golden_store("5.3.3-single")).lines[0]
+    assert errors_of("inspect-store", document) == errors_of("listing", message) == []
+    for part in (document, document["result"], *(document["result"][name] for name in ("broker", "commit_log", "scan"))):
+        part["surplus"] = 1
+        assert errors_of("inspect-store", document)
+        del part["surplus"]
+    for name in [name for name in message if name not in ("body",)]:
+        assert errors_of("listing", {key: value for key, value in message.items() if key != name}), name
+    assert errors_of("listing", {**message, "surplus": 1})
+    assert errors_of("listing", {**message, "physical_offset": "0"})
+    assert errors_of("listing", {**message, "body": None})
+    assert errors_of("listing", {**message, "body_base64": ""})
+    assert errors_of("inspect-store", {**document, "error": None})
+    assert errors_of("inspect-store", {**document, "result": None})

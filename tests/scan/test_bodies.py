@@ -1,0 +1,127 @@
+"""Bodies: decompressed as the sys flag says, kept as stored where that fails, and never more than fit in memory."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from rmqtool.scan import bodies
+from rmqtool.scan.bodies import BodyError, decompress
+from rmqtool.scan.columns import record_batches
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
+from tests.building import LogBuilder
+from tests.scan.reading import agree, fast, files_of, messages
+
+PLAIN = b"a plain text that is long enough to be compressed " * 20
+ZLIB, LZ4, ZSTD = 0x301, 0x101, 0x201
+
+
+def compressed(plain: bytes, flag: int) -> bytes:
+    if flag in (ZLIB, 0x001):
+        return zlib.compress(plain)
+    codec = {LZ4: "lz4", ZSTD: "zstd"}[flag]
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(plain)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+every_type = pytest.mark.parametrize("flag", [0x001, ZLIB, LZ4, ZSTD])
+
+
+@every_type
+@pytest.mark.parametrize("plain", [PLAIN, b"x", b""])
+def test_every_type_is_decompressed(flag: int, plain: bytes) -> None:
+    """The body as the producer gave it, however short."""
+    assert decompress(compressed(plain, flag), flag) == plain
+
+
+def test_the_type_means_nothing_without_the_compressed_bit() -> None:
+    """Bits that only a compressed body has are not looked at."""
+    assert decompress(PLAIN, 0x700) == PLAIN
+
+
+@every_type
+def test_a_body_that_was_cut_is_an_error(flag: int) -> None:
+    """At every byte: a part of the stream is no body, unless only what stands behind all of the text is missing."""
+    whole = compressed(PLAIN, flag)
+    for size in range(1, len(whole)):
+        assert is_error(whole[:size], flag) or decompress(whole[:size], flag) == PLAIN
+    assert is_error(whole[: len(whole) // 2], flag)
+
+
+@every_type
+def test_a_changed_body_is_an_error_or_another_body(flag: int) -> None:
+    """Flipped bits never raise anything but a BodyError."""
+    whole = bytearray(compressed(PLAIN, flag))
+    generator = random.Random(flag)
+    for _ in range(300):
+        place = generator.randrange(len(whole))
+        whole[place] ^= 1 << generator.randrange(8)
+        is_error(bytes(whole), flag)
+        is_error(generator.randbytes(generator.randrange(64)), flag)
+
+
+def is_error(body: bytes, flag: int) -> bool:
+    try:
+        decompress(body, flag)
+    except BodyError:
+        return True
+    return False
+
+
+@every_type
+def test_a_bomb_is_an_error(flag: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of a few bytes that becomes more than the limit is refused; at the limit it is not."""
+    monkeypatch.setattr(bodies, "MAX_BODY_SIZE", 1 << 16)
+    assert len(decompress(compressed(bytes(1 << 16), flag), flag)) == 1 << 16
+    with pytest.raises(BodyError, match="more than 65536 bytes"):
+        decompress(compressed(bytes((1 << 16) + 1), flag), flag)
+    with pytest.raises(BodyError, match="more than 65536 bytes"):
+        decompress(compressed(bytes(1 << 24), flag), flag)
+
+
+@pytest.mark.parametrize("kind", [4, 5, 6, 7])
+def test_an_unknown_type_is_an_error(kind: int) -> None:
+    """Types that Java refuses are refused."""
+    with pytest.raises(BodyError, match="unknown compression type"):
+        decompress(PLAIN, kind << 8 | 1)
+
+
+def test_what_does_not_decompress_stays_as_stored(store: Path) -> None:
+    """Cut, changed, of an unknown type, or not compressed at all: the stored bytes are the body."""
+    forms = [
+        {"body": compressed(PLAIN, ZLIB)[:-8], "sys_flag": ZLIB},
+        {"body": compressed(PLAIN, LZ4)[:-20], "sys_flag": LZ4},
+        {"body": compressed(PLAIN, ZSTD)[:-20], "sys_flag": ZSTD},
+        {"body": PLAIN, "sys_flag": 0x701},
+        {"body": PLAIN, "sys_flag": 1},
+        {"body": b"", "sys_flag": 1},
+    ]
+    forms += [{"body": compressed(PLAIN, flag), "sys_flag": flag} for flag in (1, ZLIB, LZ4, ZSTD)]
+    found = messages(agree(LogBuilder(1 << 16).add_all(forms).write(store)))
+    assert [row["body"] for row in found[:6]] == [form["body"] for form in forms[:6]]
+    assert [row["body"] for row in found[6:]] == [PLAIN] * 4
+    assert [row["stored_body"] for row in found] == [form["body"] for form in forms]
+
+
+def test_batches_are_cut_where_bodies_are_large(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose bodies do not fit together comes in several batches, each record in one of them."""
+    monkeypatch.setattr(bodies, "BATCH_BODY_BYTES", 10_000)
+    log = LogBuilder(1 << 16).add_all([{"body": compressed(bytes(4000), ZSTD), "sys_flag": ZSTD}] * 20)
+    log.write(store)
+    (frames,) = scan_files(files_of(store))
+    assert isinstance(frames, Frames)
+    sizes = [batch.num_rows for batch in record_batches(frames, ("physical_offset", "body"))]
+    assert sum(sizes) == 20
+    assert max(sizes) == 3
+    assert [batch.num_rows for batch in record_batches(frames, ("physical_offset", "stored_body"))] == [20]
+    found = messages(fast(store))
+    assert [row["physical_offset"] for row in found] == log.offsets
+    assert all(row["body"] == bytes(4000) for row in found)
