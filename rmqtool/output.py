@@ -183,6 +183,6 @@ def show_behind(console: Console, head: Text, text: str, style: str = "") -> Non
 
 
 def _write(line: str) -> None:
-    if sys.stdout.isatty():  # as text is: what is stored must not drive the terminal
+    if not line.isascii() or "\x7f" in line:  # what is stored must neither drive a terminal nor end a line
         line = _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
     write_text(line + "\n")

@@ -8,11 +8,19 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.golden import stores
 from tests.unchanged import unchanged
 
 GoldenStore = Callable[[str], Path]
+
+UNAVAILABLE = "no real broker: "
+"""How the reason begins for which a test of the real releases was skipped."""
+
+# The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
+settings.register_profile("rmqtool", deadline=None, derandomize=True)
+settings.load_profile("rmqtool")
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +42,15 @@ def golden_store(_unpacked: GoldenStore) -> Iterator[GoldenStore]:
             return stack.enter_context(unchanged(_unpacked(name)))
 
         yield use
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say that broker tests did not run, and what to install."""
+    reasons = [
+        report.longrepr[2]
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple) and UNAVAILABLE in report.longrepr[2]
+    ]
+    if reasons:
+        terminalreporter.section("live broker tests did NOT run", sep="!", red=True)
+        terminalreporter.line(f"{len(reasons)} tests skipped. {reasons[0]}")

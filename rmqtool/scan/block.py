@@ -13,6 +13,7 @@ from rmqtool.files import InputFile
 
 BLOCK_SIZE = 4 << 20  # larger blocks miss the processor's cache, smaller ones cost calls
 PADDING = 256  # readable zeros behind the data, wider than any field that is gathered
+_LITTLE_MORE = 32
 _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, nearly always
 
 Positions = NDArray[np.intp]
@@ -32,7 +33,8 @@ class Block:
 
     def _allocate(self, size: int) -> None:
         self.size = size
-        self.data = bytearray(size + PADDING)
+        # The second half is room for `gather_slices` to point to: never touched, it takes no memory.
+        self.data = bytearray(2 * (size + PADDING))
         self.view = memoryview(self.data)
         self._overlapping: dict[np.dtype[Any], NDArray[Any]] = {}
         self.sizes = self._view(np.dtype(">u4"))  # read as a record's size at any position
@@ -68,22 +70,32 @@ class Block:
 
 
 def gather_slices(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[Any]) -> pa.BinaryArray:
-    """Ascending, non-overlapping slices of `buffer` as one dense array.
+    """Ascending, non-overlapping slices of `buffer` as one dense array."""
+    sizes = ends - starts
+    total, size = int(sizes.sum()), int(sizes[0]) if len(sizes) else 0
+    if size and total == len(sizes) * size and (sizes == size).all():
+        return _gather_equal(buffer, starts, size)
+    return _gather_alternating(buffer, starts, ends, total)
 
-    Arrow's offsets allow no gaps, so the gaps become values of their own and every second value is taken.
-    """
+
+def _gather_equal(buffer: pa.Buffer, starts: NDArray[Any], size: int) -> pa.BinaryArray:
+    """Slices of the same size, as `Block.gather` reads them."""
+    values = np.ndarray((buffer.size - size + 1,), dtype=f"V{size}", buffer=buffer, strides=(1,))[starts]
+    offsets = np.arange(0, (len(starts) + 1) * size, size, dtype=np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(starts), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+
+
+def _gather_alternating(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[Any], total: int) -> pa.BinaryArray:
+    """Arrow's offsets allow no gaps, so the gaps become values of their own and every second value is taken."""
     count = len(starts)
-    if count == 0:
-        return pa.array([], pa.binary())
-    offsets = np.empty((count, 2), dtype=np.int32)
-    offsets[:, 0] = starts
-    offsets[:, 1] = ends
-    return every_second(pa.Array.from_buffers(pa.binary(), 2 * count - 1, [None, pa.py_buffer(offsets), buffer]))
-
-
-def every_second(values: pa.BinaryArray) -> pa.BinaryArray:
-    """The first, third, ... and last of an odd number of values, copied."""
-    count = len(values) // 2 + 1
+    offsets = np.zeros(2 * count + 1, dtype=np.int32)
+    offsets[0:-1:2] = starts
+    offsets[1::2] = ends
+    if count:
+        # `take` reserves memory by the mean size of all values: the end of the last gap, which is never looked at,
+        # makes that the memory needed and a little more. Less would be doubled, and all that was written copied.
+        offsets[-1] = min(int(offsets[0]) + 2 * (total + _LITTLE_MORE), buffer.size)
+    values = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer])
     return values.take(_even_numbers(max(count, _USUAL_COUNT))[:count])
 
 

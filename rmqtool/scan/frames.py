@@ -141,20 +141,23 @@ def prove(block: Block, positions: Positions) -> Frames:
     magic_codes = headers.field("magic_code")
     message_sizes = headers.field("message_size").astype(np.intp)
     body_sizes = headers.field("body_size").astype(np.intp)
+    ends = positions + message_sizes
     is_v2 = magic_codes == MAGIC_CODE_V2
-    sound = (magic_codes == MAGIC_CODE_V1) | is_v2
+    sound = magic_codes == MAGIC_CODE_V1
+    sound |= is_v2
     sound &= headers.field("physical_offset") == positions + block.start_offset
     topic_widths = _topic_widths(is_v2)
-    room = message_sizes - headers.sizes - topic_widths - _PROPERTIES_WIDTH
-    sound &= (room >= 0) & (body_sizes >= 0) & (body_sizes <= room)
-    sound &= positions + message_sizes <= block.length
+    room = message_sizes - (headers.sizes + topic_widths + _PROPERTIES_WIDTH)
+    sound &= body_sizes >= 0
+    sound &= body_sizes <= room
+    sound &= ends <= block.length
     if not sound.all():
         count = int(np.argmin(sound))
         return prove(block, positions[:count])
     topic_sizes = _topic_sizes(block, positions + headers.sizes + body_sizes, is_v2)
     properties_sizes = room - body_sizes - topic_sizes
     fits = (topic_sizes >= 0) & (properties_sizes >= 0)
-    stored = block.gather(">i2", positions + message_sizes - np.where(fits, properties_sizes, 0) - _PROPERTIES_WIDTH)
+    stored = block.gather(">i2", ends - (np.where(fits, properties_sizes, 0) + _PROPERTIES_WIDTH))
     fits &= stored == properties_sizes
     sizes = {
         "message": message_sizes,

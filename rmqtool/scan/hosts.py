@@ -66,9 +66,12 @@ def _hex_ids(hosts: NDArray[np.void], offsets: NDArray[np.int64]) -> pa.StringAr
     numbers = hosts.view(np.int64)
     same = (numbers == numbers[0]).all() and offsets[0] >> 32 == offsets[-1] >> 32
     text = np.empty((count, 4), dtype=np.uint64)
-    text[:] = _hex(_pairs(numbers[:1], offsets[:1])) if same else _hex(_pairs(numbers, offsets)).reshape(count, 4)
     if same:  # offsets ascend: only their lower half differs
+        for place, digits in enumerate(_hex(_pairs(numbers[:1], offsets[:1]))[:3]):
+            text[:, place] = digits
         text[:, 3] = _hex(offsets.astype(">u4"))
+    else:
+        text[:] = _hex(_pairs(numbers, offsets)).reshape(count, 4)
     ends = np.arange(0, (count + 1) * 32, 32, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(text)])
 

@@ -26,7 +26,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 def read_properties(frames: Frames) -> SameNames | PropertyTable:
     """The properties of all records, in the form that they allow; both forms have `column` and `maps`."""
     data, ends = _gather(frames)
-    stops = np.flatnonzero(data[:-_PADDING] == PROPERTY_SEPARATOR)
+    stops = _places_of(PROPERTY_SEPARATOR, data)
     same_names = find_same_names(data, stops, ends)
     return PropertyTable(data, stops, ends) if same_names is None else same_names
 
@@ -43,7 +43,7 @@ class PropertyTable:
         self._data, self._ends = data, ends
         starts = np.zeros(len(stops), dtype=np.intp)
         np.add(stops[:-1], 1, out=starts[1:])
-        middles = _middles(data[:-_PADDING], starts, stops)
+        middles = _middles(data, starts, stops)
         self.bounds = np.zeros(self.records + 1, dtype=np.intp)
         self.bounds[1:] = np.searchsorted(stops, ends)
         self._names, self._name_sizes = starts, middles - starts
@@ -138,9 +138,27 @@ def _gather(frames: Frames) -> tuple[NDArray[np.uint8], Positions]:
     return data, ends
 
 
+def _places_of(byte: int, data: NDArray[np.uint8]) -> Positions:
+    """Where `byte` stands in `data`, which ends with padding.
+
+    NumPy takes its time for each of many False before a True: so first four bytes at once, then which of the four.
+    """
+    same = data[: len(data) // 4 * 4] == byte
+    fours = same.view("<u4")
+    hits = np.flatnonzero(fours != 0)
+    found = fours.take(hits)
+    if (found & (found - np.uint32(1))).any():
+        return np.flatnonzero(same)
+    found *= np.uint32(0x00010203)  # now the highest byte is the number of the one byte that was set
+    found >>= np.uint32(24)
+    hits *= 4
+    hits += found
+    return hits
+
+
 def _middles(data: NDArray[np.uint8], starts: Positions, stops: Positions) -> Positions:
     """End of the name of every piece; of a piece without one that is the end of the piece or later."""
-    name_ends = np.flatnonzero(data == NAME_VALUE_SEPARATOR)
+    name_ends = _places_of(NAME_VALUE_SEPARATOR, data)
     if len(name_ends) == len(stops) and (name_ends >= starts).all() and (name_ends < stops).all():
         return name_ends
     name_ends = np.append(name_ends, len(data))

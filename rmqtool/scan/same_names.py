@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rmqtool.scan.block import Positions, every_second
+from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.text import to_strings
 
 WINDOW = 16
@@ -25,33 +25,38 @@ _WINDOW_DTYPE = np.dtype(f"V{WINDOW}")
 Names = tuple[bytes, ...]
 """The names of one record in stored order."""
 
+Offsets = NDArray[np.int32]
+"""Places in gathered properties, bytes."""
+
 
 class SameNames:
-    """The properties of `records` records with the distinct names `names`: values and what is between them in turn."""
+    """The properties of records that have the same distinct `names`; value i stands at ``starts[i] : ends[i]``."""
 
-    def __init__(self, records: int, names: Names, pieces: pa.BinaryArray) -> None:
-        self._records = records
+    def __init__(self, names: Names, data: NDArray[np.uint8], starts: Offsets, ends: Offsets) -> None:
         self._names = names
-        self._pieces = pieces
+        self._records = len(starts) // len(names)
+        self._data = pa.py_buffer(data)
+        self._starts = starts
+        self._ends = ends
 
     def column(self, name: bytes) -> pa.StringArray:
         """The value of one property for each record; null without it."""
         if name not in self._names:
             return pa.nulls(self._records, pa.string())
-        step = 2 * len(self._names)
-        rows = np.arange(2 * self._names.index(name), self._records * step, step, dtype=np.int32)
-        return to_strings(self._pieces.take(pa.array(rows)))
+        rows = slice(self._names.index(name), None, len(self._names))
+        return to_strings(gather_slices(self._data, self._starts[rows], self._ends[rows]))
 
     def maps(self) -> pa.MapArray:
         """All properties of each record as a map in stored order."""
         width, usual = len(self._names), _round_up(self._records)
         bounds = _multiples(width, usual + 1)[: self._records + 1]
         names = _repeated_names(self._names, usual)[: self._records * width]
-        return pa.MapArray.from_arrays(bounds, names, to_strings(every_second(self._pieces)))
+        values = to_strings(gather_slices(self._data, self._starts, self._ends))
+        return pa.MapArray.from_arrays(bounds, names, values)
 
 
 def find_same_names(data: NDArray[np.uint8], stops: Positions, ends: Positions) -> SameNames | None:
-    """The properties in `data` when all records have the same names in the same order, else None.
+    """The properties in `data` when all records have the same distinct names in the same order, else None.
 
     Properties end at `stops`, those of each record before `ends`; `data` goes on for a window behind the last.
     """
@@ -59,17 +64,14 @@ def find_same_names(data: NDArray[np.uint8], stops: Positions, ends: Positions) 
     if width == 0 or len(stops) != width * len(ends) or (stops[width - 1 :: width] + 1 != ends).any():
         return None
     names = _names_of(data[: ends[0]].tobytes())
-    if len(names) != width or len(set(names)) != width:
+    if len(names) != width or len({decode_text(name) for name in names}) != width:
         return None
     starts = np.zeros(len(stops), dtype=np.intp)
     np.add(stops[:-1], 1, out=starts[1:])
-    pieces = np.empty((len(stops), 2), dtype=np.int32)
-    np.add(starts, _repeated_sizes(names, _round_up(len(ends)))[: len(stops)], out=pieces[:, 0], casting="unsafe")
-    pieces[:, 1] = stops
-    if (pieces[:, 0] >= pieces[:, 1]).any() or not _have_names(data, starts, names):
+    values = starts + _repeated_sizes(names, _round_up(len(ends)))[: len(stops)]
+    if (values >= stops).any() or not _have_names(data, starts, names):
         return None
-    buffers = [None, pa.py_buffer(pieces), pa.py_buffer(data)]
-    return SameNames(len(ends), names, pa.Array.from_buffers(pa.binary(), 2 * len(stops) - 1, buffers))
+    return SameNames(names, data, values.astype(np.int32), stops.astype(np.int32))
 
 
 def _names_of(properties: bytes) -> Names:

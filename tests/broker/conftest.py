@@ -7,8 +7,7 @@ from functools import lru_cache
 import pytest
 
 from tests.broker.harness import Harness, HarnessUnavailable
-
-_UNAVAILABLE = "no real broker: "
+from tests.conftest import UNAVAILABLE
 
 
 @pytest.fixture(scope="session")
@@ -21,19 +20,7 @@ def harness() -> Callable[[str], Harness]:
             return Harness(version)
         except HarnessUnavailable as missing:
             if os.environ.get("CI") == "true":
-                pytest.fail(f"{_UNAVAILABLE}{missing}")
-            pytest.skip(f"{_UNAVAILABLE}{missing}")
+                pytest.fail(f"{UNAVAILABLE}{missing}")
+            pytest.skip(f"{UNAVAILABLE}{missing}")
 
     return of
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say that broker tests did not run, and what to install."""
-    reasons = [
-        report.longrepr[2]
-        for report in terminalreporter.stats.get("skipped", [])
-        if isinstance(report.longrepr, tuple) and _UNAVAILABLE in report.longrepr[2]
-    ]
-    if reasons:
-        terminalreporter.section("live broker tests did NOT run", sep="!", red=True)
-        terminalreporter.line(f"{len(reasons)} tests skipped. {reasons[0]}")

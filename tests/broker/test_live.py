@@ -34,7 +34,7 @@ def _overview(root: Path, *options: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_live_store(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
-    """A running broker is seen with its process id, what it writes is no damage, and it keeps its lock and its store."""
+    """A running broker is seen with its process id, what it writes is no damage, and its lock stays its own."""
     broker = harness(version)
     root = tmp_path / "store"
     root.mkdir()

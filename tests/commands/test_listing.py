@@ -109,9 +109,7 @@ def test_a_file_under_a_wrong_name(golden: Path, tmp_path: Path) -> None:
     shutil.copyfile(golden / "commitlog" / START, tmp_path / "131072".zfill(20))
     found = listing(tmp_path, "--as", "commitlog", part="131072".zfill(20))
     assert found.status == Exit.LOSSY
-    assert [(line["kind"], line["physical_offset"], line["reason"]) for line in found.of_kind("damage")] == [
-        ("damage", 131072, "torn")
-    ]
+    assert [damage["physical_offset"] for damage in found.of_kind("damage")] == [131072]
     assert found.of_kind("message") == []
 
 
@@ -263,10 +261,10 @@ def test_times_beyond_the_calendar(tmp_path: Path) -> None:
 
 def test_lines_are_lines(tmp_path: Path) -> None:
     """Line separators inside of text never end a JSON line."""
-    nasty = "a\nb\r\u2028\u2029\x85\x0c"
+    nasty = "a\nb\r\u2028\u2029\x85\x0c\x7f"
     store = build(tmp_path, {"body": nasty.encode(), "properties": encode_properties({"k": nasty})})
     out = inspect(store, "--json", part="commitlog").out
-    assert out.count("\n") == 1
+    assert len(out.splitlines()) == 1
     assert json.loads(out)["body"] == json.loads(out)["properties"]["k"] == nasty
 
 

@@ -17,8 +17,9 @@ from rmqtool.errors import WrongKindError
 from rmqtool.files import InputFile, list_directory
 from rmqtool.formats.message import MAGIC_CODE_V1, build_blank
 from rmqtool.mapped_files import MappedFile, list_mapped_files
-from rmqtool.scan import chain, reader
+from rmqtool.scan import reader
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
+from rmqtool.scan.chain import chain
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage
 from tests.building import LOG, LogBuilder, message, write_log, write_sparse
 from tests.scan.reading import agree, damages, fast, files_of, messages, offsets, others, small_blocks
@@ -93,7 +94,7 @@ def test_records_larger_than_a_block(store: Path, size: int) -> None:
 
 @dataclass
 class Work:
-    """What a scan has done: calls that read, bytes that they asked for, records that the chain visited."""
+    """What a scan has done: calls that read, bytes that they asked for, positions that chains gave."""
 
     calls: int = 0
     size: int = 0
@@ -104,7 +105,7 @@ class Work:
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
     """Count the work of all scans."""
     done = Work()
-    read, read_into, walk = InputFile.read, InputFile.read_into, chain._walk_carefully
+    read, read_into = InputFile.read, InputFile.read_into
 
     def counting_read(self: InputFile, position: int, size: int) -> bytes:
         done.calls, done.size = done.calls + 1, done.size + size
@@ -114,14 +115,14 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Work:
         done.calls, done.size = done.calls + 1, done.size + len(target)
         return read_into(self, target, position)
 
-    def counting_walk(*arguments: object) -> Positions:
-        found = walk(*arguments)  # type: ignore[arg-type]
+    def counting_chain(block: Block, start: int, most: int | None = None) -> Positions:
+        found = chain(block, start, most)
         done.steps += len(found)
         return found
 
     monkeypatch.setattr(InputFile, "read", counting_read)
     monkeypatch.setattr(InputFile, "read_into", counting_read_into)
-    monkeypatch.setattr(chain, "_walk_carefully", counting_walk)
+    monkeypatch.setattr(reader, "chain", counting_chain)
     return done
 
 
@@ -164,6 +165,15 @@ def test_much_damage_takes_time_in_proportion(store: Path, work: Work, damage: C
     assert work.calls < 20 * count // 2
     assert work.size < (64 << 10) * count // 2
     assert work.steps < 50 * count
+
+
+def test_large_damage_is_read_in_large_pieces(store: Path, work: Work) -> None:
+    """A search through megabytes takes few calls, and reads each byte about once."""
+    size = 16 << 20
+    write_sparse(store / LOG / f"{0:020d}", {0: b"x" * size, size: message(size)}, size + 1000)
+    assert damages(fast(store, ("physical_offset",))) == [Damage(0, size, "magic-code")]
+    assert work.calls < 50
+    assert work.size < size + 5 * BLOCK_SIZE
 
 
 def test_false_magic_codes_everywhere(store: Path, work: Work) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from rmqtool.files import InputFile
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Damage
-from tests.building import LogBuilder, message, write_log
-from tests.scan.reading import agree, damages, fast, messages, offsets, others
+from rmqtool.scan.probe import find_next
+from tests.building import LOG, LogBuilder, message, write_log
+from tests.scan.reading import agree, damages, fast, messages, offsets, others, small_blocks
 
 FILE_SIZE = 4096
 FIELDS: dict[str, Any] = {"body": b"the body", "topic": "orders", "properties": {"TAGS": "Aa", "KEYS": "k1"}}
@@ -208,3 +210,27 @@ def test_foreign_bytes_move_what_follows(store: Path, log: LogBuilder) -> None:
     events = agree(write_log(store, {0: bytes(image)}))
     assert offsets(events) == log.offsets[:1]
     assert others(events) == [Damage(second, 7 + 2 * SIZE, "leftover", tail=True)]
+
+
+@pytest.mark.parametrize("first", [(4, 0x40), (28, 0x40), (87, 0x40), (PROPERTIES_AT - 1, 0x01), (TOPIC_AT - 1, 0x01)])
+@pytest.mark.parametrize("second", [(4, 0x40), (28, 0x40), (87, 0x04), (PROPERTIES_AT - 1, 0x02), (TOPIC_AT - 1, 0x40)])
+def test_damage_beside_damage_is_one_extent(store: Path, first: tuple[int, int], second: tuple[int, int]) -> None:
+    """The scan goes on only where a record is sound: the next damaged record is part of the extent."""
+    log = LogBuilder(FILE_SIZE).add_all([FIELDS] * 4)
+    image = bytearray(log.images()[0])
+    for record, (position, bits) in zip(log.offsets[1:3], (first, second), strict=True):
+        image[record + position] ^= bits
+    events = agree(write_log(store, {0: bytes(image)}))
+    assert offsets(events) == [log.offsets[0], log.offsets[3]]
+    assert [(damage.physical_offset, damage.size) for damage in damages(events)] == [(SIZE, 2 * SIZE)]
+
+
+@pytest.mark.parametrize("filler", [b"x", b"\0"])
+def test_the_next_record_is_found_wherever_it_begins(store: Path, filler: bytes) -> None:
+    """At every distance, across all borders of the pieces that the search reads."""
+    for distance in range(1, 400):
+        write_log(store, {0: filler * distance + message(distance)})
+        with small_blocks(120), InputFile(store / LOG / f"{0:020d}") as file:
+            assert find_next(file, 0, 0) == distance
+            assert find_next(file, 0, distance) == distance
+            assert find_next(file, 0, distance + 1) == file.size

@@ -1,0 +1,499 @@
+"""Stores with something wrong in them: what each gives, and that nothing ever crashes, hangs or goes unsaid."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rmqtool.formats.message import MessageUnit
+from tests.commands.running import Result, inspect, listing
+from tests.conftest import GoldenStore
+from tests.golden import stores
+
+OK, LOSSY, FAILED, NOT_A_STORE = 0, 3, 4, 6
+NAMES = ("4.4.0-trimmed", "5.5.0-trimmed")
+EVERY = 25
+PAGE = 4096
+RECORD = 10  # of the second file: one in the middle of the log
+
+Damage = Callable[[Path], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A damage and what it leads to: exit statuses of three commands, findings, and the entry that an error names."""
+
+    damage: Damage
+    overview: int = OK
+    scan: int = OK
+    listing: int = OK
+    names: str = ""
+    codes: tuple[str, ...] = ()
+    stores: tuple[str, ...] = field(default=NAMES)
+
+
+def log(store: Path) -> list[Path]:
+    return sorted((store / "commitlog").iterdir())
+
+
+def queue(store: Path) -> Path:
+    """A file of a queue that has several."""
+    return min((store / "consumequeue" / "orders" / "0").iterdir())
+
+
+def index(store: Path) -> Path:
+    return min((store / "index").iterdir())
+
+
+def record_positions(file: Path) -> list[int]:
+    """Where the records of a sound file begin, by their sizes."""
+    data, position, found = file.read_bytes(), 0, []
+    while data[position + 4 : position + 7] == b"\xda\xa3\x20":
+        found.append(position)
+        position += int.from_bytes(data[position : position + 4], "big")
+    return found
+
+
+def write(file: Path, position: int, data: bytes) -> None:
+    with file.open("r+b") as target:
+        target.seek(position)
+        target.write(data)
+
+
+def in_record(offset: int, data: bytes) -> Damage:
+    """Overwrite part of a record in the middle."""
+
+    def damage(store: Path) -> None:
+        file = log(store)[1]
+        write(file, record_positions(file)[RECORD] + offset, data)
+
+    return damage
+
+
+def behind_body(offset: int, data: bytes) -> Damage:
+    """Overwrite what stands `offset` bytes behind the body of a record in the middle."""
+
+    def damage(store: Path) -> None:
+        file = log(store)[1]
+        position = record_positions(file)[RECORD]
+        fields = MessageUnit.parse(file.read_bytes()[position:])
+        body_end = position + fields.message_size - fields.topic_size - fields.properties_size - 3
+        write(file, body_end + offset, data)
+
+    return damage
+
+
+def int32(value: int) -> bytes:
+    return struct.pack(">i", value)
+
+
+def rename(number: int, by: int) -> Damage:
+    def damage(store: Path) -> None:
+        file = log(store)[number]
+        file.rename(file.with_name(f"{int(file.name) + by:020d}"))
+
+    return damage
+
+
+def swap(store: Path) -> None:
+    _, first, second, _ = log(store)
+    first.rename(store / "aside")
+    second.rename(first)
+    (store / "aside").rename(second)
+
+
+def put(name: str, data: bytes = b"") -> Damage:
+    def damage(store: Path) -> None:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_bytes(data)
+
+    return damage
+
+
+def directory(name: str) -> Damage:
+    def damage(store: Path) -> None:
+        if (store / name).is_file():
+            (store / name).unlink()
+        (store / name).mkdir(parents=True)
+
+    return damage
+
+
+def link(name: str, target: str) -> Damage:
+    """Put a symlink in place of what is there."""
+
+    def damage(store: Path) -> None:
+        path = store / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+
+    return damage
+
+
+def moved_and_linked(pick: Callable[[Path], Path]) -> Damage:
+    def damage(store: Path) -> None:
+        path = pick(store)
+        path.rename(store.parent / "elsewhere")
+        path.symlink_to(store.parent / "elsewhere")
+
+    return damage
+
+
+def on(pick: Callable[[Path], Path], change: Callable[[bytes], bytes]) -> Damage:
+    """Write a file anew with changed bytes."""
+
+    def damage(store: Path) -> None:
+        file = pick(store)
+        file.write_bytes(change(file.read_bytes()))
+
+    return damage
+
+
+def sparse(pick: Callable[[Path], Path], size: int) -> Damage:
+    return lambda store: os.truncate(pick(store), size)
+
+
+def file_for_directory(name: str) -> Damage:
+    def damage(store: Path) -> None:
+        shutil.rmtree(store / name, ignore_errors=True)
+        (store / name).write_bytes(b"")
+
+    return damage
+
+
+def second(store: Path) -> Path:
+    return log(store)[1]
+
+
+def last(store: Path) -> Path:
+    return log(store)[-1]
+
+
+NEXT = f"commitlog/{10 * 65536:020d}"
+SIZE, STRAY, CONFIG, UNCLEAN = "commitlog.file-size", "commitlog.stray", "config.consumer-offset", "store.unclean-stop"
+V5 = NAMES[1:]
+
+LOG_CASES = {
+    "zero page": Case(lambda store: write(second(store), 2 * PAGE, bytes(PAGE)), scan=LOSSY, listing=LOSSY),
+    "zero file": Case(on(second, lambda data: bytes(len(data))), scan=LOSSY, listing=LOSSY),
+    "foreign bytes": Case(lambda store: write(second(store), 9999, b"#!/bin/sh" * 99), scan=LOSSY, listing=LOSSY),
+    "all ones": Case(on(second, lambda data: b"\xff" * len(data)), scan=LOSSY, listing=LOSSY),
+    "only magic codes": Case(on(second, lambda data: b"\xda\xa3\x20\xa7" * (len(data) // 4)), scan=LOSSY, listing=LOSSY),
+    "only blanks": Case(on(second, lambda data: b"\0\0\0\x08\xcb\xd4\x31\x94" * (len(data) // 8)), scan=LOSSY, listing=LOSSY),
+    "huge size": Case(in_record(0, int32(2**31 - 1)), scan=LOSSY, listing=LOSSY),
+    "size beyond the file": Case(in_record(0, int32(1 << 20)), scan=LOSSY, listing=LOSSY),
+    "negative size": Case(in_record(0, int32(-1)), scan=LOSSY, listing=LOSSY),
+    "size 0": Case(in_record(0, int32(0)), scan=LOSSY, listing=LOSSY),
+    "least size": Case(in_record(0, int32(-(2**31))), scan=LOSSY, listing=LOSSY),
+    "size of a blank": Case(in_record(0, int32(8) + b"\xcb\xd4\x31\x94"), scan=LOSSY, listing=LOSSY),
+    "wrong magic": Case(in_record(4, b"\xda\xa3\x20\xa8"), scan=LOSSY, listing=LOSSY),
+    "negative place": Case(in_record(28, struct.pack(">q", -1)), scan=LOSSY, listing=LOSSY),
+    "negative body": Case(in_record(84, int32(-1)), scan=LOSSY, listing=LOSSY),
+    "huge body": Case(in_record(84, int32(2**31 - 1)), scan=LOSSY, listing=LOSSY),
+    "negative topic": Case(behind_body(0, b"\xff"), scan=LOSSY, listing=LOSSY),
+    "topic too long": Case(behind_body(0, b"\x7f"), scan=LOSSY, listing=LOSSY),
+    "IPv6 without room": Case(in_record(36, int32(0x30)), scan=LOSSY, listing=LOSSY),
+    "off the grid": Case(rename(1, 100), scan=LOSSY, listing=LOSSY),
+    "far away": Case(rename(3, 1 << 40), scan=LOSSY, listing=LOSSY),
+    "at the end of numbers": Case(rename(3, 2**63 - 1 - 9 * 65536), scan=LOSSY, listing=LOSSY),
+    "beyond numbers": Case(rename(3, 10**20 - 1 - 9 * 65536), codes=(STRAY,)),
+    "swapped": Case(swap, scan=LOSSY, listing=LOSSY),
+    "empty at the end": Case(put(NEXT), codes=(SIZE,)),
+    "empty in the middle": Case(sparse(second, 0), scan=LOSSY, listing=LOSSY, codes=(SIZE,)),
+    "odd size": Case(sparse(second, 12_345), scan=LOSSY, listing=LOSSY, codes=(SIZE,)),
+    "seven bytes": Case(put(NEXT, b"\0\0\1\0\xda\xa3\x20"), scan=LOSSY, listing=LOSSY, codes=(SIZE,)),
+    "huge and sparse": Case(sparse(last, 1 << 40), codes=(SIZE,)),
+    "stray file": Case(put("commitlog/readme.txt", b"x"), codes=(STRAY,)),
+    "backup copy": Case(lambda store: shutil.copy(second(store), f"{second(store)}.bak"), codes=(STRAY,)),
+    "directory": Case(directory("commitlog/00000000000000000000"), codes=(STRAY,)),
+    "linked file": Case(moved_and_linked(second)),
+    "linked directory": Case(moved_and_linked(lambda store: store / "commitlog")),
+    "dangling file": Case(link(NEXT, "nowhere"), FAILED, FAILED, FAILED, NEXT),
+    "looping file": Case(link(NEXT, Path(NEXT).name), FAILED, FAILED, FAILED, NEXT),
+    "dangling stray": Case(link("commitlog/x", "nowhere"), codes=(STRAY,)),
+    "link to a directory": Case(link("commitlog/x", "."), codes=(STRAY,)),
+    "dangling directory": Case(link("commitlog", "nowhere"), listing=FAILED, names="commitlog"),
+    "looping directory": Case(link("commitlog", "commitlog"), FAILED, FAILED, FAILED, "commitlog"),
+    "file for directory": Case(file_for_directory("commitlog"), FAILED, FAILED, FAILED, "commitlog"),
+    "no log": Case(lambda store: shutil.rmtree(store / "commitlog"), listing=FAILED, names="commitlog"),
+    "no file": Case(lambda store: [file.unlink() for file in log(store)]),
+}
+
+QUEUE_CASES = {
+    "partial unit": Case(on(queue, lambda data: data[:-7])),
+    "less than a unit": Case(on(queue, lambda data: data[:7])),
+    "zeroed": Case(on(queue, lambda data: bytes(len(data)))),
+    "zeroed in the middle": Case(on(queue, lambda data: data[:200] + bytes(200) + data[400:])),
+    "all ones": Case(on(queue, lambda data: b"\xff" * len(data))),
+    "greatest numbers": Case(on(queue, lambda data: b"\x7f" + b"\xff" * 7 + data[8:])),
+    "backwards": Case(on(queue, lambda data: b"".join(data[at : at + 20] for at in range(580, -1, -20)))),
+    "empty": Case(sparse(queue, 0)),
+    "huge and sparse": Case(sparse(queue, 1 << 42)),
+    "stray names": Case(put("consumequeue/orders/0/readme", b"x")),
+    "off the grid": Case(lambda store: queue(store).rename(queue(store).with_name("7".zfill(20)))),
+    "at the end of numbers": Case(put(f"consumequeue/orders/0/{2**63 - 1:020d}", b"\1" * 600)),
+    "topic is a file": Case(put("consumequeue/topic")),
+    "queue is a file": Case(put("consumequeue/orders/9")),
+    "no numbers": Case(lambda store: [directory(f"consumequeue/orders/{name}")(store) for name in ("a", "-1", "1.5", "٣")]),
+    "numbers too long": Case(directory(f"consumequeue/orders/{'9' * 200}")),
+    "directory for file": Case(directory("consumequeue/orders/0/00000000000000009000")),
+    "dangling topic": Case(link("consumequeue/x", "nowhere")),
+    "dangling queue": Case(link("consumequeue/orders/9", "nowhere")),
+    "looping topic": Case(link("consumequeue/x", "x"), FAILED, FAILED, OK, "consumequeue/x"),
+    "topic in itself": Case(link("consumequeue/orders/9", "..")),
+    "dangling file": Case(
+        link("consumequeue/orders/0/00000000000000009000", "nowhere"), FAILED, FAILED, OK, "00000000000000009000"
+    ),
+    "file for directory": Case(file_for_directory("consumequeue"), FAILED, FAILED, OK, "consumequeue"),
+    "no queues": Case(lambda store: shutil.rmtree(store / "consumequeue")),
+    "batch: partial unit": Case(on(lambda store: batch(store), lambda data: data[:-3]), stores=V5),
+    "batch: zeroed": Case(on(lambda store: batch(store), lambda data: bytes(len(data))), stores=V5),
+    "batch: all ones": Case(on(lambda store: batch(store), lambda data: b"\xff" * len(data)), stores=V5),
+    "batch: empty": Case(sparse(lambda store: batch(store), 0), stores=V5),
+}
+
+
+def batch(store: Path) -> Path:
+    return min((store / "batchconsumequeue" / "bulk-inner" / "0").iterdir())
+
+
+def patched(position: int, data: bytes) -> Callable[[bytes], bytes]:
+    return lambda old: old[:position] + data + old[position + len(data) :]
+
+
+INDEX_CASES = {
+    "short header": Case(sparse(index, 10)),
+    "empty": Case(sparse(index, 0)),
+    "cut": Case(sparse(index, 5000)),
+    "huge and sparse": Case(sparse(index, 1 << 40)),
+    "all ones": Case(on(index, lambda data: b"\xff" * len(data))),
+    "all zeros": Case(on(index, lambda data: bytes(len(data)))),
+    "cycle": Case(on(index, lambda data: data[:240] + patched(16, int32(1))(data[240:]))),
+    "negative count": Case(on(index, patched(36, int32(-5)))),
+    "huge count": Case(on(index, patched(36, int32(2**31 - 1)))),
+    "greatest times": Case(on(index, patched(0, b"\x7f" + b"\xff" * 7))),
+    "negative slots": Case(on(index, patched(32, int32(-5)))),
+    "wrong name": Case(put("index/readme", b"x")),
+    "short name": Case(put("index/1", b"x")),
+    "directory": Case(directory("index/20200101000000000")),
+    "dangling": Case(link("index/20200101000000000", "nowhere")),
+    "looping": Case(
+        link("index/20200101000000000", "20200101000000000"), FAILED, FAILED, OK, "index/20200101000000000"
+    ),
+    "file for directory": Case(file_for_directory("index"), FAILED, FAILED, OK, "index"),
+}
+
+CHECKPOINT_CASES = {
+    "short": Case(put("checkpoint", b"\0\0\1")),
+    "empty": Case(put("checkpoint")),
+    "all ones": Case(put("checkpoint", b"\xff" * 4096)),
+    "greatest numbers": Case(put("checkpoint", (b"\x7f" + b"\xff" * 7) * 6)),
+    "directory": Case(directory("checkpoint"), FAILED, FAILED, OK, "checkpoint"),
+    "dangling": Case(link("checkpoint", "nowhere")),
+    "looping": Case(link("checkpoint", "checkpoint"), FAILED, FAILED, OK, "checkpoint"),
+    "missing": Case(lambda store: (store / "checkpoint").unlink()),
+    "lock is a directory": Case(directory("lock")),
+    "lock is a loop": Case(link("lock", "lock")),
+    "abort is a directory": Case(directory("abort"), codes=(UNCLEAN,)),
+    "abort is binary": Case(put("abort", b"\xff" * 100), codes=(UNCLEAN,)),
+    "abort is a huge number": Case(put("abort", b"9" * 20), codes=(UNCLEAN,)),
+    "abort is a number of another script": Case(put("abort", "٣²".encode()), codes=(UNCLEAN,)),
+}
+
+OFFSETS = "config/consumerOffset.json"
+
+
+def table(content: str) -> Damage:
+    return put(OFFSETS, f'{{"offsetTable":{content}}}'.encode())
+
+
+CONFIG_CASES = {
+    "empty": Case(put(OFFSETS), codes=(CONFIG,)),
+    "cut": Case(on(lambda store: store / OFFSETS, lambda data: data[: len(data) // 2]), codes=(CONFIG,)),
+    "backup only": Case(lambda store: (store / OFFSETS).rename(store / f"{OFFSETS}.bak")),
+    "binary": Case(put(OFFSETS, bytes(range(256)) * 40), codes=(CONFIG,)),
+    "zeros": Case(put(OFFSETS, bytes(5000)), codes=(CONFIG,)),
+    "quotes": Case(put(OFFSETS, b'{"a":"' + b'\\"' * 2000), codes=(CONFIG,)),
+    "deep": Case(put(OFFSETS, b"[" * 200_000), codes=(CONFIG,)),
+    "deep objects": Case(put(OFFSETS, b'{"a":' * 200_000), codes=(CONFIG,)),
+    "a list": Case(put(OFFSETS, b"[]"), codes=(CONFIG,)),
+    "a number too long": Case(put(OFFSETS, b'{"a":' + b"9" * 5000 + b"}"), codes=(CONFIG,)),
+    "not UTF-8": Case(put(OFFSETS, b'{"offsetTable":{"t@\xff":{0:1}}}')),
+    "half a surrogate": Case(table('{"t@\\ud800":{0:1}}')),
+    "no object": Case(table("[1,2]")),
+    "null": Case(table("null")),
+    "no group": Case(table('{"t":{0:1}}')),
+    "many signs": Case(table('{"a@b@c":{0:1},"@":{0:1},"@@":{0:1}}')),
+    "wrong types": Case(table('{"t@g":{"0":"1","1":null,"2":1.5,"3":true,"4":[],"5":{}},"t@h":7}')),
+    "wrong queues": Case(table('{"t@g":{"--5":1,"x":1,"":1,"٣":1,"²":1,"1e3":1,"99999999999999999999":1}}')),
+    "queue too long": Case(table(f'{{"t@g":{{"{"9" * 5000}":1}}}}')),
+    "huge offset": Case(table('{"orders@g":{0:99999999999999999999999,1:1e999,2:-99999999999999999999}}')),
+    "negative offset": Case(table('{"orders@g":{0:-1,-1:5}}')),
+    "light queues": Case(put("config/lmqConsumerOffset.json", b'{"lmqOffsetTable":{"x@y":"1","a@b":3,"c":4}}')),
+    "light queues cut": Case(put("config/lmqConsumerOffset.json", b'{"lmqOffsetTable":{'), codes=(CONFIG,)),
+    "topics cut": Case(put("config/topics.json", b'{"topicConfigTable":{')),
+    "topics of another type": Case(put("config/topics.json", b'{"dataVersion":7}')),
+    "directory": Case(directory(OFFSETS), codes=(CONFIG,)),
+    "loop": Case(link(OFFSETS, "consumerOffset.json"), codes=(CONFIG,)),
+    "dangling": Case(link(OFFSETS, "nowhere")),
+    "file for directory": Case(file_for_directory("config")),
+}
+
+CASES = {
+    f"{group}: {name}": case
+    for group, cases in (
+        ("log", LOG_CASES),
+        ("queue", QUEUE_CASES),
+        ("index", INDEX_CASES),
+        ("checkpoint", CHECKPOINT_CASES),
+        ("config", CONFIG_CASES),
+    )
+    for name, case in cases.items()
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [pytest.param(name, case, id=f"{title}-{name[:5]}") for title, case in CASES.items() for name in case.stores],
+)
+def test_bad_input(name: str, case: Case, golden_store: GoldenStore, store: Path) -> None:
+    """Each case has its exit statuses and findings, and an error names the entry that it is about."""
+    shutil.copytree(golden_store(name), store)
+    healthy = inspect(store, "--json").document
+    case.damage(store)
+    overview = inspect(store, "--json")
+    scan = inspect(store, "--json", "--scan")
+    lines = listing(store, every=EVERY)
+    assert (overview.status, scan.status, lines.status) == (case.overview, case.scan, case.listing)
+    for found in (overview, scan, lines):
+        check_error(found, case.names)
+    if overview.status == OK:
+        codes = [finding["code"] for finding in overview.document["findings"]]
+        expected = {*(finding["code"] for finding in healthy["findings"]), *case.codes}
+        assert set(codes) == expected
+        assert set(codes) == {finding["code"] for finding in scan.document["findings"]}
+        assert inspect(store, "-v").out
+    else:
+        text = inspect(store)
+        assert text.status == case.overview
+        assert case.names in text.err
+
+
+def check_error(found: Result, names: str) -> None:
+    """Assert that a failure says what it is about, and that the output of anything else is there."""
+    if found.status == FAILED:
+        error = found.document["error"] if found.out.startswith("{\n") else found.lines[-1]
+        assert names
+        assert error["file"].endswith(names)
+        assert error["message"]
+    else:
+        assert found.out or found.err
+
+
+def beginning(golden: Path, store: Path, count: int) -> tuple[Path, list[int]]:
+    """A store of the first records of a golden one; its only file, and where they begin and the last one ends."""
+    file = log(golden)[0]
+    data, positions = file.read_bytes(), record_positions(file)
+    (store / "commitlog").mkdir(parents=True)
+    copy = store / "commitlog" / file.name
+    copy.write_bytes(data[: positions[count]] + bytes(PAGE))
+    return copy, positions[: count + 1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_truncation_of_the_last_record(name: str, golden_store: GoldenStore, store: Path) -> None:
+    """A file that ends inside its last record has lost that record and no other; the rest of it is damage."""
+    file, positions = beginning(golden_store(name), store, 2)
+    data, start = file.read_bytes(), int(file.name)
+    whole = listing(store).lines
+    for end in range(positions[1], positions[2] + 1):
+        file.write_bytes(data[:end])
+        scan = inspect(store, "--scan", "--json")
+        found = listing(store)
+        is_cut = positions[1] < end < positions[2]
+        assert found.status == scan.status == (LOSSY if is_cut else OK), end
+        assert found.of_kind("message") == whole[: 2 if end == positions[2] else 1]
+        assert [damage["physical_offset"] for damage in found.of_kind("damage")] == [start + positions[1]] * is_cut
+        max_offset = start + positions[2 if end == positions[2] else 1]
+        assert scan.document["result"]["commit_log"]["max_offset"] == max_offset
+
+
+@pytest.mark.parametrize("torn", ["zeros", "file"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_byte_that_may_be_missing(name: str, torn: str, golden_store: GoldenStore, store: Path) -> None:
+    """The same with zeros behind the cut, as a crash leaves a file: text never fails either."""
+    file, positions = beginning(golden_store(name), store, 2)
+    data = file.read_bytes()
+    for end in range(positions[1], positions[2], 7):
+        file.write_bytes(data[:end] + (bytes(PAGE) if torn == "zeros" else b""))
+        assert inspect(store).status == OK
+        assert inspect(store, part="commitlog").status in (OK, LOSSY)
+        assert len(listing(store).of_kind("message")) == 1
+
+
+HEADER_SIZE = 88
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flips_in_a_header(name: str, golden_store: GoldenStore, store: Path) -> None:
+    """A flip in a field that is proven costs its record at most; in another it changes that field and nothing else."""
+    file, positions = beginning(golden_store(name), store, 3)
+    data = file.read_bytes()
+    sound = listing(store).lines
+    for offset in range(HEADER_SIZE):
+        for bit in (0, 7):
+            flipped = bytearray(data)
+            flipped[positions[1] + offset] ^= 1 << bit
+            file.write_bytes(flipped)
+            found, scan = listing(store), inspect(store, "--scan", "--json")
+            messages = found.of_kind("message")
+            damage = found.of_kind("damage")
+            assert scan.status == found.status == (LOSSY if damage else OK)
+            assert messages[0] == sound[0]
+            assert messages[-1] == sound[2]
+            assert len(messages) + len(damage) == 3
+            if damage:
+                assert (damage[0]["physical_offset"], damage[0]["size"]) == (
+                    int(file.name) + positions[1],
+                    positions[2] - positions[1],
+                )
+            else:
+                assert messages[1] != sound[1]
+                assert {"body", "topic", "properties"} <= {n for n in sound[1] if messages[1][n] == sound[1][n]}
+
+
+def test_flips_are_damage_where_the_field_is_proven(golden_store: GoldenStore, store: Path) -> None:
+    """Size, magic code, place and body size are proven: a flip in any of their bytes is damage."""
+    file, positions = beginning(golden_store(NAMES[0]), store, 3)
+    data = file.read_bytes()
+    proven = [*range(8), *range(28, 36), *range(84, 88)]
+    for offset in proven:
+        flipped = bytearray(data)
+        flipped[positions[1] + offset] ^= 1
+        file.write_bytes(flipped)
+        assert listing(store).status == LOSSY, offset
+
+
+def test_all_golden_stores_without_their_log(golden_store: GoldenStore, store: Path) -> None:
+    """Whatever is left when the log is gone is shown, with lag and queues as they stand."""
+    for number, name in enumerate(name for name in stores.names() if name.endswith("-clean")):
+        copy = shutil.copytree(golden_store(name), store / str(number))
+        shutil.rmtree(copy / "commitlog")
+        found = inspect(copy, "--scan", "--json")
+        assert found.status == OK
+        assert found.document["result"]["commit_log"]["files"] == found.document["result"]["scan"]["messages"] == 0
+        assert len(found.document["result"]["queues"]) > 30

@@ -1,0 +1,123 @@
+"""A store that changes while it is read: messages are appended, files come and go."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.building import LogBuilder, message
+from tests.commands.running import ROOT, environment, finish, inspect, listing, spawn
+
+BODY = bytes(3000)
+FILE_SIZE = 1 << 20
+LOCK = """
+import fcntl, sys, time
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+class Writer(threading.Thread):
+    """Appends records to the last file of a log until it is told to stop, as a broker does."""
+
+    def __init__(self, file: Path, start_offset: int, position: int, *, preallocated: bool) -> None:
+        super().__init__()
+        self._file = file
+        self._start_offset = start_offset
+        self._preallocated = preallocated
+        self._stopped = threading.Event()
+        self.position = position
+
+    def run(self) -> None:
+        with self._file.open("r+b") as file:
+            file.seek(self.position)
+            while not self._stopped.is_set():
+                record = message(self._start_offset + self.position, body=BODY)
+                if self._preallocated and self.position + len(record) > FILE_SIZE:
+                    return
+                file.write(record)
+                file.flush()
+                self.position += len(record)
+                time.sleep(0.0002)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+
+@pytest.mark.parametrize("preallocated", [True, False])
+@pytest.mark.parametrize("options", [["--json"], ["--json", "--limit", "300"]])
+def test_messages_are_appended_while_they_are_listed(tmp_path: Path, options: list[str], preallocated: bool) -> None:
+    """Every line is valid, what was there before is all listed, and nothing of the tail is called damage."""
+    log = LogBuilder(file_size=FILE_SIZE).add_all([{"body": BODY}] * 500)
+    before = len(log.offsets)
+    store = log.write(tmp_path / "store")
+    file = max((store / "commitlog").iterdir())
+    position = len(log.files[-1])
+    if not preallocated:
+        os.truncate(file, position)
+    (store / "lock").touch()
+    holder = subprocess.Popen([sys.executable, "-c", LOCK, store / "lock"], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"locked\n"
+    writer = Writer(file, int(file.name), position, preallocated=preallocated)
+    try:
+        writer.start()
+        process = spawn("inspect", store / "commitlog", *options, "--limit-rate", "8M")
+        found = finish(process)
+    finally:
+        writer.stop()
+        holder.kill()
+        holder.communicate()
+    offsets = [line["physical_offset"] for line in map(json.loads, found.out.splitlines()) if line["kind"] == "message"]
+    assert (found.status, found.err) == (Exit.OK, "")
+    assert writer.position > position
+    assert offsets[:before] == log.offsets[: len(offsets)]
+    assert len(offsets) == 300 if "--limit" in options else len(offsets) >= before
+
+
+def test_a_torn_tail_is_damage_only_without_a_broker(tmp_path: Path) -> None:
+    """Half a record at the end is being written while a broker holds the lock, and is torn when none does."""
+    log = LogBuilder().add_all([{}, {}])
+    log.files[-1] += message(log.end, body=bytes(200))[:150]
+    store = log.write(tmp_path / "store")
+    (store / "lock").touch()
+    assert listing(store).status == inspect(store, "--scan").status == Exit.LOSSY
+    assert listing(store).of_kind("damage")[0]["reason"] == "torn"
+    holder = subprocess.Popen([sys.executable, "-c", LOCK, store / "lock"], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        assert listing(store).status == inspect(store, "--scan").status == Exit.OK
+        assert len(listing(store).lines) == 2
+        broker = inspect(store, "--json").document["result"]["broker"]
+        assert (broker["running"], broker["pid"], broker["last_exit"]) == (True, holder.pid, "unknown")
+        assert f"running, process {holder.pid}" in inspect(store).out
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_files_that_vanish_while_they_are_listed(tmp_path: Path) -> None:
+    """A file that the broker's cleaner deletes meanwhile ends the listing with an error that names it."""
+    store = LogBuilder(file_size=FILE_SIZE).add_all([{"body": BODY}] * 1500).write(tmp_path / "store")
+    files = sorted((store / "commitlog").iterdir())
+    process = spawn("inspect", store / "commitlog", "--json", "--limit-rate", "1M", env=environment(), cwd=ROOT)
+    assert process.stdout is not None
+    process.stdout.readline()
+    files[-1].unlink()
+    found = finish(process)
+    last = json.loads(found.out.splitlines()[-1])
+    assert found.status == Exit.FAILED
+    assert (last["kind"], last["error"], last["file"]) == ("error", "unreadable", str(files[-1]))
+    assert found.err == ""

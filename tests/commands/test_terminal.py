@@ -1,0 +1,162 @@
+"""What a terminal gets: lines that fit, and nothing stored that drives it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import unicodedata
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from rmqtool.errors import Exit
+from tests.building import LogBuilder, message
+from tests.commands.running import ROOT, environment, inspect, listing
+from tests.conftest import GoldenStore
+from tests.unchanged import unchanged
+
+WIDTH = 80
+LONG = "long-" * 51
+SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+NASTY = {
+    "escape": "\x1b[31mred\x1b]0;title\x07",
+    "one byte CSI": "\x9b31m",
+    "carriage return": "over\rwritten",
+    "backspace": "a\x08b",
+    "delete": "a\x7fb",
+    "zero": "a\x00b",
+    "override": "a\u202eb",
+    "isolate": "a\u2067b\u2069",
+    "arabic mark": "a\u061cb",
+    "zero width": "a\u200bb\ufeff",
+    "line separator": "a\u2028b",
+}
+
+
+def on_terminal(*arguments: str, cwd: Path, status: int = Exit.OK, **variables: str) -> str:
+    """What the program prints to a terminal of 80 columns: standard output and error together."""
+    controller, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+    command = [sys.executable, "-m", "rmqtool", *arguments]
+    env = environment(TERM="xterm-256color", PYTHONPATH=str(ROOT), **variables)
+    process = subprocess.Popen(command, cwd=cwd, env=env, stdin=terminal, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    data = b""
+    try:
+        while part := os.read(controller, 1 << 16):
+            data += part
+    except OSError:  # EIO: the other side is closed
+        pass
+    os.close(controller)
+    assert process.wait(timeout=20) == status
+    return data.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Topics of 255 characters and of wide ones, a group of 255, an unclean stop, a stray file and damage."""
+    log = LogBuilder(file_size=1 << 16)
+    log.add_all([{"topic": LONG, "magic_code": -626843477}, {"topic": "订单" * 20}, {"topic": "o"}] * 3)
+    store = log.write(tmp_path / "store")
+    with (store / "commitlog" / "0".zfill(20)).open("r+b") as file:
+        for start in log.offsets[1:5:2]:
+            file.seek(start + 4)
+            file.write(b"\xff\xff\xff\xff")
+    (store / "commitlog" / "notes of somebody about this directory.txt").write_bytes(b"")
+    (store / "abort").write_bytes(b"1")
+    for topic in (LONG, "订单" * 20, "o"):
+        (store / "consumequeue" / topic / "0").mkdir(parents=True)
+    (store / "config").mkdir()
+    offsets = f'{{"offsetTable":{{"{LONG}@{"g" * 255}":{{0:5}},"o@g":{{0:9223372036854775807}}}}}}'
+    (store / "config" / "consumerOffset.json").write_text(offsets)
+    return store
+
+
+@pytest.mark.parametrize("options", [[], ["--scan"], ["-v", "--scan"]])
+def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> None:
+    """No line is wider than the terminal, and no character of a long name is lost."""
+    with unchanged(store):
+        status = Exit.LOSSY if options else Exit.OK
+        text = SEQUENCE.sub("", on_terminal("inspect", "store", *options, cwd=store.parent, status=status))
+    assert [line for line in text.splitlines() if cell_len(line) > WIDTH] == []
+    assert LONG in "".join(line.split(" ")[0] for line in text.splitlines())
+    assert text.count("订") >= 20
+    assert "-9223372036854775807" in text
+
+
+def test_golden_overviews_fit_into_80_columns(golden_store: GoldenStore) -> None:
+    """So it is with what a broker left."""
+    for name in ("4.4.0-killed", "5.5.0-trimmed"):
+        store = golden_store(name)
+        text = SEQUENCE.sub("", on_terminal("inspect", name, "-v", "--scan", cwd=store.parent))
+        assert [line for line in text.splitlines() if cell_len(line) > WIDTH] == []
+
+
+def test_a_pipe_gets_whole_lines(store: Path) -> None:
+    """Outside a terminal a sentence or a path is never wrapped."""
+    found = inspect(store)
+    assert "\n  next: move it out of the directory; do not delete it\n" in found.out
+    assert len(re.findall(r"^warning: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
+
+
+def test_colour_on_a_terminal(store: Path) -> None:
+    """A terminal gets colours, of errors too, unless NO_COLOR, TERM=dumb or --color say otherwise."""
+    place = store.parent
+    for arguments, status in (
+        (["inspect", "store"], Exit.OK),
+        (["inspect", "store/commitlog"], Exit.LOSSY),
+        (["inspect", "nowhere"], Exit.FAILED),
+    ):
+        assert SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status))
+        assert not SEQUENCE.search(on_terminal(*arguments, "--color", "never", cwd=place, status=status))
+        assert not SEQUENCE.search(on_terminal(*arguments, cwd=place, status=status, NO_COLOR="1"))
+
+
+@pytest.mark.parametrize("text", NASTY.values(), ids=NASTY)
+def test_what_is_stored_does_not_drive_the_terminal(tmp_path: Path, text: str) -> None:
+    """Control and direction characters of topics, properties and bodies are escaped, in text and in JSON."""
+    log = LogBuilder()
+    log.add(topic=text, properties={"KEYS": text, "TAGS": text, "UNIQ_KEY": text, text: text}, body=text.encode())
+    store = log.write(tmp_path / "store")
+    topic = text.replace("\x00", "")
+    (store / "consumequeue" / topic / "0").mkdir(parents=True)
+    (store / "commitlog" / f"stray {topic}").touch()
+    (store / "config").mkdir()
+    (store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"{topic}@{topic}":{{0:5}}}}}}')
+    shown = [
+        *(inspect(store, *options).out for options in (["-v", "--scan"], ["--json", "--scan"], [])),
+        *(inspect(store, *options, part="commitlog").out for options in ([], ["--json"], ["--body-format", "json"])),
+        inspect(store, part=f"commitlog/stray {topic}").err,
+        inspect(store, f"--no-such-option-{text}").err,
+    ]
+    for out in shown:
+        assert [character for character in out if is_unsafe(character)] == []
+    assert listing(store).lines[0]["topic"] == listing(store).lines[0]["body"] == text
+
+
+def is_unsafe(character: str) -> bool:
+    return character != "\n" and unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs")
+
+
+def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
+    """All 256 bytes in a body give letters and dots."""
+    store = tmp_path / "store"
+    (store / "commitlog").mkdir(parents=True)
+    (store / "commitlog" / "0".zfill(20)).write_bytes(message(body=bytes(range(256))))
+    out = inspect(store, "--body-format", "hex", part="commitlog").out
+    assert out.isascii()
+    assert [character for character in out if is_unsafe(character)] == []
+
+
+def test_progress_leaves_no_trace(store: Path) -> None:
+    """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
+    slow = ["inspect", "store", "--scan", "--limit-rate", "40K"]
+    assert "reading the commit log" in on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
+    assert "reading the commit log" not in on_terminal(*slow, "-q", cwd=store.parent, status=Exit.LOSSY)

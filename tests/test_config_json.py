@@ -1,0 +1,175 @@
+"""The broker's JSON files: fastjson's dialect, and which of a file and its .bak counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool.config_json import load_config, parse_fastjson
+from tests.unchanged import unchanged
+
+GOOD = b'{"a":1}'
+BAK = b'{"b":2}'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{0:250,1:251}", {"0": 250, "1": 251}),
+        ('{"t@g":{0:1,\n\t1:2\n\t}\n}', {"t@g": {"0": 1, "1": 2}}),
+        ("{ 0 : 1 , -2\n:\t3}", {"0": 1, "-2": 3}),
+        ('{"0":1,1:2}', {"0": 1, "1": 2}),
+        ('{"a":"{1:","b":",2:"}', {"a": "{1:", "b": ",2:"}),
+        ('{"a\\"{1:":{2:3}}', {'a"{1:': {"2": 3}}),
+        ('{"a\\\\":{2:3}}', {"a\\": {"2": 3}}),
+        ('{"{1:2":{3:"x"}}', {"{1:2": {"3": "x"}}),
+        ("[{1:[2,3]},4]", [{"1": [2, 3]}, 4]),
+        ('{"a":[1,2],"b":-3.5e2}', {"a": [1, 2], "b": -350.0}),
+        ('{"%RETRY%g@g":{},"订单@组":{0:7}}', {"%RETRY%g@g": {}, "订单@组": {"0": 7}}),
+        ("{9223372036854775807:9223372036854775808}", {"9223372036854775807": 1 << 63}),
+        ('{1:2,"1":3}', {"1": 3}),
+        ('{"a":"1:2"}', {"a": "1:2"}),
+        ("{}", {}),
+    ],
+)
+def test_names_that_are_numbers(text: str, expected: object) -> None:
+    """Whole numbers may be names without quotes; in strings nothing is touched."""
+    assert parse_fastjson(text) == expected
+
+
+any_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers().map(str), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(any_json, st.sampled_from([None, "\t"]), st.booleans())
+def test_json_is_read_as_json(value: Any, indent: str | None, ascii_only: bool) -> None:
+    """Whatever JSON says, strings that look like the dialect among it, comes back."""
+    assert parse_fastjson(json.dumps(value, indent=indent, ensure_ascii=ascii_only)) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "{1}", "{a:1}", "{1.5:2}", "{1:2,}", "{1:2}}", '{"a', "{'a':1}", "[" * 100_000, '{"a":' * 100_000]
+)
+def test_what_is_no_json(text: str) -> None:
+    """Anything else is a ValueError, deep nesting too."""
+    with pytest.raises(ValueError, match=r"\S"):
+        parse_fastjson(text)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "x.json"
+
+
+def write(path: Path, main: bytes | None, bak: bytes | None) -> None:
+    path.parent.mkdir(exist_ok=True)
+    for file, data in ((path, main), (path.with_name("x.json.bak"), bak)):
+        if data is not None:
+            file.write_bytes(data)
+
+
+def loaded(path: Path) -> tuple[str | None, dict[str, Any], str | None]:
+    with unchanged(path.parent):
+        config = load_config(path)
+    return config.path.name if config.path else None, config.content, config.problem
+
+
+def test_the_file_itself(path: Path) -> None:
+    """A good file counts, whatever its .bak is."""
+    for bak in (None, BAK, b"{", b""):
+        write(path, GOOD, bak)
+        assert loaded(path) == ("x.json", {"a": 1}, None)
+
+
+def test_no_file_at_all(path: Path) -> None:
+    """Neither file, nor their directory: nothing is configured, and nothing wrong."""
+    path.parent.mkdir()
+    assert loaded(path) == (None, {}, None)
+    path.parent.rmdir()
+    assert load_config(path).problem is None
+
+
+def test_a_missing_file(path: Path) -> None:
+    """The .bak counts, as after a crash between two renames."""
+    write(path, None, BAK)
+    assert loaded(path) == ("x.json.bak", {"b": 2}, None)
+
+
+@pytest.mark.parametrize("main", [b"", b"\n", b"\0" * 4096, b" \0\t\r\n"])
+def test_an_empty_file(path: Path, main: bytes) -> None:
+    """An empty file, and one of zeros after a power failure, give way to the .bak and are told."""
+    write(path, main, BAK)
+    assert loaded(path) == ("x.json.bak", {"b": 2}, "the file is empty")
+    write(path, main, b"")
+    assert loaded(path) == (None, {}, "the file is empty")
+
+
+@pytest.mark.parametrize(
+    ("main", "problem"),
+    [
+        (b"{", "not JSON: "),
+        (GOOD[:-1], "not JSON: "),
+        (GOOD + GOOD, "not JSON: "),
+        (GOOD + b"\0" * 100, "not JSON: "),
+        (b"[" * 100_000, "not JSON: "),
+        (b"\xff\xfe{\0", "not JSON: "),
+        (b"[1]", "a JSON object was expected"),
+        (b"null", "a JSON object was expected"),
+        (b"7", "a JSON object was expected"),
+    ],
+)
+def test_a_broken_file(path: Path, main: bytes, problem: str) -> None:
+    """A file that cannot be decoded gives way to the .bak, and is told whether there is one or not."""
+    write(path, main, BAK)
+    name, content, told = loaded(path)
+    assert (name, content) == ("x.json.bak", {"b": 2})
+    assert told is not None
+    assert told.startswith(problem)
+    write(path, main, b"[")
+    assert loaded(path) == (None, {}, told)
+
+
+def test_a_broken_bak(path: Path) -> None:
+    """Without the file a .bak that cannot be decoded is the problem."""
+    write(path, None, b"{")
+    name, content, problem = loaded(path)
+    assert (name, content) == (None, {})
+    assert problem is not None
+    assert problem.startswith("not JSON: ")
+
+
+def test_invalid_utf_8(path: Path) -> None:
+    """Bytes that are no UTF-8 are replaced, as Java does, and do not hide the rest."""
+    write(path, b'{"a\xff":{0:1},"\xed\xa0\x80":2}', None)
+    assert loaded(path) == ("x.json", {"a\ufffd": {"0": 1}, "\ufffd": 2}, None)
+
+
+def test_what_is_no_file(path: Path) -> None:
+    """A directory in place of the file is told, and the .bak counts."""
+    write(path, None, BAK)
+    path.mkdir()
+    assert loaded(path) == ("x.json.bak", {"b": 2}, "a directory where a file should be")
+
+
+def test_a_file_in_place_of_the_directory(path: Path) -> None:
+    """A file where config/ should be is told, not taken for an empty configuration."""
+    path.parent.write_bytes(b"")
+    config = load_config(path)
+    assert (config.path, config.content) == (None, {})
+    assert config.problem == "cannot read: not a directory"
+
+
+def test_a_huge_file_is_refused(path: Path) -> None:
+    """A file that is larger than any broker writes is not read into memory."""
+    write(path, b"", BAK)
+    with path.open("r+b") as file:
+        file.truncate((256 << 20) + 1)
+    assert loaded(path) == ("x.json.bak", {"b": 2}, "larger than 268435456 bytes")
