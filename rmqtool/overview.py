@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from shlex import quote
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
@@ -159,14 +160,15 @@ def _stray_findings(overview: Overview) -> Iterator[Finding]:
 
 
 def _size_findings(overview: Overview) -> Iterator[Finding]:
+    usual = overview.log.file_size
     for file in overview.log.files:
-        if file.size != overview.log.file_size:
+        if file.size != usual or file.size == 0:
             yield Finding(
                 code="commitlog.file-size",
                 severity="error",
                 fault="F03" if file.size == 0 else "F02",
                 file=overview.store.relative(file.path),
-                message=f"{file.size} bytes where the others have {overview.log.file_size}",
+                message=f"{file.size} bytes" + (f" where the others have {usual}" if usual else ""),
                 effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
             )
 
@@ -180,6 +182,6 @@ def _version_findings(overview: Overview) -> Iterator[Finding]:
             severity="info",
             message=f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
             effect="none",
-            remedy=f"rmqtool inspect {overview.store.root} --broker-version 4.9",
+            remedy=f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9",
             count=expired,
         )

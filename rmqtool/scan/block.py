@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Block:
     def _allocate(self, size: int) -> None:
         self.size = size
         # The second half is room for `gather_slices` to point to: never touched, it takes no memory.
-        self.data = bytearray(2 * (size + PADDING))
+        self.data = mmap(-1, 2 * (size + PADDING), flags=MAP_PRIVATE | MAP_ANONYMOUS)
         self.view = memoryview(self.data)
         self._overlapping: dict[np.dtype[Any], NDArray[Any]] = {}
         self.sizes = self._view(np.dtype(">u4"))  # read as a record's size at any position

@@ -98,7 +98,7 @@ def _have_names(data: NDArray[np.uint8], starts: Positions, names: Names) -> boo
 
 def _round_up(count: int) -> int:
     """A count for which constants are made once and used for many runs."""
-    return 1 << max(count - 1, 1 << 12).bit_length()
+    return 1 << max(count - 1, 1 << 9).bit_length()
 
 
 @lru_cache(maxsize=4)

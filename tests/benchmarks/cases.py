@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+from rmqtool.mapped_files import list_mapped_files
+from rmqtool.scan.columns import COLUMNS, record_batches
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
+from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.logs import log_files
 from tests.benchmarks.measure import Case, Program
 
 BLOCK_SIZE = 4 << 20
+
+FIXED_AND_TOPIC = (
+    *("topic", "queue_id", "queue_offset", "physical_offset", "message_size", "born_timestamp", "store_timestamp"),
+    *("flag", "sys_flag", "reconsume_times", "body_crc", "prepared_transaction_offset", "body_size"),
+)
+ALL_COLUMNS = tuple(name for name in COLUMNS if not name.startswith("stored_"))
+ALL_BUT_BODY = tuple(name for name in ALL_COLUMNS if name != "body")
+VERIFICATION = ("body_crc_ok",)
 
 
 def read_with_crc(store: Path, _output: Path) -> int:
@@ -28,10 +43,46 @@ def read_with_crc(store: Path, _output: Path) -> int:
     return crc
 
 
+def read_columns(names: Sequence[str], store: Path, _output: Path) -> int:
+    """Scan the whole commit log, with some columns of every message as Arrow record batches; count the messages."""
+    files = list_mapped_files(store / "commitlog").files
+    return sum(
+        len(batch) for event in scan_files(files) if isinstance(event, Frames) for batch in record_batches(event, names)
+    )
+
+
+def read_damaged(names: Sequence[str], store: Path, output: Path) -> int:
+    """Do the same with the damaged copy of the log, which the first run makes."""
+    return read_columns(names, make_damaged_log(store), output)
+
+
 BASE = Case("base: read + zlib.crc32", read_with_crc)
 
-CASES: tuple[Case, ...] = (BASE,)
-"""The base comes first: the others are measured against it."""
+_FIXED = partial(read_columns, FIXED_AND_TOPIC)
+_VERIFICATION = partial(read_columns, VERIFICATION)
+_ALL_BUT_BODY = partial(read_columns, ALL_BUT_BODY)
+_ALL = partial(read_columns, ALL_COLUMNS)
+_RESYNC = partial(read_damaged, VERIFICATION)
+
+CASES = {
+    "A": (
+        BASE,
+        Case("fixed fields and topic", _FIXED, max_ratio=0.8),
+        Case("log verification", _VERIFICATION, max_ratio=1.4),
+        Case("all columns without bodies", _ALL_BUT_BODY, max_ratio=2.3),
+        Case("all columns", _ALL, max_ratio=2.3),
+        Case("resync: 1% damaged records", _RESYNC),
+    ),
+    "B": (
+        BASE,
+        Case("fixed fields and topic", _FIXED),
+        Case("log verification", _VERIFICATION, min_rate=3_500_000),
+        Case("all columns without bodies", _ALL_BUT_BODY, min_rate=1_700_000),
+        Case("all columns", _ALL, min_rate=1_700_000),
+        Case("resync: 1% damaged records", _RESYNC),
+    ),
+}
+"""By the kind of log; the base comes first, the others are measured against it."""
 
 _RMQTOOL = ("-c", "from rmqtool.cli import main; main()")
 

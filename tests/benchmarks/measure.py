@@ -26,8 +26,8 @@ _SPAWN = multiprocessing.get_context("spawn")  # a forked process would start wi
 class Case:
     """A job on a store's commit log, and what it has to reach.
 
-    `run` takes the store and an empty directory for output; it must be a function of a module. `max_ratio` is the
-    most that it may take in multiples of the base case, `min_rate` the least messages per second.
+    `run` takes the store and an empty directory for output; it must be a function of a module or a partial of one.
+    `max_ratio` is the most that it may take in multiples of the base case, `min_rate` the least messages per second.
     """
 
     name: str

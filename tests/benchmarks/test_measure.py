@@ -10,8 +10,13 @@ import pytest
 
 import tests.benchmarks.__main__ as runner
 from rmqtool.formats.crc import CRC_MASK, body_crc
-from tests.benchmarks.cases import BASE, read_with_crc
-from tests.benchmarks.logs import log_files, make_log
+from rmqtool.mapped_files import list_mapped_files
+from rmqtool.scan.columns import COLUMNS
+from rmqtool.scan.events import Damage
+from rmqtool.scan.reader import scan_files
+from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
+from tests.benchmarks.damage import make_damaged_log
+from tests.benchmarks.logs import BODY_SIZES, log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
 
 MIB = 1 << 20
@@ -67,6 +72,32 @@ def test_the_base_reads_every_byte(store: Path, tmp_path: Path) -> None:
     )
 
 
+def test_cases_read_every_message(store: Path, tmp_path: Path) -> None:
+    """Every case that is no base gives all messages, the one on the damaged copy a hundredth less."""
+    count = message_count(store)
+    *whole, resync = [case.run(store, tmp_path) for case in CASES["A"][1:]]
+    assert whole == [count] * len(whole)
+    assert isinstance(resync, int)
+    assert count * 0.95 < resync < count
+
+
+def test_a_damaged_log_is_kept(store: Path) -> None:
+    """The copy has damage of every kind, the original has none; it is made once."""
+    damaged = make_damaged_log(store)
+    [file] = log_files(damaged)
+    made = file.stat().st_mtime_ns
+    events = [type(event) for event in scan_files(list_mapped_files(damaged / "commitlog").files)]
+    assert events.count(Damage) >= 4
+    assert Damage not in [type(event) for event in scan_files(list_mapped_files(store / "commitlog").files)]
+    assert make_damaged_log(store) == damaged
+    assert file.stat().st_mtime_ns == made
+
+
+def test_all_columns_are_read() -> None:
+    """Nothing but the forms as stored is left out."""
+    assert set(COLUMNS) - set(ALL_COLUMNS) == {"stored_body", "stored_topic", "stored_properties"}
+
+
 def test_programs(tmp_path: Path) -> None:
     """A program gets the store's path; one that fails has no time."""
     assert measure_program(Program("ok", ("-c", f"assert {str(tmp_path)!r} == '{{store}}'")), tmp_path, 1)
@@ -106,7 +137,7 @@ def test_a_missed_target_is_told(
 ) -> None:
     """The table and the exit status say that a case is too slow."""
     monkeypatch.setattr(runner, "use_one_core", lambda: None)
-    monkeypatch.setattr(runner, "CASES", (BASE, Case("slow", take_memory, **targets)))
+    monkeypatch.setattr(runner, "CASES", dict.fromkeys(BODY_SIZES, (BASE, Case("slow", take_memory, **targets))))
     monkeypatch.setattr(runner, "PROGRAMS", ())
     assert runner.main(["--size", "1MiB", "--runs", "1", "--dir", str(tmp_path)]) == missed
     assert ("MISSED" in capsys.readouterr().out) == missed
@@ -122,6 +153,7 @@ def test_a_disturbed_base_is_told(
 ) -> None:
     """Figures of a core that something else used are marked; one slow run is not enough."""
     monkeypatch.setattr(runner, "use_one_core", lambda: None)
+    monkeypatch.setattr(runner, "CASES", dict.fromkeys(BODY_SIZES, (BASE,)))
     monkeypatch.setattr(runner, "PROGRAMS", ())
     monkeypatch.setattr(runner, "measure_cases", lambda *_: [[Run(wall, 1.0, MIB) for wall in seconds]])
     runner.main(["--size", "1MiB", "--dir", str(tmp_path)])

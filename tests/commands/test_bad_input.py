@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from rmqtool.formats.message import MessageUnit
-from tests.commands.running import Result, inspect, listing
+from tests.commands.running import Result, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.unchanged import unchanged
 
 OK, LOSSY, FAILED, NOT_A_STORE = 0, 3, 4, 6
-NAMES = ("4.4.0-trimmed", "5.5.0-trimmed")
-EVERY = 25
+NAMES = ("4.9.7-trimmed", "5.5.0-trimmed")
 PAGE = 4096
+HEADER_SIZE = 88  # with IPv4 hosts, up to the body
 RECORD = 10  # of the second file: one in the middle of the log
 
 Damage = Callable[[Path], object]
@@ -27,7 +30,7 @@ Damage = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Case:
-    """A damage and what it leads to: exit statuses of three commands, findings, and the entry that an error names."""
+    """A damage and what it leads to: three exit statuses, findings that come and go, the entry that an error names."""
 
     damage: Damage
     overview: int = OK
@@ -35,7 +38,8 @@ class Case:
     listing: int = OK
     names: str = ""
     codes: tuple[str, ...] = ()
-    stores: tuple[str, ...] = field(default=NAMES)
+    gone: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
 
 
 def log(store: Path) -> list[Path]:
@@ -45,6 +49,10 @@ def log(store: Path) -> list[Path]:
 def queue(store: Path) -> Path:
     """A file of a queue that has several."""
     return min((store / "consumequeue" / "orders" / "0").iterdir())
+
+
+def batch(store: Path) -> Path:
+    return min((store / "batchconsumequeue" / "bulk-inner" / "0").iterdir())
 
 
 def index(store: Path) -> Path:
@@ -102,10 +110,10 @@ def rename(number: int, by: int) -> Damage:
 
 
 def swap(store: Path) -> None:
-    _, first, second, _ = log(store)
+    _, first, other = log(store)
     first.rename(store / "aside")
-    second.rename(first)
-    (store / "aside").rename(second)
+    other.rename(first)
+    (store / "aside").rename(other)
 
 
 def put(name: str, data: bytes = b"") -> Damage:
@@ -158,8 +166,20 @@ def on(pick: Callable[[Path], Path], change: Callable[[bytes], bytes]) -> Damage
     return damage
 
 
+def filled(pick: Callable[[Path], Path], pattern: bytes) -> Damage:
+    return on(pick, lambda data: pattern * (len(data) // len(pattern)))
+
+
 def sparse(pick: Callable[[Path], Path], size: int) -> Damage:
     return lambda store: os.truncate(pick(store), size)
+
+
+def emptied(name: str) -> Damage:
+    def damage(store: Path) -> None:
+        shutil.rmtree(store / name)
+        (store / name).mkdir()
+
+    return damage
 
 
 def file_for_directory(name: str) -> Damage:
@@ -178,17 +198,18 @@ def last(store: Path) -> Path:
     return log(store)[-1]
 
 
-NEXT = f"commitlog/{10 * 65536:020d}"
-SIZE, STRAY, CONFIG, UNCLEAN = "commitlog.file-size", "commitlog.stray", "config.consumer-offset", "store.unclean-stop"
-V5 = NAMES[1:]
+NEXT = f"commitlog/{9 * 65536:020d}"
+SIZE, STRAY, CONFIG = "commitlog.file-size", "commitlog.stray", "config.consumer-offset"
+UNCLEAN, AMBIGUOUS = "store.unclean-stop", "store.version-ambiguous"
+V4, V5 = NAMES[:1], NAMES[1:]
 
 LOG_CASES = {
     "zero page": Case(lambda store: write(second(store), 2 * PAGE, bytes(PAGE)), scan=LOSSY, listing=LOSSY),
     "zero file": Case(on(second, lambda data: bytes(len(data))), scan=LOSSY, listing=LOSSY),
     "foreign bytes": Case(lambda store: write(second(store), 9999, b"#!/bin/sh" * 99), scan=LOSSY, listing=LOSSY),
     "all ones": Case(on(second, lambda data: b"\xff" * len(data)), scan=LOSSY, listing=LOSSY),
-    "only magic codes": Case(on(second, lambda data: b"\xda\xa3\x20\xa7" * (len(data) // 4)), scan=LOSSY, listing=LOSSY),
-    "only blanks": Case(on(second, lambda data: b"\0\0\0\x08\xcb\xd4\x31\x94" * (len(data) // 8)), scan=LOSSY, listing=LOSSY),
+    "only magic codes": Case(filled(second, b"\xda\xa3\x20\xa7"), scan=LOSSY, listing=LOSSY),
+    "only blanks": Case(filled(second, b"\0\0\0\x08\xcb\xd4\x31\x94"), scan=LOSSY, listing=LOSSY),
     "huge size": Case(in_record(0, int32(2**31 - 1)), scan=LOSSY, listing=LOSSY),
     "size beyond the file": Case(in_record(0, int32(1 << 20)), scan=LOSSY, listing=LOSSY),
     "negative size": Case(in_record(0, int32(-1)), scan=LOSSY, listing=LOSSY),
@@ -203,9 +224,9 @@ LOG_CASES = {
     "topic too long": Case(behind_body(0, b"\x7f"), scan=LOSSY, listing=LOSSY),
     "IPv6 without room": Case(in_record(36, int32(0x30)), scan=LOSSY, listing=LOSSY),
     "off the grid": Case(rename(1, 100), scan=LOSSY, listing=LOSSY),
-    "far away": Case(rename(3, 1 << 40), scan=LOSSY, listing=LOSSY),
-    "at the end of numbers": Case(rename(3, 2**63 - 1 - 9 * 65536), scan=LOSSY, listing=LOSSY),
-    "beyond numbers": Case(rename(3, 10**20 - 1 - 9 * 65536), codes=(STRAY,)),
+    "far away": Case(rename(2, 1 << 40), scan=LOSSY, listing=LOSSY),
+    "at the end of numbers": Case(rename(2, 2**63 - 1 - 8 * 65536), scan=LOSSY, listing=LOSSY),
+    "beyond numbers": Case(rename(2, 10**20 - 1 - 8 * 65536), codes=(STRAY,)),
     "swapped": Case(swap, scan=LOSSY, listing=LOSSY),
     "empty at the end": Case(put(NEXT), codes=(SIZE,)),
     "empty in the middle": Case(sparse(second, 0), scan=LOSSY, listing=LOSSY, codes=(SIZE,)),
@@ -221,11 +242,13 @@ LOG_CASES = {
     "looping file": Case(link(NEXT, Path(NEXT).name), FAILED, FAILED, FAILED, NEXT),
     "dangling stray": Case(link("commitlog/x", "nowhere"), codes=(STRAY,)),
     "link to a directory": Case(link("commitlog/x", "."), codes=(STRAY,)),
-    "dangling directory": Case(link("commitlog", "nowhere"), listing=FAILED, names="commitlog"),
+    "dangling directory": Case(link("commitlog", "nowhere"), listing=FAILED, names="commitlog", gone=(AMBIGUOUS,)),
     "looping directory": Case(link("commitlog", "commitlog"), FAILED, FAILED, FAILED, "commitlog"),
     "file for directory": Case(file_for_directory("commitlog"), FAILED, FAILED, FAILED, "commitlog"),
-    "no log": Case(lambda store: shutil.rmtree(store / "commitlog"), listing=FAILED, names="commitlog"),
-    "no file": Case(lambda store: [file.unlink() for file in log(store)]),
+    "no log": Case(
+        lambda store: shutil.rmtree(store / "commitlog"), listing=FAILED, names="commitlog", gone=(AMBIGUOUS,)
+    ),
+    "no file": Case(emptied("commitlog"), gone=(AMBIGUOUS,)),
 }
 
 QUEUE_CASES = {
@@ -243,7 +266,9 @@ QUEUE_CASES = {
     "at the end of numbers": Case(put(f"consumequeue/orders/0/{2**63 - 1:020d}", b"\1" * 600)),
     "topic is a file": Case(put("consumequeue/topic")),
     "queue is a file": Case(put("consumequeue/orders/9")),
-    "no numbers": Case(lambda store: [directory(f"consumequeue/orders/{name}")(store) for name in ("a", "-1", "1.5", "٣")]),
+    "no number": Case(directory("consumequeue/orders/a")),
+    "negative number": Case(directory("consumequeue/orders/-1")),
+    "number of another script": Case(directory("consumequeue/orders/٣")),
     "numbers too long": Case(directory(f"consumequeue/orders/{'9' * 200}")),
     "directory for file": Case(directory("consumequeue/orders/0/00000000000000009000")),
     "dangling topic": Case(link("consumequeue/x", "nowhere")),
@@ -254,16 +279,12 @@ QUEUE_CASES = {
         link("consumequeue/orders/0/00000000000000009000", "nowhere"), FAILED, FAILED, OK, "00000000000000009000"
     ),
     "file for directory": Case(file_for_directory("consumequeue"), FAILED, FAILED, OK, "consumequeue"),
-    "no queues": Case(lambda store: shutil.rmtree(store / "consumequeue")),
-    "batch: partial unit": Case(on(lambda store: batch(store), lambda data: data[:-3]), stores=V5),
-    "batch: zeroed": Case(on(lambda store: batch(store), lambda data: bytes(len(data))), stores=V5),
-    "batch: all ones": Case(on(lambda store: batch(store), lambda data: b"\xff" * len(data)), stores=V5),
-    "batch: empty": Case(sparse(lambda store: batch(store), 0), stores=V5),
+    "no queues": Case(lambda store: shutil.rmtree(store / "consumequeue"), gone=(AMBIGUOUS,)),
+    "batch: partial unit": Case(on(batch, lambda data: data[:-3]), stores=V5),
+    "batch: zeroed": Case(on(batch, lambda data: bytes(len(data))), stores=V5),
+    "batch: all ones": Case(on(batch, lambda data: b"\xff" * len(data)), stores=V5),
+    "batch: empty": Case(sparse(batch, 0), stores=V5),
 }
-
-
-def batch(store: Path) -> Path:
-    return min((store / "batchconsumequeue" / "bulk-inner" / "0").iterdir())
 
 
 def patched(position: int, data: bytes) -> Callable[[bytes], bytes]:
@@ -322,7 +343,7 @@ CONFIG_CASES = {
     "backup only": Case(lambda store: (store / OFFSETS).rename(store / f"{OFFSETS}.bak")),
     "binary": Case(put(OFFSETS, bytes(range(256)) * 40), codes=(CONFIG,)),
     "zeros": Case(put(OFFSETS, bytes(5000)), codes=(CONFIG,)),
-    "quotes": Case(put(OFFSETS, b'{"a":"' + b'\\"' * 2000), codes=(CONFIG,)),
+    "quotes": Case(put(OFFSETS, b'{"a":"' + b'\\"' * 500), codes=(CONFIG,)),
     "deep": Case(put(OFFSETS, b"[" * 200_000), codes=(CONFIG,)),
     "deep objects": Case(put(OFFSETS, b'{"a":' * 200_000), codes=(CONFIG,)),
     "a list": Case(put(OFFSETS, b"[]"), codes=(CONFIG,)),
@@ -345,20 +366,22 @@ CONFIG_CASES = {
     "directory": Case(directory(OFFSETS), codes=(CONFIG,)),
     "loop": Case(link(OFFSETS, "consumerOffset.json"), codes=(CONFIG,)),
     "dangling": Case(link(OFFSETS, "nowhere")),
-    "file for directory": Case(file_for_directory("config")),
+    "file for directory": Case(file_for_directory("config"), codes=(CONFIG,)),
 }
 
-CASES = {
-    f"{group}: {name}": case
-    for group, cases in (
-        ("log", LOG_CASES),
-        ("queue", QUEUE_CASES),
-        ("index", INDEX_CASES),
-        ("checkpoint", CHECKPOINT_CASES),
-        ("config", CONFIG_CASES),
-    )
-    for name, case in cases.items()
+GROUPS = {
+    "log": (LOG_CASES, NAMES),
+    "queue": (QUEUE_CASES, V4),
+    "index": (INDEX_CASES, V5),
+    "checkpoint": (CHECKPOINT_CASES, V5),
+    "config": (CONFIG_CASES, V5),
 }
+PARAMETERS = [
+    pytest.param(name, case, id=f"{group}: {title} ({name})")
+    for group, (cases, names) in GROUPS.items()
+    for title, case in cases.items()
+    for name in case.stores or names
+]
 
 
 @pytest.fixture
@@ -366,31 +389,33 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [pytest.param(name, case, id=f"{title}-{name[:5]}") for title, case in CASES.items() for name in case.stores],
-)
+@cache
+def codes_without_damage(root: Path) -> set[str]:
+    return {finding["code"] for finding in rmqtool("inspect", root, "--json").document["findings"]}
+
+
+@pytest.mark.parametrize(("name", "case"), PARAMETERS)
 def test_bad_input(name: str, case: Case, golden_store: GoldenStore, store: Path) -> None:
     """Each case has its exit statuses and findings, and an error names the entry that it is about."""
-    shutil.copytree(golden_store(name), store)
-    healthy = inspect(store, "--json").document
+    golden = golden_store(name)
+    shutil.copytree(golden, store)
     case.damage(store)
-    overview = inspect(store, "--json")
-    scan = inspect(store, "--json", "--scan")
-    lines = listing(store, every=EVERY)
+    with unchanged(store):
+        overview = rmqtool("inspect", store, "--json")
+        text = rmqtool("inspect", store, "-v")
+        scan = rmqtool("inspect", store, "--json", "--scan")
+        lines = rmqtool("inspect", store / "commitlog", "--json")
     assert (overview.status, scan.status, lines.status) == (case.overview, case.scan, case.listing)
+    assert text.status == case.overview
     for found in (overview, scan, lines):
         check_error(found, case.names)
-    if overview.status == OK:
-        codes = [finding["code"] for finding in overview.document["findings"]]
-        expected = {*(finding["code"] for finding in healthy["findings"]), *case.codes}
-        assert set(codes) == expected
-        assert set(codes) == {finding["code"] for finding in scan.document["findings"]}
-        assert inspect(store, "-v").out
-    else:
-        text = inspect(store)
-        assert text.status == case.overview
+    if overview.status == FAILED:
         assert case.names in text.err
+        return
+    codes = {finding["code"] for finding in overview.document["findings"]}
+    assert codes == codes_without_damage(golden) - {*case.gone} | {*case.codes}
+    assert codes == {finding["code"] for finding in scan.document["findings"]}
+    assert text.out.count("\n") > 4
 
 
 def check_error(found: Result, names: str) -> None:
@@ -404,81 +429,89 @@ def check_error(found: Result, names: str) -> None:
         assert found.out or found.err
 
 
-def beginning(golden: Path, store: Path, count: int) -> tuple[Path, list[int]]:
-    """A store of the first records of a golden one; its only file, and where they begin and the last one ends."""
+def few(golden: Path, store: Path, count: int) -> tuple[Path, list[int]]:
+    """A store of a few records of a golden one, the smallest run; its only file, where they begin, and their end."""
     file = log(golden)[0]
     data, positions = file.read_bytes(), record_positions(file)
-    (store / "commitlog").mkdir(parents=True)
-    copy = store / "commitlog" / file.name
-    copy.write_bytes(data[: positions[count]] + bytes(PAGE))
-    return copy, positions[: count + 1]
+    first = min(range(len(positions) - count), key=lambda number: positions[number + count] - positions[number])
+    begin, *_, end = found = positions[first : first + count + 1]
+    copy = store / "commitlog" / f"{int(file.name) + begin:020d}"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(data[begin:end] + bytes(PAGE))
+    return copy, [position - begin for position in found]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_truncation_of_the_last_record(name: str, golden_store: GoldenStore, store: Path) -> None:
     """A file that ends inside its last record has lost that record and no other; the rest of it is damage."""
-    file, positions = beginning(golden_store(name), store, 2)
+    file, positions = few(golden_store(name), store, 2)
     data, start = file.read_bytes(), int(file.name)
     whole = listing(store).lines
     for end in range(positions[1], positions[2] + 1):
         file.write_bytes(data[:end])
-        scan = inspect(store, "--scan", "--json")
         found = listing(store)
-        is_cut = positions[1] < end < positions[2]
-        assert found.status == scan.status == (LOSSY if is_cut else OK), end
-        assert found.of_kind("message") == whole[: 2 if end == positions[2] else 1]
+        is_whole = end == positions[2]
+        is_cut = not is_whole and data[positions[1] : end].strip(b"\0") != b""
+        assert found.status == (LOSSY if is_cut else OK), end
+        assert found.of_kind("message") == whole[: 1 + is_whole]
         assert [damage["physical_offset"] for damage in found.of_kind("damage")] == [start + positions[1]] * is_cut
-        max_offset = start + positions[2 if end == positions[2] else 1]
-        assert scan.document["result"]["commit_log"]["max_offset"] == max_offset
+        if end % 8 == 0 or is_whole:
+            scan = inspect(store, "--scan", "--json")
+            assert scan.status == found.status
+            assert scan.document["result"]["commit_log"]["max_offset"] == start + positions[1 + is_whole]
 
 
-@pytest.mark.parametrize("torn", ["zeros", "file"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_byte_that_may_be_missing(name: str, torn: str, golden_store: GoldenStore, store: Path) -> None:
-    """The same with zeros behind the cut, as a crash leaves a file: text never fails either."""
-    file, positions = beginning(golden_store(name), store, 2)
+def test_zeros_behind_a_cut(name: str, golden_store: GoldenStore, store: Path) -> None:
+    """A record that was written in part, as a crash leaves it, is no message before all of its lengths are there."""
+    file, positions = few(golden_store(name), store, 2)
     data = file.read_bytes()
-    for end in range(positions[1], positions[2], 7):
-        file.write_bytes(data[:end] + (bytes(PAGE) if torn == "zeros" else b""))
+    proven = positions[2] - MessageUnit.parse(data[positions[1] :]).properties_size
+    for end in range(positions[1], positions[2], 13):
+        file.write_bytes(data[:end] + bytes(PAGE))
+        assert len(listing(store).of_kind("message")) == (2 if end >= proven else 1)
         assert inspect(store).status == OK
         assert inspect(store, part="commitlog").status in (OK, LOSSY)
-        assert len(listing(store).of_kind("message")) == 1
-
-
-HEADER_SIZE = 88
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_flips_in_a_header(name: str, golden_store: GoldenStore, store: Path) -> None:
-    """A flip in a field that is proven costs its record at most; in another it changes that field and nothing else."""
-    file, positions = beginning(golden_store(name), store, 3)
+    """A flip costs its record at most; where that still stands, the flip changes one field and nothing else."""
+    file, positions = few(golden_store(name), store, 3)
     data = file.read_bytes()
     sound = listing(store).lines
     for offset in range(HEADER_SIZE):
-        for bit in (0, 7):
-            flipped = bytearray(data)
-            flipped[positions[1] + offset] ^= 1 << bit
-            file.write_bytes(flipped)
-            found, scan = listing(store), inspect(store, "--scan", "--json")
-            messages = found.of_kind("message")
-            damage = found.of_kind("damage")
-            assert scan.status == found.status == (LOSSY if damage else OK)
-            assert messages[0] == sound[0]
-            assert messages[-1] == sound[2]
-            assert len(messages) + len(damage) == 3
-            if damage:
-                assert (damage[0]["physical_offset"], damage[0]["size"]) == (
-                    int(file.name) + positions[1],
-                    positions[2] - positions[1],
-                )
-            else:
-                assert messages[1] != sound[1]
-                assert {"body", "topic", "properties"} <= {n for n in sound[1] if messages[1][n] == sound[1][n]}
+        flipped = bytearray(data)
+        flipped[positions[1] + offset] ^= 0x80 >> offset % 8
+        file.write_bytes(flipped)
+        found = listing(store)
+        messages, damage = found.of_kind("message"), found.of_kind("damage")
+        assert found.status == (LOSSY if damage else OK)
+        assert (messages[0], messages[-1]) == (sound[0], sound[2])
+        if damage:
+            extent = {"physical_offset": int(file.name) + positions[1], "size": positions[2] - positions[1]}
+            assert extent.items() <= damage[0].items()
+        else:
+            assert messages[1] != sound[1]
+            assert all(messages[1][name] == sound[1][name] for name in ("topic", "properties", "body_size"))
+        assert len(messages) + len(damage) == 3
+        if offset % 4 == 0:
+            assert inspect(store, "--scan", "--json").status == found.status
+
+
+@pytest.mark.xfail(strict=True, reason="the search for bare names begins anew at each quote of an open string")
+def test_an_open_string_takes_no_longer_than_another(golden_store: GoldenStore, store: Path) -> None:
+    """A config file that was cut inside of a string of many quotes is read in time."""
+    shutil.copytree(golden_store("5.3.3-single"), store)
+    put(OFFSETS, b'{"a":"' + b'\\"' * 6_000)(store)
+    begun = time.monotonic()
+    assert inspect(store).status == OK
+    assert time.monotonic() - begun < 0.4
 
 
 def test_flips_are_damage_where_the_field_is_proven(golden_store: GoldenStore, store: Path) -> None:
     """Size, magic code, place and body size are proven: a flip in any of their bytes is damage."""
-    file, positions = beginning(golden_store(NAMES[0]), store, 3)
+    file, positions = few(golden_store(NAMES[0]), store, 3)
     data = file.read_bytes()
     proven = [*range(8), *range(28, 36), *range(84, 88)]
     for offset in proven:

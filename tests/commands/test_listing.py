@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_offsets_choose_what_begins_between_them(golden: Path) -> None:
     every = listing(golden).lines
     borders = [0, 1, 370, 371, 372, 65_113, 65_535, 65_536, 65_537, 300_001, 595_170, 10**15]
     found = []
-    for first, last in zip(borders, borders[1:], strict=False):
+    for first, last in pairwise(borders):
         part = listing(golden, "--from-offset", str(first), "--to-offset", str(last)).lines
         assert part == [line for line in every if first <= line["physical_offset"] < last]
         found += part
@@ -122,7 +123,9 @@ def test_the_log_by_other_ways(golden: Path, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "commitlog").symlink_to("../disk2")
     assert rmqtool("inspect", tmp_path / "store" / "commitlog", "--json").out == expected
-    assert rmqtool("inspect", tmp_path / "store" / "commitlog" / START, "--json").lines[0]["file"].startswith("commitlog/")
+    assert (
+        rmqtool("inspect", tmp_path / "store" / "commitlog" / START, "--json").lines[0]["file"].startswith("commitlog/")
+    )
     monkeypatch.chdir(golden / "commitlog")
     assert rmqtool("inspect", ".", "--json").out == expected
     assert rmqtool("inspect", START, "--json").lines[0]["file"] == f"commitlog/{START}"
@@ -167,7 +170,9 @@ def test_bodies_that_are_not_utf_8(tmp_path: Path) -> None:
 
 def test_a_body_that_does_not_decompress(tmp_path: Path) -> None:
     """It is shown as stored, with the reason, and is no damage of the log."""
-    store = build(tmp_path, {"sys_flag": COMPRESSED, "body": b"no zlib"}, {"sys_flag": COMPRESSED | 0x700, "body": b"x"})
+    store = build(
+        tmp_path, {"sys_flag": COMPRESSED, "body": b"no zlib"}, {"sys_flag": COMPRESSED | 0x700, "body": b"x"}
+    )
     found = listing(store)
     assert found.status == Exit.OK
     assert [(line["body"], "body_error" in line, line["compression"]) for line in found.lines] == [
@@ -245,9 +250,7 @@ def test_a_missing_file(golden: Path, tmp_path: Path) -> None:
     (store / "commitlog" / "65536".zfill(20)).unlink()
     found = listing(store, "--limit", "200")
     assert found.status == Exit.LOSSY
-    assert found.of_kind("damage") == [
-        {"kind": "damage", "physical_offset": 65536, "size": 65536, "reason": "missing"}
-    ]
+    assert found.of_kind("damage") == [{"kind": "damage", "physical_offset": 65536, "size": 65536, "reason": "missing"}]
 
 
 def test_times_beyond_the_calendar(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_every_option_is_tried_in_the_environment() -> None:
     """The list above leaves out no option of inspect but those that end at once."""
     parameters = test_options_from_the_environment.pytestmark[0].args[1]  # type: ignore[attr-defined]
     tried = {word for _, _, line in parameters for word in line if word.startswith("-")}
-    options = {option for option in long_options(cli.commands["inspect"])} - {"--help", "--quiet", "--verbose"}
+    options = long_options(cli.commands["inspect"]) - {"--help", "--quiet", "--verbose"}
     assert options <= tried
 
 

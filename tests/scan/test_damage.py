@@ -213,7 +213,7 @@ def test_foreign_bytes_move_what_follows(store: Path, log: LogBuilder) -> None:
 
 
 @pytest.mark.parametrize("first", [(4, 0x40), (28, 0x40), (87, 0x40), (PROPERTIES_AT - 1, 0x01), (TOPIC_AT - 1, 0x01)])
-@pytest.mark.parametrize("second", [(4, 0x40), (28, 0x40), (87, 0x04), (PROPERTIES_AT - 1, 0x02), (TOPIC_AT - 1, 0x40)])
+@pytest.mark.parametrize("second", [(4, 0x40), (28, 0x40), (87, 0x04), (PROPERTIES_AT - 1, 0x10), (TOPIC_AT - 1, 0x04)])
 def test_damage_beside_damage_is_one_extent(store: Path, first: tuple[int, int], second: tuple[int, int]) -> None:
     """The scan goes on only where a record is sound: the next damaged record is part of the extent."""
     log = LogBuilder(FILE_SIZE).add_all([FIELDS] * 4)
@@ -223,6 +223,21 @@ def test_damage_beside_damage_is_one_extent(store: Path, first: tuple[int, int],
     events = agree(write_log(store, {0: bytes(image)}))
     assert offsets(events) == [log.offsets[0], log.offsets[3]]
     assert [(damage.physical_offset, damage.size) for damage in damages(events)] == [(SIZE, 2 * SIZE)]
+
+
+def test_a_negative_topic_size_is_damage(store: Path, log: LogBuilder) -> None:
+    """Also where the sizes would add up with it, because the body holds the size of properties that this leads to."""
+    body, tail, topic_size = bytearray(200), 20, -100
+    properties_size = tail - topic_size - 2
+    place = 200 + 1 + tail - 2 - properties_size
+    body[place : place + 2] = properties_size.to_bytes(2, "big")
+    start = log.end
+    log.add(body=bytes(body), topic="", properties=bytes(tail - 2))
+    image = bytearray(log.images()[0])
+    image[start + HEADER_SIZE + 200] = topic_size % 256
+    image[log.end : log.end + len(message())] = message(log.end)
+    events = agree(write_log(store, {0: bytes(image)}))
+    assert others(events) == [Damage(start, log.end - start, "lengths")]
 
 
 @pytest.mark.parametrize("filler", [b"x", b"\0"])

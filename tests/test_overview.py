@@ -1,0 +1,390 @@
+"""A store at a glance: its last stop, what is to be told, lag, and how little is opened for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.errors import UnreadableError
+from rmqtool.files import InputFile
+from rmqtool.findings import Finding
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.lock import Holder
+from rmqtool.mapped_files import MappedFiles
+from rmqtool.offsets import CommittedOffset
+from rmqtool.overview import Overview, look
+from rmqtool.store import open_store
+from rmqtool.versions import Version, parse_version
+from tests.building import LOG, START_TIME, LogBuilder, message, write_sparse
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.unchanged import unchanged
+
+GIB = 1 << 30
+QUEUE_FILE = 6_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of two log files whose last broker stopped cleanly, with one queue of 12 messages from 3 on."""
+    root = tmp_path / "store"
+    builder = LogBuilder(start_offset=1 << 16).add_all({"body": bytes(300)} for _ in range(12))
+    builder.write(root)
+    units = [build_unit(0, 100, 0)] * 3 + [build_unit(offset, 410, 0) for offset in builder.offsets]
+    queue = root / "consumequeue" / "orders" / "0"
+    queue.mkdir(parents=True)
+    (queue / file_name(0)).write_bytes(b"".join(units).ljust(600, b"\0"))
+    (root / "checkpoint").write_bytes(bytes(4096))
+    (root / "lock").write_bytes(b"lock")
+    return root
+
+
+def seen(root: Path, version: Version | None = None, conf: BrokerConf | None = None) -> Overview:
+    with unchanged(root):
+        return look(open_store(root, conf), version)
+
+
+def codes(root: Path, version: Version | None = None) -> list[str]:
+    return [finding.code for finding in seen(root, version).findings]
+
+
+def the_finding(root: Path) -> Finding:
+    (finding,) = seen(root).findings
+    return finding
+
+
+def test_a_clean_store(store: Path) -> None:
+    """Nothing is found in a sound store, and the parts are there."""
+    overview = seen(store)
+    assert overview.findings == []
+    assert overview.last_exit == "clean"
+    assert (overview.holder, overview.version, overview.signs, overview.index) == (None, None, [], [])
+    assert overview.log_range.min_offset == 1 << 16
+    assert overview.log_range.last_store_timestamp == START_TIME + 1
+    assert [(queue.topic, found.min_offset, found.max_offset) for queue, found in overview.queues] == [
+        ("orders", 3, 15)
+    ]
+    assert overview.checkpoint == dict.fromkeys(overview.checkpoint or (), 0) != {}
+
+
+@pytest.mark.parametrize("name", stores.names())
+def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
+    """Whatever release wrote them, sound stores have no finding above info, and killed ones only that they were."""
+    for version in (None, parse_version(name.partition("-")[0])):
+        overview = look(open_store(golden_store(name)), version)
+        killed = name.endswith("-killed")
+        assert overview.last_exit == ("unclean" if killed else "clean")
+        assert [finding.code for finding in overview.findings if finding.severity != "info"] == (
+            ["store.unclean-stop"] if killed else []
+        )
+        assert overview.holder is None
+        assert all(geometry is not None for _, geometry in overview.index)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ((), "unknown"),
+        (("checkpoint",), "clean"),
+        (("lock",), "clean"),
+        (("abort",), "unclean"),
+        (("abort", "lock", "checkpoint"), "unclean"),
+    ],
+)
+def test_the_last_exit(store: Path, files: tuple[str, ...], expected: str) -> None:
+    """The file abort stays behind a kill; without any trace of a broker nothing is known."""
+    for name in ("checkpoint", "lock"):
+        (store / name).unlink()
+    for name in files:
+        (store / name).touch()
+    assert seen(store).last_exit == expected
+    assert codes(store) == (["store.unclean-stop"] if expected == "unclean" else [])
+
+
+_HOLD = (
+    "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX, 1); print(); sys.stdin.read()"
+)
+
+
+def test_a_running_broker(store: Path) -> None:
+    """While one runs, abort is no sign of a crash, and how the last one ended is not known."""
+    (store / "abort").touch()
+    command = [sys.executable, "-c", _HOLD, str(store / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        overview = seen(store)
+        process.kill()
+    assert overview.holder == Holder(process.pid, "lock")
+    assert overview.last_exit == "unknown"
+    assert overview.findings == []
+    assert seen(store).last_exit == "unclean"
+
+
+def test_an_unclean_stop_is_explained(store: Path) -> None:
+    """It names the file and what the next start does."""
+    (store / "abort").touch()
+    finding = the_finding(store)
+    assert (finding.severity, finding.fault, finding.file) == ("warning", "F13", "abort")
+
+
+def make_directory(path: Path) -> None:
+    path.mkdir()
+
+
+def make_file(path: Path) -> None:
+    path.touch()
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "fault"),
+    [
+        ("backup", make_directory, "F05"),
+        (file_name(0), make_directory, "F05"),
+        ("notes.txt", make_file, "F04"),
+        ("core", make_file, "F04"),
+    ],
+)
+def test_strays_in_the_log(store: Path, name: str, make: Callable[[Path], None], fault: str) -> None:
+    """What is no commit log file is named, and the rest is shown nevertheless."""
+    make(store / LOG / name)
+    finding = the_finding(store)
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.stray", "warning", fault)
+    assert finding.file == f"commitlog/{name}"
+    assert finding.remedy
+    assert len(seen(store).log.files) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "fault", "text"),
+    [
+        (0, "F03", "0 bytes where the others have 4096"),
+        (100, "F02", "100 bytes where the others have 4096"),
+        (8192, "F02", "8192 bytes where the others have 4096"),
+    ],
+)
+def test_files_of_another_size(store: Path, size: int, fault: str, text: str) -> None:
+    """A file that has not the size of most is an error."""
+    path = store / LOG / file_name((1 << 16) + 8192)
+    path.write_bytes(bytes(size))
+    finding = the_finding(store)
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.file-size", "error", fault)
+    assert (finding.file, finding.message) == (f"commitlog/{path.name}", text)
+
+
+def test_nothing_but_an_empty_file(tmp_path: Path) -> None:
+    """No broker starts on a file of no byte, though no other file is larger."""
+    (tmp_path / LOG).mkdir()
+    (tmp_path / LOG / file_name(0)).touch()
+    finding = the_finding(tmp_path)
+    assert (finding.code, finding.fault, finding.message) == ("commitlog.file-size", "F03", "0 bytes")
+
+
+def test_rocksdb_queues_are_told(store: Path) -> None:
+    """That queues and lag are missing is said."""
+    make_directory(store / "consumequeue_rocksdb")
+    make_file(store / "consumequeue_rocksdb" / "CURRENT")
+    finding = the_finding(store)
+    assert (finding.code, finding.severity) == ("store.rocksdb-queues", "info")
+
+
+def offsets(store: Path, content: object, name: str = "consumerOffset.json") -> None:
+    (store / "config").mkdir(exist_ok=True)
+    text = content if isinstance(content, str) else json.dumps({"offsetTable": content})
+    (store / "config" / name).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(("bak", "shown"), [(None, "none"), ("{}", "config/consumerOffset.json.bak"), ("{", "none")])
+def test_broken_consumer_offsets(store: Path, bak: str | None, shown: str) -> None:
+    """What is wrong is told, and which file is shown instead."""
+    offsets(store, "{")
+    if bak is not None:
+        offsets(store, bak, "consumerOffset.json.bak")
+    finding = the_finding(store)
+    assert (finding.code, finding.severity) == ("config.consumer-offset", "warning")
+    assert "not JSON" in finding.message
+    assert finding.message.endswith(f"; shown: {shown}")
+
+
+def expire(store: Path) -> None:
+    """Let the log begin behind the queue's last unit."""
+    for path in (store / LOG).iterdir():
+        path.unlink()
+    LogBuilder(start_offset=1 << 20).add_all([{}]).write(store)
+
+
+def test_an_expired_queue_without_a_version(store: Path) -> None:
+    """Where versions answer differently and nothing tells which it is, the newest one's answer is shown and said."""
+    expire(store)
+    overview = seen(store)
+    ((_, found),) = overview.queues
+    assert (found.min_offset, found.max_offset) == (15, 15)
+    (finding,) = overview.findings
+    assert (finding.code, finding.severity, finding.count) == ("store.version-ambiguous", "info", 1)
+    assert finding.remedy == f"rmqtool inspect {store} --broker-version 4.9"
+
+
+def test_an_expired_queue_with_a_version(store: Path) -> None:
+    """A version that is given decides."""
+    expire(store)
+    for version, min_offset in ((Version(4, 9, 7), 0), (Version(5, 0, 0), 15)):
+        overview = seen(store, version)
+        assert overview.findings == []
+        assert [found.min_offset for _, found in overview.queues] == [min_offset]
+
+
+def test_an_expired_queue_of_a_new_broker(store: Path) -> None:
+    """A sign of 5.0 or later decides too; an older sign does not."""
+    expire(store)
+    offsets(store, {}, "lmqConsumerOffset.json")
+    assert codes(store) == ["store.version-ambiguous"]
+    make_file(store / "abort.bak")
+    assert codes(store) == []
+
+
+def test_a_path_with_blanks_can_be_copied(tmp_path: Path, store: Path) -> None:
+    """A command that is shown works as it stands."""
+    expire(store)
+    store = store.rename(tmp_path / "a store")
+    assert the_finding(store).remedy == f"rmqtool inspect '{store}' --broker-version 4.9"
+
+
+def test_several_findings(store: Path) -> None:
+    """One does not hide another."""
+    make_file(store / "abort")
+    make_file(store / LOG / "a")
+    make_file(store / LOG / "b")
+    offsets(store, "[]")
+    expected = ["store.unclean-stop", "commitlog.stray", "commitlog.stray", "config.consumer-offset"]
+    assert codes(store) == expected
+
+
+def test_lag(store: Path) -> None:
+    """It is what is left to consume, negative beyond the maximum, and unknown without the queue."""
+    offsets(store, {"orders@g": {"0": 5, "1": 5}, "orders@h": {"0": 15}, "orders@i": {"0": 25}, "gone@g": {"0": 1}})
+    overview = seen(store)
+    lags = {(item.group, item.topic, item.queue_id): overview.lag(item) for item in overview.committed.offsets}
+    assert lags == {
+        ("g", "orders", 0): 10,
+        ("g", "orders", 1): None,
+        ("h", "orders", 0): 0,
+        ("i", "orders", 0): -10,
+        ("g", "gone", 0): None,
+    }
+
+
+@pytest.mark.parametrize("name", ["4.4.0-clean", "5.3.3-trimmed", "5.5.0-clean"])
+def test_golden_lag(name: str, golden_store: GoldenStore) -> None:
+    """The group beyond has a lag of -10 everywhere, and the one behind that of the whole queue."""
+    overview = look(open_store(golden_store(name)))
+    maxima = {(queue["topic"], queue["queue_id"]): queue["max_offset"] for queue in stores.oracle(name)["queues"]}
+    for item in overview.committed.offsets:
+        if item.group == "beyond":
+            assert overview.lag(item) == -10
+        elif item.group == "behind":
+            assert overview.lag(item) == maxima[item.topic, item.queue_id]
+    assert {item.group for item in overview.committed.offsets} == {"beyond", "behind", "middle"}
+
+
+def test_lag_is_looked_up(store: Path) -> None:
+    """Ten thousand offsets of a thousand queues do not go through all queues each time."""
+    overview = seen(store)
+    passes = 0
+
+    class Counting(list[object]):
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            nonlocal passes
+            passes += 1
+            return super().__iter__()
+
+    object.__setattr__(overview, "queues", Counting(overview.queues))
+    for _ in range(100):
+        assert overview.lag(CommittedOffset("g", "orders", 0, 1)) == 14
+    assert passes == 1
+
+
+def test_a_store_of_queues_only(tmp_path: Path) -> None:
+    """Without a log there is no range and no finding, and queues keep theirs."""
+    queue = tmp_path / "consumequeue" / "orders" / "0"
+    queue.mkdir(parents=True)
+    (queue / file_name(600)).write_bytes(build_unit(7, 100, 0) + bytes(580))
+    overview = seen(tmp_path)
+    assert (overview.log, overview.log_range.min_offset, overview.log_range.max_offset) == (MappedFiles(), -1, 0)
+    assert [(found.min_offset, found.max_offset) for _, found in overview.queues] == [(30, 31)]
+    assert (overview.findings, overview.last_exit, overview.checkpoint) == ([], "unknown", None)
+
+
+def test_a_multi_path_store(store: Path, tmp_path: Path) -> None:
+    """Files of all paths are one log."""
+    (tmp_path / "second").mkdir()
+    last = max((store / LOG).iterdir())
+    expected = seen(store).log_range
+    last.rename(tmp_path / "second" / last.name)
+    conf = BrokerConf({"storePathCommitLog": f"{store / LOG},{tmp_path / 'second'}"})
+    overview = seen(store, conf=conf)
+    assert overview.log_range == expected
+    assert overview.store.layout == "multi-path"
+
+
+def test_a_file_that_cannot_be_read_is_no_finding(store: Path) -> None:
+    """What would make the answer untrue ends it."""
+    path = min((store / LOG).iterdir())
+    path.unlink()
+    path.symlink_to("nowhere")
+    with pytest.raises(UnreadableError):
+        look(open_store(store))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were opened, one for each time."""
+    paths: list[Path] = []
+    init = InputFile.__init__
+
+    def counting(file: InputFile, path: Path, *rest: object) -> None:
+        paths.append(path)
+        init(file, path, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(InputFile, "__init__", counting)
+    return paths
+
+
+def write_large(root: Path, log_files: int, queues: int) -> Path:
+    """A store of sparse files of the default sizes: records at the head of each, three files in each queue."""
+    offsets_of: list[int] = []
+    for number in range(log_files):
+        start = number * GIB
+        records = message(start) + message(start + len(message()))
+        offsets_of += [start, start + len(message())]
+        write_sparse(root / LOG / file_name(start), {0: records}, GIB)
+    first, last = build_unit(offsets_of[0], 100, 0), build_unit(offsets_of[-1], 100, 0)
+    pieces = [{0: first, QUEUE_FILE - 20: first}, {0: first, QUEUE_FILE - 20: last}, {0: last * 100}]
+    for number in range(queues):
+        directory = root / "consumequeue" / f"topic{number // 8}" / str(number % 8)
+        for place, piece in enumerate(pieces):
+            write_sparse(directory / file_name(place * QUEUE_FILE), piece, QUEUE_FILE)
+    return root
+
+
+def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
+    """As many files of the log are opened for 100 as for 10, and no more than five times one of a queue."""
+    counts: dict[tuple[int, int], tuple[int, int]] = {}
+    for log_files, queues in ((10, 10), (100, 10), (100, 1000)):
+        root = write_large(tmp_path / f"{log_files}-{queues}", log_files, queues)
+        opened.clear()
+        overview = look(open_store(root))
+        assert len(overview.queues) == queues
+        assert {(found.min_offset, found.max_offset) for _, found in overview.queues} == {(0, 600_100)}
+        assert overview.log_range.max_offset == (log_files - 1) * GIB + 2 * len(message())
+        in_log = sum(path.parent.name == LOG for path in opened)
+        counts[log_files, queues] = in_log, sum("consumequeue" in path.parts for path in opened)
+    assert counts[10, 10][0] == counts[100, 10][0] == counts[100, 1000][0] <= 20
+    assert counts[10, 10][1] == counts[100, 10][1] <= 5 * 10
+    assert counts[100, 1000][1] <= 5 * 1000
