@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqtool.files import InputFile
-from rmqtool.mapped_files import MappedFile, data_end
+from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
@@ -72,7 +72,7 @@ def _last_with_data(files: Sequence[MappedFile]) -> int | None:
 def _near_end(mapped: MappedFile) -> int:
     """A place that a blank's length lies before the last byte that is not zero."""
     with InputFile(mapped.path) as file:
-        return mapped.start_offset + max(0, data_end(file) - LONGEST_BLANK)
+        return mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
 
 
 def _last_record(files: Sequence[MappedFile], start: int) -> tuple[int, int] | None:

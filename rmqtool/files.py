@@ -111,16 +111,19 @@ class InputFile:
             size = min(2 * size, len(_ZEROS))
         return end
 
-    def data_end(self, start: int) -> int:
-        """Position behind the last byte from `start` on that is not zero; `start` when there is none."""
+    def data_end(self, start: int = 0) -> int:
+        """Position behind the last byte from `start` on that is not zero; `start` when there is none.
+
+        The file is halved rather than read backwards: mapped files are allocated whole, and the rest is mostly a hole.
+        """
         end = self.size
-        while end > start:
-            begin = max(start, end - len(_ZEROS))
-            data = self.read(begin, end - begin)
-            if not _is_zero(data):
-                return begin + len(data.rstrip(b"\0"))
-            end = begin
-        return start
+        while end - start > len(_ZEROS):
+            middle = (start + end) // 2
+            if self.next_data(middle, end) < end:
+                start = middle
+            else:
+                end = middle
+        return start + len(self.read(start, max(0, end - start)).rstrip(b"\0"))
 
     def _check_kind(self) -> int:
         status = os.fstat(self._fd)
@@ -176,7 +179,7 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _unreadable(path, None, error) from error
+        raise unreadable(path, None, error) from error
 
 
 def _is_zero(data: bytes) -> bool:
@@ -198,10 +201,11 @@ def _reported(path: Path, position: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _unreadable(path, position, error) from error
+        raise unreadable(path, position, error) from error
 
 
-def _unreadable(path: Path, position: int | None, error: OSError) -> UnreadableError:
+def unreadable(path: Path, position: int | None, error: OSError) -> UnreadableError:
+    """What the system says of a file that cannot be read, and what to do about it."""
     hint = None
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = "run as the broker's user, or give this user read permission"

@@ -22,7 +22,6 @@ from rmqtool.formats.index_file import (
     file_size,
     unit_position,
 )
-from rmqtool.mapped_files import data_end
 from rmqtool.store import INDEX, Store
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
@@ -78,7 +77,7 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
     """
     with InputFile(index_file.path) as file:
         for slots, units in _guesses(file, index_file.keys, configured):
-            if index_file.keys < units and _fits(file, index_file.keys, slots):
+            if _fits(file, index_file.keys, slots):
                 return Geometry(slots, units)
     raise UnsupportedError(
         "the number of hash slots cannot be told from the file",
@@ -95,7 +94,7 @@ def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> 
     for known in (configured, (DEFAULT_SLOTS, DEFAULT_UNITS)):
         if known and file_size(*known) == file.size:
             yield known
-    end = data_end(file) if keys else 0
+    end = file.data_end() if keys else 0
     # The last byte that is not zero is in the newest unit, or in one that the header does not count yet.
     most = (end - file_size(0, keys) - 1) // _SLOT_SIZE
     for slots in range(most, most - 2 * UNIT_SIZE // _SLOT_SIZE, -1):

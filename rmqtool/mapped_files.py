@@ -9,11 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile, list_directory
+from rmqtool.files import list_directory, unreadable
 from rmqtool.formats.file_name import start_offset_of
-
-_NEAR = 1 << 20  # how close to the end of a file's data is searched before the rest is read, bytes
 
 StrayKind = Literal["directory", "name", "special"]
 
@@ -76,21 +73,6 @@ def list_mapped_files(*directories: Path) -> MappedFiles:
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
 
 
-def data_end(file: InputFile) -> int:
-    """Position behind the last byte that is not zero, bytes.
-
-    The file is halved rather than read backwards: mapped files are allocated whole, and the rest is mostly a hole.
-    """
-    start, end = 0, file.size
-    while end - start > _NEAR:
-        middle = (start + end) // 2
-        if file.next_data(middle, end) < end:
-            start = middle
-        else:
-            end = middle
-    return start + len(file.read(start, end - start).rstrip(b"\0"))
-
-
 def _classify(entry: os.DirEntry[str]) -> MappedFile | Stray | None:
     """What an entry is; None when it has vanished, as the files that a running broker deletes do."""
     path = Path(entry.path)
@@ -102,7 +84,7 @@ def _classify(entry: os.DirEntry[str]) -> MappedFile | Stray | None:
             return Stray(path, "name")
         if isinstance(error, FileNotFoundError) and not entry.is_symlink():
             return None
-        raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
+        raise unreadable(path, None, error) from error
     if stat.S_ISDIR(status.st_mode):
         return Stray(path, "directory")
     if start_offset is None:

@@ -18,7 +18,7 @@ from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
-from rmqtool.store import Store
+from rmqtool.store import ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
 
@@ -135,14 +135,27 @@ def _findings(overview: Overview) -> Iterator[Finding]:
     yield from _stray_findings(overview)
     yield from _size_findings(overview)
     yield from _version_findings(overview)
-    problem = overview.committed.file.problem
-    if problem:
-        read = overview.committed.file.path
+    yield from _offset_findings(overview)
+
+
+def _offset_findings(overview: Overview) -> Iterator[Finding]:
+    store, file = overview.store, overview.committed.file
+    if file.problem:
         yield Finding(
             code="config.consumer-offset",
             severity="warning",
-            message=f"consumer offsets cannot be read ({problem}); shown: {store.relative(read) if read else 'none'}",
+            message=f"consumer offsets cannot be read ({file.problem}); "
+            f"shown: {store.relative(file.path) if file.path else 'none'}",
             effect="the broker falls back to the .bak file, or refuses to start when that cannot be read either",
+        )
+    databases = [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
+    if databases:
+        yield Finding(
+            code="config.rocksdb",
+            severity="info",
+            file=databases[0],
+            message="consumer offsets are kept in RocksDB, which is not read: consumers below may be missing or old",
+            effect="none: the broker reads them",
         )
 
 

@@ -22,6 +22,9 @@ INDEX = "index"
 CHECKPOINT = "checkpoint"
 CONFIG = "config"
 SEPARATE_ROCKSDB_QUEUES = "consumequeue_rocksdb"  # since 5.5.0
+ROCKSDB_CONFIGS = (f"{CONFIG}/consumerOffsets", f"{CONFIG}/metadata", f"{CONFIG}/rdb")
+"""Where brokers with RocksDB keep committed offsets: since 5.2.0, 5.3.4 and 5.3.2."""
+
 _ROCKSDB_MARK = "CURRENT"
 _DLEDGER_PREFIX = "dledger-"
 

@@ -24,7 +24,9 @@ settings.load_profile("rmqtool")
 
 
 @pytest.fixture(scope="session")
-def _unpacked(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
+    """Give a golden store by name to copy from; unpacked once a session."""
+
     @cache
     def unpack(name: str) -> Path:
         return stores.unpack(name, tmp_path_factory.mktemp("golden"))
@@ -33,13 +35,13 @@ def _unpacked(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
 
 
 @pytest.fixture
-def golden_store(_unpacked: GoldenStore) -> Iterator[GoldenStore]:
-    """Give a golden store by name, unpacked once a session; every test that read one asserts that it left no trace."""
+def golden_store(unpacked: GoldenStore) -> Iterator[GoldenStore]:
+    """Give a golden store by name to read; after each test that did so, nothing in it must have changed."""
     with ExitStack() as stack:
 
         @cache
         def use(name: str) -> Path:
-            return stack.enter_context(unchanged(_unpacked(name)))
+            return stack.enter_context(unchanged(unpacked(name)))
 
         yield use
 

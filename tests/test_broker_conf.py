@@ -113,6 +113,11 @@ def test_a_broken_escape_is_refused(text: str) -> None:
         parse_broker_conf(text)
 
 
+def test_half_a_pair_of_surrogates() -> None:
+    """Half a character can be no part of a path, and is replaced."""
+    assert parse_broker_conf("a=x\\ud83dy").settings == {"a": "x\ufffdy"}
+
+
 def test_text_of_a_setting() -> None:
     """The first name that is set counts, without blanks around it; an empty value is none."""
     conf = BrokerConf({"new": " 1 ", "old": "2", "empty": " "})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.errors import WrongKindError
+from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.store import open_store
 from rmqtool.versions import Version, parse_version
 from tests.conftest import GoldenStore
@@ -57,6 +57,13 @@ def test_a_directory(tmp_path: Path) -> None:
     """A directory of that name is told, and not taken for a missing file."""
     (tmp_path / "checkpoint").mkdir()
     with pytest.raises(WrongKindError, match="a directory where a file should be"):
+        read(tmp_path)
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """A file that is there, but cannot be opened, is not a missing one."""
+    (tmp_path / "checkpoint").symlink_to("checkpoint")
+    with pytest.raises(UnreadableError, match="cannot read"):
         read(tmp_path)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool import commit_log
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.files import InputFile
 from rmqtool.formats.file_name import file_name
@@ -51,6 +52,16 @@ def test_a_hint_changes_nothing_but_speed(tmp_path: Path, count: int) -> None:
     with unchanged(store):
         files = list_mapped_files(store / LOG).files
         assert {hint: log_range(files, hint) for hint in hints(builder)} == dict.fromkeys(hints(builder), expected)
+
+
+def test_a_blank_longer_than_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no record begins near the end of the data, the last file is read from its start."""
+    monkeypatch.setattr(commit_log, "LONGEST_BLANK", 10)
+    builder = LogBuilder(FILE, START, filler=b"x").add_all([{"store_timestamp": START_TIME}] * 3)
+    end = builder.end
+    builder.roll()
+    assert found(builder.write(tmp_path)) == LogRange(START, START + FILE, START_TIME, START_TIME)
+    assert end < START + FILE - 1000
 
 
 @pytest.mark.parametrize("name", stores.names())
@@ -212,7 +223,13 @@ def test_little_is_read_of_a_full_file(tmp_path: Path, bytes_read: list[int]) ->
     size = 48 * MIB
     data, times = b"", iter(range(START_TIME, START_TIME + 1000))
     while len(data) < size - 4 * MIB:
+        last = len(data)
         data += message(len(data), body=b"x" * (4 * MIB - 200), store_timestamp=next(times))
     write_sparse(tmp_path / LOG / file_name(0), {0: data}, size)
-    assert found(tmp_path) == LogRange(0, len(data), START_TIME, next(times) - 1)
-    assert sum(bytes_read) <= 30 * MIB
+    expected = LogRange(0, len(data), START_TIME, next(times) - 1)
+    assert found(tmp_path) == expected
+    without_hint = sum(bytes_read)
+    assert without_hint <= 30 * MIB
+    bytes_read.clear()
+    assert found(tmp_path, last) == expected
+    assert sum(bytes_read) <= without_hint - 4 * MIB

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.errors import UnreadableError
 from rmqtool.files import InputFile
 from rmqtool.formats.file_name import MAX_OFFSET, file_name
-from rmqtool.mapped_files import MappedFile, MappedFiles, data_end, list_mapped_files
+from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from tests.building import write_sparse
 from tests.unchanged import unchanged
 
@@ -203,4 +203,4 @@ def test_the_end_of_data(tmp_path: Path, size: int, places: tuple[float, ...]) -
     dense.write_bytes(sparse.read_bytes())
     for path in (sparse, dense):
         with InputFile(path) as file:
-            assert data_end(file) == expected
+            assert file.data_end() == expected

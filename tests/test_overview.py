@@ -195,6 +195,17 @@ def test_rocksdb_queues_are_told(store: Path) -> None:
     assert (finding.code, finding.severity) == ("store.rocksdb-queues", "info")
 
 
+@pytest.mark.parametrize("name", ["consumerOffsets", "metadata", "rdb"])
+def test_offsets_in_rocksdb_are_told(store: Path, name: str) -> None:
+    """That committed offsets may be missing is said, for a database and not for a directory of that name."""
+    make_directory(store / "config")
+    make_directory(store / "config" / name)
+    assert not look(open_store(store)).findings
+    make_file(store / "config" / name / "CURRENT")
+    finding = the_finding(store)
+    assert (finding.code, finding.severity, finding.file) == ("config.rocksdb", "info", f"config/{name}")
+
+
 def offsets(store: Path, content: object, name: str = "consumerOffset.json") -> None:
     (store / "config").mkdir(exist_ok=True)
     text = content if isinstance(content, str) else json.dumps({"offsetTable": content})

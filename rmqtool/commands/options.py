@@ -43,7 +43,8 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> V
 def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> BrokerConf:
     if value is None:
         return BrokerConf()
-    return parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode(errors="replace"))
+    # Latin-1, as the broker reads it: Properties#load(InputStream).
+    return parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode("latin-1"))
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

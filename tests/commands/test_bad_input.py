@@ -395,9 +395,9 @@ def codes_without_damage(root: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "case"), PARAMETERS)
-def test_bad_input(name: str, case: Case, golden_store: GoldenStore, store: Path) -> None:
+def test_bad_input(name: str, case: Case, unpacked: GoldenStore, store: Path) -> None:
     """Each case has its exit statuses and findings, and an error names the entry that it is about."""
-    golden = golden_store(name)
+    golden = unpacked(name)
     shutil.copytree(golden, store)
     case.damage(store)
     with unchanged(store):
@@ -442,9 +442,9 @@ def few(golden: Path, store: Path, count: int) -> tuple[Path, list[int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_truncation_of_the_last_record(name: str, golden_store: GoldenStore, store: Path) -> None:
+def test_every_truncation_of_the_last_record(name: str, unpacked: GoldenStore, store: Path) -> None:
     """A file that ends inside its last record has lost that record and no other; the rest of it is damage."""
-    file, positions = few(golden_store(name), store, 2)
+    file, positions = few(unpacked(name), store, 2)
     data, start = file.read_bytes(), int(file.name)
     whole = listing(store).lines
     for end in range(positions[1], positions[2] + 1):
@@ -462,9 +462,9 @@ def test_every_truncation_of_the_last_record(name: str, golden_store: GoldenStor
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_zeros_behind_a_cut(name: str, golden_store: GoldenStore, store: Path) -> None:
+def test_zeros_behind_a_cut(name: str, unpacked: GoldenStore, store: Path) -> None:
     """A record that was written in part, as a crash leaves it, is no message before all of its lengths are there."""
-    file, positions = few(golden_store(name), store, 2)
+    file, positions = few(unpacked(name), store, 2)
     data = file.read_bytes()
     proven = positions[2] - MessageUnit.parse(data[positions[1] :]).properties_size
     for end in range(positions[1], positions[2], 13):
@@ -475,9 +475,9 @@ def test_zeros_behind_a_cut(name: str, golden_store: GoldenStore, store: Path) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_flips_in_a_header(name: str, golden_store: GoldenStore, store: Path) -> None:
+def test_flips_in_a_header(name: str, unpacked: GoldenStore, store: Path) -> None:
     """A flip costs its record at most; where that still stands, the flip changes one field and nothing else."""
-    file, positions = few(golden_store(name), store, 3)
+    file, positions = few(unpacked(name), store, 3)
     data = file.read_bytes()
     sound = listing(store).lines
     for offset in range(HEADER_SIZE):
@@ -500,18 +500,18 @@ def test_flips_in_a_header(name: str, golden_store: GoldenStore, store: Path) ->
 
 
 @pytest.mark.xfail(strict=True, reason="the search for bare names begins anew at each quote of an open string")
-def test_an_open_string_takes_no_longer_than_another(golden_store: GoldenStore, store: Path) -> None:
+def test_an_open_string_takes_no_longer_than_another(unpacked: GoldenStore, store: Path) -> None:
     """A config file that was cut inside of a string of many quotes is read in time."""
-    shutil.copytree(golden_store("5.3.3-single"), store)
+    shutil.copytree(unpacked("5.3.3-single"), store)
     put(OFFSETS, b'{"a":"' + b'\\"' * 6_000)(store)
     begun = time.monotonic()
     assert inspect(store).status == OK
     assert time.monotonic() - begun < 0.4
 
 
-def test_flips_are_damage_where_the_field_is_proven(golden_store: GoldenStore, store: Path) -> None:
+def test_flips_are_damage_where_the_field_is_proven(unpacked: GoldenStore, store: Path) -> None:
     """Size, magic code, place and body size are proven: a flip in any of their bytes is damage."""
-    file, positions = few(golden_store(NAMES[0]), store, 3)
+    file, positions = few(unpacked(NAMES[0]), store, 3)
     data = file.read_bytes()
     proven = [*range(8), *range(28, 36), *range(84, 88)]
     for offset in proven:
@@ -521,10 +521,10 @@ def test_flips_are_damage_where_the_field_is_proven(golden_store: GoldenStore, s
         assert listing(store).status == LOSSY, offset
 
 
-def test_all_golden_stores_without_their_log(golden_store: GoldenStore, store: Path) -> None:
+def test_all_golden_stores_without_their_log(unpacked: GoldenStore, store: Path) -> None:
     """Whatever is left when the log is gone is shown, with lag and queues as they stand."""
     for number, name in enumerate(name for name in stores.names() if name.endswith("-clean")):
-        copy = shutil.copytree(golden_store(name), store / str(number))
+        copy = shutil.copytree(unpacked(name), store / str(number))
         shutil.rmtree(copy / "commitlog")
         found = inspect(copy, "--scan", "--json")
         assert found.status == OK

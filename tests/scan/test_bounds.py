@@ -218,10 +218,14 @@ def test_records_at_their_own_position_inside_of_a_body(store: Path) -> None:
     """A body that holds a record with the position where it lands is a body, for splits that start in it as well."""
     log = LogBuilder(1 << 16)
     for _ in range(20):
-        header = log.end + 88
-        log.add(body=b"x" * 40 + message(header + 40, body=b"inner") + b"y" * 40 + message(header + 40 + 96 + 40))
+        first = log.end + len(message(body=b"", topic="")) - 3 + 40
+        second = first + len(message()) + 40
+        log.add(body=b"x" * 40 + message(first) + b"y" * 40 + message(second) + b"z" * 40)
     whole = agree(log.write(store), ("physical_offset",))
     assert offsets(whole) == log.offsets
+    for size in (1000, 2000, 4000, 8000):
+        with small_blocks(size):
+            assert offsets(fast(store, ("physical_offset",))) == log.offsets
     middle = log.offsets[10]
     with small_blocks(1000, longest_blank=1 << 12):
         for start in range(middle, log.offsets[11]):
