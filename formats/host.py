@@ -29,8 +29,10 @@ def format_host(data: bytes) -> str:
     """Show a stored host as ``ip:port``; an IPv6 address is shortened and in brackets."""
     host = parse(HostV4 if len(data) == HOST_V4_SIZE else HostV6, data)
     address = ipaddress.ip_address(host.address)
-    shown = f"[{address}]" if address.version == 6 else str(address)
-    return f"{shown}:{host.port}"
+    if isinstance(address, ipaddress.IPv4Address):
+        return f"{address}:{host.port}"
+    mapped = address.ipv4_mapped
+    return f"[::ffff:{mapped}]:{host.port}" if mapped else f"[{address}]:{host.port}"  # as Python 3.13 shows it
 
 
 def build_host(address: str, port: int) -> bytes:

@@ -8,6 +8,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -35,21 +36,35 @@ class RateLimit:
             time.sleep(self._due - now)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How much is read: at most at `rate_limit`; with `spare_cache` the page cache is left as it was.
+
+    A broker that runs lives on its page cache: pages that were not in there are dropped after they are read.
+    """
+
+    rate_limit: RateLimit | None = None
+    spare_cache: bool = False
+
+
+_UNLIMITED = Reading()
+
+
 class InputFile:
     """A regular file open for reading; `size` is its size when opened, bytes.
 
-    Pages that were not in the page cache before are dropped from it after they are read, so that reading the disk
-    of a live broker does not push out what the broker needs. Raises UnreadableError and WrongKindError.
+    Raises UnreadableError and WrongKindError.
     """
 
-    def __init__(self, path: Path, rate_limit: RateLimit | None = None) -> None:
+    def __init__(self, path: Path, reading: Reading = _UNLIMITED) -> None:
         self.path = path
-        self._rate_limit = rate_limit
+        self._reading = reading
         with _reported(path):
             self._fd = _open_read_only(path)
         try:
             self.size = self._check_kind()
-            self._expect_random_reads()
+            if reading.spare_cache:
+                self._expect_random_reads()
         except BaseException:
             self.close()
             raise
@@ -82,17 +97,17 @@ class InputFile:
 
     def read_into(self, target: memoryview, position: int) -> int:
         """Fill `target` from `position`; return the bytes read, fewer only at the end of the file."""
-        if self._rate_limit:
-            self._rate_limit.spend(len(target))
+        if self._reading.rate_limit:
+            self._reading.rate_limit.spend(len(target))
         with _reported(self.path, position):
-            cached = self._read_cached(target, position)
-            done = cached
+            done = cached = self._read_cached(target, position) if self._reading.spare_cache else 0
             while done < len(target):
                 count = os.preadv(self._fd, [target[done:]], position + done)
                 if count == 0:
                     break
                 done += count
-        self._drop_from_cache(position + cached, done - cached)
+        if self._reading.spare_cache:
+            self._drop_from_cache(position + cached, done - cached)
         return done
 
     def next_data(self, position: int, end: int) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rmqtool.files import RateLimit
+from rmqtool.files import Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.bodies import BodyError, decompress
 from rmqtool.scan.columns import record_batches
@@ -39,7 +39,7 @@ class ListingOptions:
     stop: int = (1 << 63) - 1
     limit: int | None = None
     body: BodyChoice = "decompressed"
-    rate_limit: RateLimit | None = None
+    reading: Reading = field(default_factory=Reading)
     live: bool = False  # a broker writes: what is torn at the log's end is not damage
 
 
@@ -56,7 +56,7 @@ def list_log(files: Sequence[MappedFile], root: Path, options: ListingOptions) -
 
 
 def _objects(files: Sequence[MappedFile], root: Path, options: ListingOptions) -> Iterator[dict[str, Any]]:
-    for event in scan_files(files, options.start, options.stop, options.rate_limit):
+    for event in scan_files(files, options.start, options.stop, options.reading):
         if isinstance(event, Frames):
             file = _file_at(files, event.physical_offset)
             yield from _messages(event, relative_to(file.path, root), options.body)

@@ -125,14 +125,16 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
 
 def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
+    from rmqtool.files import Reading
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
     from rmqtool.scan.reader import scan_files
 
     files = overview.log.files
-    statistics = LogStatistics(live=overview.holder is not None)
+    live = overview.holder is not None
+    statistics = LogStatistics(live=live)
     with byte_progress("reading the commit log", overview.log.size, style.quiet) as progress:
-        for event in scan_files(files, rate_limit=limit):
+        for event in scan_files(files, reading=Reading(limit, spare_cache=live)):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - files[0].start_offset)
     overview.add_signs(statistics.signs)
@@ -150,18 +152,20 @@ def _list_messages(
     body: BodyChoice,
     body_format: BodyFormat,
 ) -> Exit:
+    from rmqtool.files import Reading
     from rmqtool.listing import ListingOptions, list_log
     from rmqtool.lock import lock_holder
     from rmqtool.message_text import object_text
 
+    live = lock_holder(part.root) is not None
     last = part.files[-1].end_offset if part.files else 0
     options = ListingOptions(
         start=from_offset,
         stop=last if to_offset is None else to_offset,
         limit=limit,
         body=body,
-        rate_limit=limit_rate,
-        live=lock_holder(part.root) is not None,
+        reading=Reading(limit_rate, spare_cache=live),
+        live=live,
     )
     status, empty = Exit.OK, True
     color = style.wants_color()

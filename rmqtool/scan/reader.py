@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from rmqtool.files import InputFile, RateLimit
+from rmqtool.files import InputFile, Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
@@ -28,10 +28,11 @@ _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with
 _SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
 _MAX_OFFSET = (1 << 63) - 1
+_UNLIMITED = Reading()
 
 
 def scan_files(
-    files: Sequence[MappedFile], start: int = 0, stop: int = _MAX_OFFSET, rate_limit: RateLimit | None = None
+    files: Sequence[MappedFile], start: int = 0, stop: int = _MAX_OFFSET, reading: Reading = _UNLIMITED
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
@@ -39,7 +40,7 @@ def scan_files(
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Raises UnreadableError.
     """
-    block, ends = Block(), _LogEnd(files, rate_limit)
+    block, ends = Block(), _LogEnd(files, reading)
     previous_end = None
     for number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -47,16 +48,16 @@ def scan_files(
         previous_end = mapped.end_offset
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
-        with InputFile(mapped.path, rate_limit) as file:
+        with InputFile(mapped.path, reading) as file:
             yield from _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, number)).events(start, stop)
 
 
 class _LogEnd:
     """Where the files begin that hold only zeros: allocated ahead by the broker, or empty."""
 
-    def __init__(self, files: Sequence[MappedFile], rate_limit: RateLimit | None) -> None:
+    def __init__(self, files: Sequence[MappedFile], reading: Reading) -> None:
         self._files = files
-        self._rate_limit = rate_limit
+        self._reading = reading
 
     def is_behind(self, number: int) -> bool:
         """Whether all files behind file `number` hold only zeros."""
@@ -66,7 +67,7 @@ class _LogEnd:
     def _last(self) -> int:
         """Number of the last file that holds something."""
         for number in reversed(range(len(self._files))):
-            with InputFile(self._files[number].path, self._rate_limit) as file:
+            with InputFile(self._files[number].path, self._reading) as file:
                 if file.next_data(0, file.size) < file.size:
                     return number
         return -1

@@ -53,3 +53,9 @@ def test_a_cut_host_is_a_format_error(size: int) -> None:
 def test_a_port_of_more_than_two_bytes_is_shown() -> None:
     """Damage in the upper two bytes of a port stays visible."""
     assert format_host(bytes.fromhex("7F000001 00010000")) == "127.0.0.1:65536"
+
+
+def test_an_ipv4_address_in_ipv6_form() -> None:
+    """It is shown as such, by every Python the same."""
+    stored = bytes.fromhex("00000000000000000000FFFF C0000201 00002A9F")
+    assert format_host(stored) == "[::ffff:192.0.2.1]:10911"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import UnreadableError, WrongKindError
-from rmqtool.files import InputFile, RateLimit, list_directory, read_all
+from rmqtool.files import InputFile, RateLimit, Reading, list_directory, read_all
 from tests.building import write_sparse
 from tests.unchanged import snapshot, unchanged
 
@@ -119,7 +119,7 @@ class PageCache:
 @pytest.fixture
 def big(tmp_path: Path) -> Iterator[InputFile]:
     (tmp_path / "file").write_bytes(os.urandom(3 * 65536))
-    with unchanged(tmp_path), InputFile(tmp_path / "file") as file:
+    with unchanged(tmp_path), InputFile(tmp_path / "file", Reading(spare_cache=True)) as file:
         yield file
 
 
@@ -162,8 +162,19 @@ def test_read_ahead_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     advice = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: advice.append(arguments[1:]))
     (tmp_path / "file").touch()
-    with InputFile(tmp_path / "file"):
+    with InputFile(tmp_path / "file", Reading(spare_cache=True)):
         assert advice == [(0, 0, os.POSIX_FADV_RANDOM)]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice")
+def test_the_cache_is_used_where_no_broker_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a broker to spare, the kernel reads ahead and keeps pages, so that the next command is faster."""
+    advice = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: advice.append(arguments[1:]))
+    (tmp_path / "file").write_bytes(bytes(3 * 65536))
+    with InputFile(tmp_path / "file") as file:
+        file.read(0, 3 * 65536)
+    assert not advice
 
 
 class Clock:
@@ -185,7 +196,7 @@ def test_the_rate_limit_holds_on_average(tmp_path: Path, monkeypatch: pytest.Mon
     clock = Clock(monkeypatch)
     (tmp_path / "file").write_bytes(bytes(MIB))
     limit = RateLimit(MIB)
-    with InputFile(tmp_path / "file", limit) as file:
+    with InputFile(tmp_path / "file", Reading(limit)) as file:
         for _ in range(10):
             file.read_into(memoryview(bytearray(MIB)), 0)
             file.read(0, MIB)
