@@ -162,6 +162,13 @@ def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Tab
     return shown
 
 
+def show_table(console: Console, shown: Table) -> None:
+    """Print a table without the blanks that rich puts behind the last column."""
+    with console.capture() as captured:
+        console.print(shown)
+    console.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
 def show_finding(console: Console, finding: Finding) -> None:
     """Print one finding in a few lines: what, what the broker does, what to run."""
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqtool.log_statistics import LogStatistics, Totals
-from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, table
+from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
 from rmqtool.overview import Overview
 from rmqtool.times import rfc3339
 
@@ -101,7 +101,7 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         return
     console.print()
     if each:
-        console.print(_queue_table(overview, statistics))
+        show_table(console, _queue_table(overview, statistics))
         return
     rows: dict[str, _TopicRow] = {}
     for queue, found in overview.queues:
@@ -115,7 +115,7 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         columns += [("In log", "right"), ("Size", "right")]
         totals = statistics.topics
         shown = [[*cells, *_total_cells(totals.get(str(cells[0]), Totals()))] for cells in shown]
-    console.print(table(f"{len(overview.queues)} queues of {len(rows)} topics", columns, shown))
+    show_table(console, table(f"{len(overview.queues)} queues of {len(rows)} topics", columns, shown))
 
 
 def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
@@ -143,7 +143,7 @@ def _show_topics_without_queue(console: Console, overview: Overview, statistics:
     if rows:
         console.print()
         columns: Columns = [("Topic", "left"), ("In log", "right"), ("Size", "right")]
-        console.print(table("In the log without a queue", columns, rows))
+        show_table(console, table("In the log without a queue", columns, rows))
 
 
 def _show_index(console: Console, overview: Overview) -> None:
@@ -155,14 +155,14 @@ def _show_index(console: Console, overview: Overview) -> None:
     ]
     console.print()
     columns: Columns = [("File", "left"), ("Keys", "right"), ("From", "left"), ("To", "left")]
-    console.print(table("Index", columns, rows))
+    show_table(console, table("Index", columns, rows))
 
 
 def _show_consumers(console: Console, overview: Overview, each: bool) -> None:
     if not overview.committed.offsets:
         return
     console.print()
-    console.print(_offset_table(overview) if each else _lag_table(overview))
+    show_table(console, _offset_table(overview) if each else _lag_table(overview))
 
 
 def _offset_table(overview: Overview) -> Table:

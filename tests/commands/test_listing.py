@@ -42,7 +42,7 @@ def text_of(store: Path, *options: str) -> str:
 def test_limit(golden: Path) -> None:
     """A limit counts messages; what stands between them comes along."""
     every = listing(golden).lines
-    for limit in (0, 1, 2, 100, 5000):
+    for limit in (0, 1, 2, 100, 300, 5000):
         found = listing(golden, "--limit", str(limit)).lines
         messages = [number for number, line in enumerate(every) if line["kind"] == "message"]
         end = 0 if not limit else messages[limit - 1] + 1 if limit <= len(messages) else len(every)

@@ -80,6 +80,22 @@ def test_text_says_what_json_says(name: str, golden_store: GoldenStore) -> None:
         assert cells in rows
 
 
+def test_text_sums_by_topic(golden_store: GoldenStore) -> None:
+    """Without -v a topic is one line with the sums of its queues, and a lag is that of all queues of a topic."""
+    store = golden_store("5.5.0-trimmed")
+    rows = [line.split() for line in inspect(store, "--scan").out.splitlines()]
+    result = inspect(store, "--json", "--scan").document["result"]
+    topics = {topic["topic"]: topic["messages"] for topic in result["scan"]["topics"]}
+    for name in ("orders", "payments", "bulk-inner", "early"):
+        queues = [queue for queue in result["queues"] if queue["topic"] == name]
+        in_queues = sum(queue["max_offset"] - queue["min_offset"] for queue in queues)
+        numbers = [len(queues), in_queues, sum(queue["files"] for queue in queues), topics.get(name, 0)]
+        assert [name, *map(str, numbers)] in [cells[:5] for cells in rows]
+    for group in ("behind", "beyond"):
+        lags = [item["lag"] for item in result["consumers"] if (item["group"], item["topic"]) == (group, "orders")]
+        assert [group, "orders", str(len(lags)), str(sum(lags))] in rows
+
+
 def test_text_of_messages_says_what_json_says(golden_store: GoldenStore) -> None:
     """One head line for each message, with its place and its queue."""
     store = golden_store("5.3.3-clean")
