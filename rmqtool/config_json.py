@@ -13,7 +13,11 @@ from rmqtool.files import InputFile
 from rmqtool.formats.java import decode_text
 
 _MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
-_STRING_OR_BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.DOTALL)
+_STRING_OR_BARE_NAME = re.compile(
+    # A string that a cut left open is matched to the end: else each quote in it would be tried as a beginning.
+    r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|([{,]\s*)(-?\d+)(?=\s*:)',
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)

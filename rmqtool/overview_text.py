@@ -73,7 +73,7 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     if not log.files:
         yield "commit log", "no file"
         return
-    files = f"{len(log.files)} file{'s' if len(log.files) > 1 else ''} of {byte_size(log.file_size)}"
+    files = f"{_count(len(log.files), 'file')} of {byte_size(log.file_size)}"
     yield "commit log", f"{files}, offsets {found.min_offset} to {found.max_offset}"
     if found.first_store_timestamp is not None:
         yield "", f"stored {rfc3339(found.first_store_timestamp)} to {rfc3339(found.last_store_timestamp)}"
@@ -115,7 +115,13 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         columns += [("In log", "right"), ("Size", "right")]
         totals = statistics.topics
         shown = [[*cells, *_total_cells(totals.get(str(cells[0]), Totals()))] for cells in shown]
-    show_table(console, table(f"{len(overview.queues)} queues of {len(rows)} topics", columns, shown))
+    show_table(
+        console, table(f"{_count(len(overview.queues), 'queue')} of {_count(len(rows), 'topic')}", columns, shown)
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:

@@ -499,14 +499,13 @@ def test_flips_in_a_header(name: str, unpacked: GoldenStore, store: Path) -> Non
             assert inspect(store, "--scan", "--json").status == found.status
 
 
-@pytest.mark.xfail(strict=True, reason="the search for bare names begins anew at each quote of an open string")
 def test_an_open_string_takes_no_longer_than_another(unpacked: GoldenStore, store: Path) -> None:
     """A config file that was cut inside of a string of many quotes is read in time."""
     shutil.copytree(unpacked("5.3.3-single"), store)
-    put(OFFSETS, b'{"a":"' + b'\\"' * 6_000)(store)
+    put(OFFSETS, b'{"a":"' + b'\\"' * 60_000)(store)
     begun = time.monotonic()
     assert inspect(store).status == OK
-    assert time.monotonic() - begun < 0.4
+    assert time.monotonic() - begun < 10  # minutes, when each quote is tried as the beginning of a string
 
 
 def test_flips_are_damage_where_the_field_is_proven(unpacked: GoldenStore, store: Path) -> None:
