@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -32,6 +33,15 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
         return stores.unpack(name, tmp_path_factory.mktemp("golden"))
 
     return unpack
+
+
+@pytest.fixture
+def public_path() -> Iterator[Path]:
+    """A temporary directory that every user may enter; those above `tmp_path` are for its owner alone."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory)
+        path.chmod(0o755)
+        yield path
 
 
 @pytest.fixture

@@ -50,9 +50,9 @@ def another_process(path: Path, action: str) -> Iterator[int]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(public_path: Path) -> Path:
     """A store that a broker has stopped on."""
-    root = tmp_path / "store"
+    root = public_path / "store"
     (root / "commitlog").mkdir(parents=True)
     (root / "rocksdbstore").mkdir()
     (root / "commitlog" / "00000000000000000000").write_bytes(bytes(4096))
@@ -145,10 +145,8 @@ print(found and found.pid)
 
 
 @needs_root
-def test_asking_needs_no_right_to_write(store: Path, tmp_path: Path) -> None:
+def test_asking_needs_no_right_to_write(store: Path) -> None:
     """A user who may only read the store and its lock file sees the broker too."""
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
     (store / "lock").chmod(0o444)
     store.chmod(0o555)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
