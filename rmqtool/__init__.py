@@ -1,3 +1,3 @@
-"""Inspection and repair of Apache RocketMQ stores."""
+"""Inspection of Apache RocketMQ stores."""
 
 __version__ = "0.1.0"

@@ -21,6 +21,7 @@ class BrokerConf:
     """The settings given, by the broker's own names; what is not given is left to the files of the store."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
+    path: str | None = field(default=None, compare=False)  # of the file, as the user gave it
 
     def text(self, *names: str) -> str | None:
         """The first of `names` that is set, None without one; several spellings of one setting are several names."""

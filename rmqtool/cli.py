@@ -29,7 +29,7 @@ _EPILOG = examples_and_statuses(
         "rmqtool inspect --help",
     ),
     {
-        Exit.OK: "done; nothing wrong",
+        Exit.OK: "done",
         Exit.FINDINGS: "done; there are findings",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "done, but something could not be read or kept",
@@ -46,7 +46,7 @@ _EPILOG = examples_and_statuses(
 @click.version_option(__version__, prog_name=_NAME, allow_from_autoenv=False)
 @global_options
 def cli() -> None:
-    """Inspect and repair the store of an Apache RocketMQ broker.
+    """Inspect the store of an Apache RocketMQ broker.
 
     Reading changes nothing: files are opened read-only, and no modification time moves.
     """

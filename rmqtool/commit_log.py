@@ -11,6 +11,8 @@ from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 
+_FIRST_PAGE = 4096
+
 
 @dataclass(frozen=True)
 class LogRange:
@@ -34,7 +36,7 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None) -> LogRange:
     if not files:
         return LogRange()
     min_offset = files[0].start_offset
-    number = _last_with_data(files)
+    number = _last_with_data(files, hint)
     first = next((event for event in scan_files(files) if isinstance(event, Frames)), None)
     if number is None or first is None:
         return LogRange(min_offset, files[number or 0].start_offset)
@@ -61,10 +63,18 @@ def _last_record_of(files: Sequence[MappedFile], number: int, hint: int | None =
     return _last_record(files[number:], mapped.start_offset)
 
 
-def _last_with_data(files: Sequence[MappedFile]) -> int | None:
+def _last_with_data(files: Sequence[MappedFile], hint: int | None) -> int | None:
+    """Number of the last file that is not all zeros.
+
+    Of files behind the hint, to which no queue points, the first page tells: the broker allocates them ahead and may
+    write zeros to all of their pages, which would take long to read.
+    """
     for number in reversed(range(len(files))):
-        with InputFile(files[number].path) as file:
-            if file.next_data(0, file.size) < file.size:
+        mapped = files[number]
+        with InputFile(mapped.path) as file:
+            beyond = hint is not None and mapped.start_offset > hint
+            end = min(file.size, _FIRST_PAGE) if beyond else file.size
+            if file.next_data(0, end) < end:
                 return number
     return None
 

@@ -12,6 +12,7 @@ from rmqtool.errors import RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.files import InputFile
 from rmqtool.formats.java import decode_text
 
+_EMPTY = "the file is empty"
 _MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
 _STRING_OR_BARE_NAME = re.compile(
     # A string that a cut left open is matched to the end: else each quote in it would be tried as a beginning.
@@ -24,28 +25,40 @@ _STRING_OR_BARE_NAME = re.compile(
 class ConfigFile:
     """What a broker would read: the file, or its ``.bak`` when the file is missing, empty or cannot be decoded.
 
-    `content` is empty and `path` None when there is neither; `problem` says what is wrong with the file itself.
+    `content` is empty and `path` None when there is neither; `problem` says what is wrong with the file itself,
+    `has_bad_backup` that its ``.bak`` is there and cannot be decoded, `is_forbidden` that we may not read the file.
     """
 
     path: Path | None
     content: dict[str, Any]
     problem: str | None = None
+    has_bad_backup: bool = False
+    is_forbidden: bool = False
 
 
 def load_config(path: Path) -> ConfigFile:
     """Load a config file by the rules of `ConfigManager#load`."""
-    problem = None
-    for candidate in (path, path.with_name(f"{path.name}.bak")):
-        try:
-            content = _decode(candidate)
-        except RmqtoolError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                problem = problem or error.message
-            continue
-        if content is not None:
-            return ConfigFile(candidate, content, problem)
-        problem = problem or "the file is empty"
-    return ConfigFile(None, {}, problem)
+    backup = path.with_name(f"{path.name}.bak")
+    content, problem, error = _try_to_decode(path)
+    if content is not None:
+        return ConfigFile(path, content)
+    forbidden = isinstance(error, PermissionError)
+    content, backup_problem, backup_error = _try_to_decode(backup)
+    if content is not None:
+        return ConfigFile(backup, content, problem, is_forbidden=forbidden)
+    bad = backup_problem not in (None, _EMPTY)
+    forbidden |= isinstance(backup_error, PermissionError)
+    return ConfigFile(None, {}, problem or backup_problem, has_bad_backup=bad, is_forbidden=forbidden)
+
+
+def _try_to_decode(path: Path) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
+    """Content, or what is wrong and the error behind it; nothing at all without the file."""
+    try:
+        content = _decode(path)
+    except RmqtoolError as error:
+        missing = isinstance(error.__cause__, FileNotFoundError)
+        return None, None if missing else error.message, error.__cause__
+    return content, _EMPTY if content is None else None, None
 
 
 def parse_fastjson(text: str) -> Any:

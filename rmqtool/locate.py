@@ -38,11 +38,11 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
             raise WrongKindError("a file where a store directory should be", file=path)
         return open_store(path, conf)
     if is_directory:
-        return _whole_log(path)
+        return _whole_log(path, conf)
     in_place = _is_commit_log(path.parent) or _is_commit_log(path.resolve().parent)
     if kind is None and not (in_place and start_offset_of(path.name) is not None):
         raise UnsupportedError(
-            "its place does not say what this file is",
+            "not shown by this version: neither a store nor a commit log file by its place",
             file=path,
             hint="inspect reads a store, its commitlog directory or a file in there; --as commitlog for a copied file",
         )
@@ -50,11 +50,22 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
     return LogPart(_root_of(directory), (_one_file(directory / path.name),))
 
 
-def _whole_log(directory: Path) -> LogPart:
-    listed = list_mapped_files(_own_name(directory))
+def _is_log(directory: Path, conf: BrokerConf) -> bool:
+    """Whether a directory is a commit log by its name or by broker.conf."""
+    return directory.resolve().name == COMMIT_LOG or directory.resolve() in _told(conf)
+
+
+def _told(conf: BrokerConf) -> list[Path]:
+    return [Path(path).resolve() for path in conf.commit_log_paths]
+
+
+def _whole_log(directory: Path, conf: BrokerConf) -> LogPart:
+    """All of the log: of every directory that broker.conf tells when this is one of them."""
+    own, told = _own_name(directory), _told(conf)
+    listed = list_mapped_files(*(told if own.resolve() in told else [own]))
     if not listed.files and (listed.strays or not _is_commit_log(directory)):
         raise WrongKindError("no commit log file (a name of 20 digits) is in this directory", file=directory)
-    return LogPart(_root_of(_own_name(directory)), listed.files)
+    return LogPart(_root_of(own), listed.files)
 
 
 def _is_commit_log(directory: Path) -> bool:

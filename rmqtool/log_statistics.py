@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rmqtool.record_signs import record_signs
 from rmqtool.scan.columns import record_batches
@@ -42,9 +43,18 @@ class LogStatistics:
     first_store_timestamp: int | None = None
     last_store_timestamp: int | None = None
     blanks: Totals = field(default_factory=Totals)
+    wrong_bodies: int = 0  # bodies that do not have the CRC stored with them
+    wrong_body_offsets: list[int] = field(
+        default_factory=list
+    )  # their records' physical offsets, the first MAX_EXTENTS
     signs: set[str] = field(default_factory=set)  # names of version signs in the records
     damaged: Totals = field(default_factory=Totals)
     damage: list[Damage] = field(default_factory=list)  # the first MAX_EXTENTS
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether bytes of the log are no messages, or bodies not what was stored."""
+        return bool(self.damaged.messages or self.wrong_bodies)
 
     @property
     def topics(self) -> dict[str, Totals]:
@@ -69,7 +79,8 @@ class LogStatistics:
     def _add_frames(self, frames: Frames) -> None:
         _add(self.total, len(frames), frames.size)
         self.signs |= record_signs(frames)
-        (batch,) = record_batches(frames, ("topic",))
+        (batch,) = record_batches(frames, ("topic", "body_crc_ok"))
+        self._add_wrong_bodies(frames, np.flatnonzero(~np.asarray(batch.column(1))))
         for queue, messages, size in _by_queue(batch.column(0), frames):
             _add(self.queues.setdefault(queue, Totals()), messages, size)
         sizes, times = frames.message_sizes, frames.headers.field("store_timestamp")
@@ -79,6 +90,11 @@ class LogStatistics:
         self.first_store_timestamp = _least(self.first_store_timestamp, int(times.min()))
         last = int(times.max())
         self.last_store_timestamp = last if self.last_store_timestamp is None else max(self.last_store_timestamp, last)
+
+    def _add_wrong_bodies(self, frames: Frames, rows: NDArray[np.intp]) -> None:
+        self.wrong_bodies += len(rows)
+        offsets = frames.positions[rows[: MAX_EXTENTS - len(self.wrong_body_offsets)]] + frames.block.start_offset
+        self.wrong_body_offsets.extend(offsets.tolist())
 
 
 def _by_queue(topics: pa.StringArray, frames: Frames) -> Iterator[tuple[tuple[str, int], int, int]]:

@@ -10,6 +10,7 @@ import click
 
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
 from rmqtool.output import byte_size, visible
+from rmqtool.scan.events import REASON_MEANINGS
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 
@@ -32,7 +33,8 @@ def object_text(found: dict[str, Any], body_format: BodyFormat, color: bool) -> 
     place = f"{found['physical_offset']} to {end}  {byte_size(found['size'])}"
     if found["kind"] == "blank":
         return _styled(f"blank    {place}, the end of the file", color, dim=True) + "\n"
-    return _styled(f"damage   {place}: {found['reason']}", color, fg="red", bold=True) + "\n"
+    meaning = f"{found['reason']}: {REASON_MEANINGS[found['reason']]}"
+    return _styled(f"damage   {place}", color, fg="red", bold=True) + f"\n{_INDENT}{meaning}\n"
 
 
 def _headline(message: dict[str, Any], color: bool) -> str:

@@ -41,7 +41,7 @@ def load_offsets(store: Store) -> CommittedOffsets:
     file = load_config(config / LMQ_CONSUMER_OFFSET)
     if file.path is None:
         plain = load_config(config / CONSUMER_OFFSET)
-        file = replace(plain, problem=file.problem or plain.problem)
+        file = replace(plain, problem=plain.problem or file.problem)
     found = [*_queue_offsets(file.content), *_lmq_offsets(file.content)]
     return CommittedOffsets(file, tuple(sorted(found)))
 

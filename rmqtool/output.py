@@ -29,6 +29,7 @@ _CONTROL = re.compile(
 )
 _CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))  # those JSON itself escapes
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+_UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -63,7 +64,7 @@ class Style:
     def console(self) -> Console:
         """A console on stdout that wraps nothing where no terminal reads."""
         colored = self.wants_color()
-        width = None if sys.stdout.isatty() else 120
+        width = None if sys.stdout.isatty() else _UNFOLDED
         return Console(force_terminal=colored, no_color=not colored, highlight=False, width=width, emoji=False)
 
 

@@ -18,7 +18,8 @@ from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
-from rmqtool.store import ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store import Store
+from rmqtool.store_findings import index_finding, layout_findings, log_findings, offset_findings
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
 
@@ -116,13 +117,7 @@ def _with_geometry(store: Store) -> Iterator[tuple[IndexFile, Geometry | None]]:
 
 def _findings(overview: Overview) -> Iterator[Finding]:
     store = overview.store
-    if store.layout == "rocksdb":
-        yield Finding(
-            code="store.rocksdb-queues",
-            severity="info",
-            message="consume queues are kept in RocksDB, which is not read: queues and lag below may be missing",
-            effect="none: the broker reads them",
-        )
+    yield from layout_findings(store)
     if overview.last_exit == "unclean":
         yield Finding(
             code="store.unclean-stop",
@@ -132,58 +127,10 @@ def _findings(overview: Overview) -> Iterator[Finding]:
             message="the last broker was killed or crashed: the file abort is there and no broker runs",
             effect="the next start recovers: it scans the end of the log and cuts what is torn",
         )
-    yield from _stray_findings(overview)
-    yield from _size_findings(overview)
+    yield from log_findings(store, overview.log)
+    yield from (index_finding(store, file) for file, geometry in overview.index if geometry is None and file.keys)
     yield from _version_findings(overview)
-    yield from _offset_findings(overview)
-
-
-def _offset_findings(overview: Overview) -> Iterator[Finding]:
-    store, file = overview.store, overview.committed.file
-    if file.problem:
-        yield Finding(
-            code="config.consumer-offset",
-            severity="warning",
-            message=f"consumer offsets cannot be read ({file.problem}); "
-            f"shown: {store.relative(file.path) if file.path else 'none'}",
-            effect="the broker falls back to the .bak file, or refuses to start when that cannot be read either",
-        )
-    databases = [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
-    if databases:
-        yield Finding(
-            code="config.rocksdb",
-            severity="info",
-            file=databases[0],
-            message="consumer offsets are kept in RocksDB, which is not read: consumers below may be missing or old",
-            effect="none: the broker reads them",
-        )
-
-
-def _stray_findings(overview: Overview) -> Iterator[Finding]:
-    for stray in overview.log.strays:
-        yield Finding(
-            code="commitlog.stray",
-            severity="warning",
-            fault="F05" if stray.kind == "directory" else "F04",
-            file=overview.store.relative(stray.path),
-            message=f"not a commit log file ({stray.kind})",
-            effect="depending on version and size the broker refuses to start, or ignores it",
-            remedy="move it out of the directory; do not delete it",
-        )
-
-
-def _size_findings(overview: Overview) -> Iterator[Finding]:
-    usual = overview.log.file_size
-    for file in overview.log.files:
-        if file.size != usual or file.size == 0:
-            yield Finding(
-                code="commitlog.file-size",
-                severity="error",
-                fault="F03" if file.size == 0 else "F02",
-                file=overview.store.relative(file.path),
-                message=f"{file.size} bytes" + (f" where the others have {usual}" if usual else ""),
-                effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
-            )
+    yield from offset_findings(store, overview.committed.file)
 
 
 def _version_findings(overview: Overview) -> Iterator[Finding]:

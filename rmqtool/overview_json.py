@@ -119,6 +119,7 @@ def _scan(statistics: LogStatistics) -> dict[str, Any]:
             for (topic, queue_id), totals in sorted(statistics.queues.items())
         ],
         "blanks": {"count": statistics.blanks.messages, "bytes": statistics.blanks.bytes},
+        "wrong_bodies": {"count": statistics.wrong_bodies, "physical_offsets": statistics.wrong_body_offsets},
         "damage": {
             "count": statistics.damaged.messages,
             "bytes": statistics.damaged.bytes,

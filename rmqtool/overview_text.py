@@ -25,7 +25,6 @@ class _TopicRow:
     queues: int = 0
     messages: int = 0
     files: int = 0
-    expired: int = 0
 
 
 def show_overview(overview: Overview, statistics: LogStatistics | None, style: Style) -> None:
@@ -58,14 +57,15 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
     if overview.checkpoint:
         moments = (("log", "physic"), ("queues", "logics"), ("index", "index"))
         for label, (name, field) in zip(("checkpoint", "", ""), moments, strict=True):
-            yield label, f"{name:<6} {_moment(overview.checkpoint[f'{field}_message_timestamp'])}"
+            yield label, f"{name:<6} {_checkpoint_moment(overview.checkpoint, field)}"
 
 
 def _broker(overview: Overview) -> str:
     if overview.holder:
         pid = overview.holder.pid
         return f"running, process {pid}" if pid else "running"
-    return f"not running, last stop {overview.last_exit}"
+    why = {"clean": " (no file abort)", "unclean": " (the file abort is there)"}.get(overview.last_exit, "")
+    return f"not running, last stop {overview.last_exit}{why}"
 
 
 def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
@@ -83,17 +83,23 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
     total = statistics.total
     yield (
         "scanned",
-        f"{total.messages} messages, {byte_size(total.bytes)}, {byte_size(statistics.body_bytes)} of bodies",
+        f"{_count(total.messages, 'message')}, {byte_size(total.bytes)}, {byte_size(statistics.body_bytes)} of bodies",
     )
     if total.messages:
         mean = total.bytes // total.messages
         sizes = (statistics.smallest or 0, mean, statistics.largest or 0)
         yield "", "smallest {}, mean {}, largest {}".format(*(byte_size(size) for size in sizes))
+    if statistics.wrong_bodies:
+        shown = ", ".join(str(offset) for offset in statistics.wrong_body_offsets[:3])
+        more = ", ..." if statistics.wrong_bodies > 3 else ""
+        yield "wrong CRC", f"{_count(statistics.wrong_bodies, 'body')}, of the records at {shown}{more}"
+    elif total.messages:
+        yield "", "every body has its CRC; topics and properties have no checksum"
     damaged = statistics.damaged
     if damaged.messages:
         places = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
         more = ", ..." if damaged.messages > 3 else ""
-        yield "damage", f"{damaged.messages} extents, {byte_size(damaged.bytes)}, at {places}{more}"
+        yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {places}{more}"
 
 
 def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, each: bool) -> None:
@@ -121,7 +127,8 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
@@ -186,13 +193,18 @@ def _lag_table(overview: Overview) -> Table:
     for item in overview.committed.offsets:
         lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
     columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
-    rows = [[group, topic, len(found), _lag_cell(_sum(found))] for (group, topic), found in lags.items()]
+    rows = [[group, topic, len(found), _sum_cell(found)] for (group, topic), found in lags.items()]
     return table("Consumers", columns, rows)
 
 
-def _sum(lags: Sequence[int | None]) -> int | None:
+def _sum_cell(lags: Sequence[int | None]) -> Text:
+    """Lags together; an offset beyond its queue's end must not make up for the lag of another queue."""
     known = [lag for lag in lags if lag is not None]
-    return sum(known) if known else None
+    if not known:
+        return _lag_cell(None)
+    beyond = sum(lag < 0 for lag in known)
+    text = Text(str(sum(lag for lag in known if lag > 0)))
+    return text.append(f", {beyond} beyond the end", style="red") if beyond else text
 
 
 def _lag_cell(lag: int | None) -> Text:
@@ -201,14 +213,23 @@ def _lag_cell(lag: int | None) -> Text:
     return Text(str(lag), style="red" if lag < 0 else "")
 
 
+def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:
+    timestamp = checkpoint[f"{field}_message_timestamp"]
+    if field == "index" and timestamp <= 0:
+        return "no index file has been full yet"
+    return _moment(timestamp)
+
+
 def _moment(timestamp: int) -> str:
     return rfc3339(timestamp) or "never" if timestamp > 0 else "never"
 
 
 def _note_next(overview: Overview, statistics: LogStatistics | None) -> None:
-    root = quote(str(overview.store.root))
+    if not overview.log.files:
+        return
+    store, conf = overview.store, overview.store.conf
+    options = f" --broker-conf {quote(conf.path)}" if conf.path else ""
     note("")
-    if overview.log.files:
-        note(f"messages one by one: rmqtool inspect {root}/commitlog --limit 10")
+    note(f"messages one by one: rmqtool inspect {quote(str(store.commit_log_directories[0]))}{options} --limit 10")
     if statistics is None:
-        note(f"counts from every record: rmqtool inspect {root} --scan")
+        note(f"counts from every record: rmqtool inspect {quote(str(store.root))}{options} --scan")

@@ -41,7 +41,6 @@ class Sign(NamedTuple):
 SIGNS = {
     sign.name: sign
     for sign in (
-        Sign("dledger", Version(4, 5, 1)),
         Sign("ipv6-host", Version(4, 6, 0)),
         Sign("index-slots-counted-once", Version(4, 7, 1)),
         Sign("lmq-consumer-offset", Version(4, 9, 3)),

@@ -30,6 +30,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "checkpoint",
         "signs",
         "record_signs",
+        "store_findings",
         "locate",
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),

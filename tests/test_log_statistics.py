@@ -157,3 +157,19 @@ def test_signs_of_the_version(name: str, golden_store: GoldenStore) -> None:
     since_4_9 = {"ipv6-host", "inner-batch", "compression-type", "magic-code-v2"}
     expected = {"5.3.3-clean": since_4_9, "5.3.3-crc32-property": since_4_9 | {"crc32-property"}, "4.4.0-clean": set()}
     assert scan(golden_store(name)).signs == expected[name]
+
+
+def test_wrong_bodies_are_counted(tmp_path: Path) -> None:
+    """A body without its CRC is no damage of the log, but told with the place of its record."""
+    log = LogBuilder()
+    log.add_all([{"body": b"a body"}] * 5)
+    store = log.write(tmp_path / "store")
+    (file,) = (store / LOG).iterdir()
+    data = bytearray(file.read_bytes())
+    for number in (1, 3):
+        data[data.index(b"a body", log.offsets[number])] ^= 1
+    file.write_bytes(data)
+    found = scan(store)
+    assert (found.wrong_bodies, found.wrong_body_offsets) == (2, [log.offsets[1], log.offsets[3]])
+    assert found.is_lossy
+    assert not found.damaged.messages

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -158,14 +159,44 @@ def test_strays_in_the_log(store: Path, name: str, make: Callable[[Path], None],
     finding = the_finding(store)
     assert (finding.code, finding.severity, finding.fault) == ("commitlog.stray", "warning", fault)
     assert finding.file == f"commitlog/{name}"
-    assert finding.remedy
+    assert "do not delete it" in finding.effect
     assert len(seen(store).log.files) == 2
+
+
+def test_an_empty_last_file(store: Path) -> None:
+    """It is in the way of a start before 5.1.3 only; one in the middle always is."""
+    (store / LOG / file_name((1 << 16) + 8192)).touch()
+    finding = the_finding(store)
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.file-size", "warning", "F03")
+    assert "since 5.1.3 a start deletes it" in finding.effect
+    os.truncate(store / LOG / file_name(1 << 16), 0)
+    severities = [finding.severity for finding in seen(store).findings if finding.fault == "F03"]
+    assert severities == ["error", "warning"]
+
+
+def test_a_missing_file(store: Path) -> None:
+    """A hole in the log is told from the names alone, and that a broker must not rebuild its queues."""
+    last = store / LOG / file_name((1 << 16) + 4096)
+    last.rename(store / LOG / file_name((1 << 16) + 3 * 4096))
+    finding = the_finding(store)
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.gap", "error", "F08")
+    assert finding.offset == (1 << 16) + 4096
+    assert finding.message.startswith("8192 bytes ")
+    assert "do not let a broker rebuild" in finding.effect
+
+
+def test_a_file_off_the_grid(store: Path) -> None:
+    """A file that begins within the one before it is an error."""
+    last = store / LOG / file_name((1 << 16) + 4096)
+    last.rename(store / LOG / file_name((1 << 16) + 4000))
+    finding = the_finding(store)
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.overlap", "error", "F11")
+    assert "96 bytes before" in finding.message
 
 
 @pytest.mark.parametrize(
     ("size", "fault", "text"),
     [
-        (0, "F03", "0 bytes where the others have 4096"),
         (100, "F02", "100 bytes where the others have 4096"),
         (8192, "F02", "8192 bytes where the others have 4096"),
     ],
@@ -212,16 +243,26 @@ def offsets(store: Path, content: object, name: str = "consumerOffset.json") -> 
     (store / "config" / name).write_text(text, encoding="utf-8")
 
 
-@pytest.mark.parametrize(("bak", "shown"), [(None, "none"), ("{}", "config/consumerOffset.json.bak"), ("{", "none")])
-def test_broken_consumer_offsets(store: Path, bak: str | None, shown: str) -> None:
-    """What is wrong is told, and which file is shown instead."""
+@pytest.mark.parametrize(
+    ("bak", "shown", "effect"),
+    [
+        (None, "none are shown", "starts without any offset"),
+        ("", "none are shown", "starts without any offset"),
+        ("{}", "shown: config/consumerOffset.json.bak", "reads the .bak file"),
+        ("{", "none are shown", "refuses to start"),
+    ],
+)
+def test_broken_consumer_offsets(store: Path, bak: str | None, shown: str, effect: str) -> None:
+    """What is wrong is told, which file is shown instead, and what a start makes of it (`ConfigManager#load`)."""
     offsets(store, "{")
     if bak is not None:
         offsets(store, bak, "consumerOffset.json.bak")
     finding = the_finding(store)
     assert (finding.code, finding.severity) == ("config.consumer-offset", "warning")
     assert "not JSON" in finding.message
-    assert finding.message.endswith(f"; shown: {shown}")
+    assert finding.message.endswith(f"; {shown}")
+    assert effect in finding.effect
+    assert finding.file == "config/consumerOffset.json"
 
 
 def expire(store: Path) -> None:

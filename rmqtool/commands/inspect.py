@@ -32,7 +32,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done",
-        Exit.LOSSY: "done, but some bytes of the log are no messages",
+        Exit.LOSSY: "done, but bytes of the log are no messages, or a body is wrong",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -114,7 +114,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
     overview = look(store, version)
     statistics = _scan_log(style, overview, limit) if scan else None
-    status = Exit.LOSSY if statistics and statistics.damaged.messages else Exit.OK
+    status = Exit.LOSSY if statistics and statistics.is_lossy else Exit.OK
     if style.json:
         write_document(
             "inspect", str(store.root), overview_json(overview, statistics), findings=overview.findings, status=status
@@ -171,7 +171,7 @@ def _list_messages(
     color = style.wants_color()
     for found in list_log(part.files, part.root, options):
         empty = False
-        if found["kind"] == "damage":
+        if found["kind"] == "damage" or not found.get("body_crc_ok", True):
             status = Exit.LOSSY
         if style.json:
             write_line(style, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,7 +45,8 @@ def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> Bro
     if value is None:
         return BrokerConf()
     # Latin-1, as the broker reads it: Properties#load(InputStream).
-    return parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode("latin-1"))
+    conf = parse_broker_conf(read_all(value, _MAX_CONF_SIZE).decode("latin-1"))
+    return replace(conf, path=str(value))
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:

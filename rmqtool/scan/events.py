@@ -6,16 +6,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 Reason = Literal["zeroed", "magic-code", "physical-offset", "lengths", "truncated", "missing", "torn", "leftover"]
-"""Why an extent holds no message.
-
-zeroed: zero bytes where a record should begin. magic-code: neither a message's nor a blank's. physical-offset: a
-record that tells another position as its own. lengths: sizes that do not add up, or a blank with sound records behind
-it that its size does not cover. truncated: the file ends inside a record. missing: no file holds these bytes.
-torn: the log's last record, cut by an unclean stop. leftover: old bytes behind the log's last record, in its page.
-"""
+"""Why an extent holds no message; REASON_MEANINGS says it in a sentence."""
 
 MAX_MESSAGE_SIZE = 128 << 20
 """A larger size is taken for damage, bytes; a broker refuses 4 MiB and its network layer 16 MiB by default."""
+
+
+REASON_MEANINGS: dict[Reason, str] = {
+    "zeroed": "zero bytes where a record should begin",
+    "magic-code": "neither a message nor a blank begins here",
+    "physical-offset": "a record that tells another position as its own",
+    "lengths": "lengths do not add up, or a blank that does not cover what follows it in its file",
+    "truncated": "the file ends inside a record",
+    "missing": "no file holds these bytes",
+    "torn": "the last record was not written to its end, as an unclean stop leaves it",
+    "leftover": "old bytes behind the last record, up to the end of the page",
+}
+"""What each reason means."""
 
 
 @dataclass(frozen=True)

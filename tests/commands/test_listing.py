@@ -286,6 +286,11 @@ def test_a_log_elsewhere(golden: Path, tmp_path: Path) -> None:
     assert found.document["result"]["broker"]["layout"] == "multi-path"
     assert found.document["result"]["commit_log"] == expected["commit_log"]
     assert found.document["result"]["scan"] == expected["scan"]
+    with unchanged(tmp_path):
+        text = rmqtool("inspect", tmp_path / "store", "--broker-conf", conf)
+        lines = rmqtool("inspect", tmp_path / "disk1", "--broker-conf", conf, "--json").lines
+    assert f"rmqtool inspect {tmp_path}/disk0 --broker-conf {conf} --limit 10" in text.err
+    assert [line["physical_offset"] for line in lines] == [line["physical_offset"] for line in listing(golden).lines]
 
 
 def test_file_names_that_are_not_utf_8(tmp_path: Path) -> None:

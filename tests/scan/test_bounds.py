@@ -27,7 +27,7 @@ from tests.scan.reading import agree, damages, fast, files_of, messages, offsets
 GIB = 1 << 30
 MAX_MEMORY = 300 << 20
 _MEASURE = """
-import resource, sys
+import re, resource, sys
 from pathlib import Path
 from rmqtool.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS, record_batches
@@ -36,8 +36,10 @@ from rmqtool.scan.reader import scan_files
 for event in scan_files(list_mapped_files(Path(sys.argv[1])).files):
     rows = sum(batch.num_rows for batch in record_batches(event, list(COLUMNS))) if isinstance(event, Frames) else 0
     print(rows, event.physical_offset, event.size)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(peak if sys.platform == "darwin" else peak << 10)
+if sys.platform == "darwin":
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+else:  # ru_maxrss would count the test process too, which this one was forked from
+    print(int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10)
 """
 
 
