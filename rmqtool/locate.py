@@ -33,7 +33,9 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
-    if kind == "store" or (kind is None and is_directory and not _is_commit_log(path)):
+    if kind == "store" or (
+        kind is None and is_directory and not _is_commit_log(path) and path.resolve() not in _told(conf)
+    ):
         if not is_directory:
             raise WrongKindError("a file where a store directory should be", file=path)
         return open_store(path, conf)
@@ -48,11 +50,6 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
         )
     directory = _own_name(path.parent)
     return LogPart(_root_of(directory), (_one_file(directory / path.name),))
-
-
-def _is_log(directory: Path, conf: BrokerConf) -> bool:
-    """Whether a directory is a commit log by its name or by broker.conf."""
-    return directory.resolve().name == COMMIT_LOG or directory.resolve() in _told(conf)
 
 
 def _told(conf: BrokerConf) -> list[Path]:

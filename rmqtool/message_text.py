@@ -33,8 +33,8 @@ def object_text(found: dict[str, Any], body_format: BodyFormat, color: bool) -> 
     place = f"{found['physical_offset']} to {end}  {byte_size(found['size'])}"
     if found["kind"] == "blank":
         return _styled(f"blank    {place}, the end of the file", color, dim=True) + "\n"
-    meaning = f"{found['reason']}: {REASON_MEANINGS[found['reason']]}"
-    return _styled(f"damage   {place}", color, fg="red", bold=True) + f"\n{_INDENT}{meaning}\n"
+    meaning = f"{found['reason']}, {REASON_MEANINGS[found['reason']]}"
+    return _styled(f"damage   {place}: {meaning}", color, fg="red", bold=True) + "\n"
 
 
 def _headline(message: dict[str, Any], color: bool) -> str:

@@ -240,7 +240,7 @@ def test_blanks_and_damage(tmp_path: Path) -> None:
     assert [line["kind"] for line in found.lines] == kinds
     assert found.lines[0] == {"kind": "damage", "physical_offset": 0, "size": size, "reason": "magic-code"}
     text = text_of(store)
-    assert text.startswith(f"damage   0 to {size}  {size} B: magic-code\n")
+    assert text.startswith(f"damage   0 to {size}  {size} B: magic-code, neither a message nor a blank begins here\n")
     assert f"\nblank    {3 * size} to 600  {600 - 3 * size} B, the end of the file\n" in text
 
 
