@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmqtool.files import InputFile
+from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
@@ -27,7 +27,7 @@ class LogRange:
     last_store_timestamp: int | None = None
 
 
-def log_range(files: Sequence[MappedFile], hint: int | None = None) -> LogRange:
+def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Reading = UNLIMITED) -> LogRange:
     """Find the range from the first and the last records.
 
     `hint` is the physical offset of a record near the end, such as the queues' last units tell; without a good one
@@ -36,34 +36,36 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None) -> LogRange:
     if not files:
         return LogRange()
     min_offset = files[0].start_offset
-    number = _last_with_data(files, hint)
-    first = next((event for event in scan_files(files) if isinstance(event, Frames)), None)
+    number = _last_with_data(files, hint, reading)
+    first = next((event for event in scan_files(files, reading=reading) if isinstance(event, Frames)), None)
     if number is None or first is None:
         return LogRange(min_offset, files[number or 0].start_offset)
     first_timestamp = int(first.headers.field("store_timestamp")[0])
-    found = _last_record_of(files, number, hint)
+    found = _last_record_of(files, number, reading, hint)
     if found:
         return LogRange(min_offset, found[0], first_timestamp, found[1])
-    earlier = (_last_record_of(files, before) for before in reversed(range(number)))
+    earlier = (_last_record_of(files, before, reading) for before in reversed(range(number)))
     last_timestamp = next((record[1] for record in earlier if record), None)
     return LogRange(min_offset, files[number].start_offset, first_timestamp, last_timestamp)
 
 
-def _last_record_of(files: Sequence[MappedFile], number: int, hint: int | None = None) -> tuple[int, int] | None:
+def _last_record_of(
+    files: Sequence[MappedFile], number: int, reading: Reading, hint: int | None = None
+) -> tuple[int, int] | None:
     """End and store timestamp of the last record of file `number`; None when there is none in it."""
     mapped = files[number]
     if hint is not None and mapped.start_offset <= hint < mapped.end_offset:
-        found = _last_record(files[number:], hint)
+        found = _last_record(files[number:], hint, reading)
         if found:
             return found
-    near_end = _near_end(mapped)
-    found = _last_record(files[number:], near_end)
+    near_end = _near_end(mapped, reading)
+    found = _last_record(files[number:], near_end, reading)
     if found or near_end == mapped.start_offset:
         return found
-    return _last_record(files[number:], mapped.start_offset)
+    return _last_record(files[number:], mapped.start_offset, reading)
 
 
-def _last_with_data(files: Sequence[MappedFile], hint: int | None) -> int | None:
+def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: Reading) -> int | None:
     """Number of the last file that is not all zeros.
 
     Of files behind the hint, to which no queue points, the first page tells: the broker allocates them ahead and may
@@ -71,7 +73,7 @@ def _last_with_data(files: Sequence[MappedFile], hint: int | None) -> int | None
     """
     for number in reversed(range(len(files))):
         mapped = files[number]
-        with InputFile(mapped.path) as file:
+        with InputFile(mapped.path, reading) as file:
             beyond = hint is not None and mapped.start_offset > hint
             end = min(file.size, _FIRST_PAGE) if beyond else file.size
             if file.next_data(0, end) < end:
@@ -79,16 +81,16 @@ def _last_with_data(files: Sequence[MappedFile], hint: int | None) -> int | None
     return None
 
 
-def _near_end(mapped: MappedFile) -> int:
+def _near_end(mapped: MappedFile, reading: Reading) -> int:
     """A place that a blank's length lies before the last byte that is not zero."""
-    with InputFile(mapped.path) as file:
+    with InputFile(mapped.path, reading) as file:
         return mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
 
 
-def _last_record(files: Sequence[MappedFile], start: int) -> tuple[int, int] | None:
+def _last_record(files: Sequence[MappedFile], start: int, reading: Reading) -> tuple[int, int] | None:
     """End and store timestamp of the last record from `start` on; behind a blank the log goes on in the next file."""
     found = None
-    for event in scan_files(files[:1], start):
+    for event in scan_files(files[:1], start, reading=reading):
         if isinstance(event, Frames):
             found = event.physical_offset + event.size, int(event.headers.field("store_timestamp")[-1])
         elif isinstance(event, Blank) and found and len(files) > 1:

@@ -47,7 +47,8 @@ class Reading:
     spare_cache: bool = False
 
 
-_UNLIMITED = Reading()
+UNLIMITED = Reading()
+"""As fast as the disk gives, through the page cache."""
 
 
 class InputFile:
@@ -56,7 +57,7 @@ class InputFile:
     Raises UnreadableError and WrongKindError.
     """
 
-    def __init__(self, path: Path, reading: Reading = _UNLIMITED) -> None:
+    def __init__(self, path: Path, reading: Reading = UNLIMITED) -> None:
         self.path = path
         self._reading = reading
         with _reported(path):

@@ -10,6 +10,7 @@ from shlex import quote
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.errors import UnsupportedError
+from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE, Holder, lock_holder
@@ -54,9 +55,10 @@ class Overview:
         return {(queue.topic, queue.queue_id): found for queue, found in self.queues}
 
 
-def look(store: Store, version: Version | None = None) -> Overview:
+def look(store: Store, version: Version | None = None, limit: RateLimit | None = None) -> Overview:
     """Look at a store; `version` decides rules that changed, and without it the newest that fits."""
     holder = lock_holder(store.root)
+    reading = Reading(limit, spare_cache=holder is not None)
     log = store.commit_log()
     log_min_offset = log.files[0].start_offset if log.files else -1
     rules = version or NEWEST
@@ -68,9 +70,11 @@ def look(store: Store, version: Version | None = None) -> Overview:
         version=version,
         holder=holder,
         last_exit=_last_exit(store, holder),
-        signs=sorted_signs(_signs(store, checkpoint, log, index)),
+        signs=sorted_signs(
+            version_signs(store, checkpoint, [file for file, _ in index]) | _signs_in_records(log, index, reading)
+        ),
         log=log,
-        log_range=log_range(log.files, _last_record_hint(queues)),
+        log_range=log_range(log.files, _last_record_hint(queues), reading),
         queues=queues,
         index=index,
         checkpoint=checkpoint,
@@ -80,10 +84,8 @@ def look(store: Store, version: Version | None = None) -> Overview:
     return overview
 
 
-def _signs(
-    store: Store, checkpoint: dict[str, int] | None, log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]]
-) -> set[str]:
-    found = version_signs(store, checkpoint, [file for file, _ in index]) | sampled_signs(log.files)
+def _signs_in_records(log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: Reading) -> set[str]:
+    found = sampled_signs(log.files, reading)
     newest, geometry = index[-1] if index else (None, None)
     return found | set(index_signs(newest, geometry, log.files)) if newest and geometry else found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rmqtool.files import InputFile
+from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
@@ -23,12 +23,12 @@ _NEWEST_FILES = 3  # the last two may be allocated ahead and empty
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 
 
-def sampled_signs(files: Sequence[MappedFile]) -> set[str]:
+def sampled_signs(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> set[str]:
     """Names of the signs in the first records of the first, the middle and the last files."""
     sampled = {*files[:1], *files[len(files) // 2 :][:1], *files[-_NEWEST_FILES:]}
     found: set[str] = set()
     for mapped in sampled:
-        frames = next((event for event in scan_files([mapped]) if isinstance(event, Frames)), None)
+        frames = next((event for event in scan_files([mapped], reading=reading) if isinstance(event, Frames)), None)
         if frames is not None:
             found |= record_signs(frames)
     return found

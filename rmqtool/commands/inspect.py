@@ -112,7 +112,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
     from rmqtool.overview_json import overview_json
     from rmqtool.overview_text import show_overview
 
-    overview = look(store, version)
+    overview = look(store, version, limit)
     statistics = _scan_log(style, overview, limit) if scan else None
     status = Exit.LOSSY if statistics and statistics.is_lossy else Exit.OK
     if style.json:

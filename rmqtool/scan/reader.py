@@ -10,7 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from rmqtool.files import InputFile, Reading
+from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
@@ -28,11 +28,10 @@ _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with
 _SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
 _MAX_OFFSET = (1 << 63) - 1
-_UNLIMITED = Reading()
 
 
 def scan_files(
-    files: Sequence[MappedFile], start: int = 0, stop: int = _MAX_OFFSET, reading: Reading = _UNLIMITED
+    files: Sequence[MappedFile], start: int = 0, stop: int = _MAX_OFFSET, reading: Reading = UNLIMITED
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 

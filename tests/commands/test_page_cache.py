@@ -37,7 +37,7 @@ def advice(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="this system takes no advice")
-@pytest.mark.parametrize(("part", "options"), [("", ["--scan"]), ("commitlog", ["--limit", "3"])])
+@pytest.mark.parametrize(("part", "options"), [("", []), ("", ["--scan"]), ("commitlog", ["--limit", "3"])])
 def test_the_cache_of_a_running_broker_is_spared(
     golden_store: GoldenStore, advice: list[int], part: str, options: list[str]
 ) -> None:
