@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.files import Reading
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.bodies import BodyError, decompress
 from rmqtool.scan.columns import record_batches
@@ -36,7 +37,7 @@ class ListingOptions:
     """What to list: physical offsets from `start` to before `stop`, at most `limit` messages, and which body."""
 
     start: int = 0
-    stop: int = (1 << 63) - 1
+    stop: int = MAX_OFFSET
     limit: int | None = None
     body: BodyChoice = "decompressed"
     reading: Reading = field(default_factory=Reading)

@@ -13,13 +13,13 @@ from rmqtool.errors import UnsupportedError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.lock import ABORT_FILE, Holder, lock_holder
+from rmqtool.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
-from rmqtool.store import Store
+from rmqtool.store import CHECKPOINT, Store
 from rmqtool.store_findings import index_finding, layout_findings, log_findings, offset_findings
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
@@ -96,7 +96,7 @@ def _last_exit(store: Store, holder: Holder | None) -> str:
         return "unknown"
     if (store.root / ABORT_FILE).exists():
         return "unclean"
-    return "clean" if (store.root / "checkpoint").exists() or (store.root / "lock").exists() else "unknown"
+    return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
 def _last_record_hint(queues: list[tuple[Queue, QueueRange]]) -> int | None:

@@ -10,6 +10,7 @@ from rmqtool.config_json import load_config
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory, read_all
 from rmqtool.index import IndexFile
+from rmqtool.lock import ABORT_FILE
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 
@@ -52,7 +53,7 @@ def _path_signs(root: Path) -> Iterator[str]:
     if any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(root / CONSUME_QUEUE)):
         yield "lmq-queue"
     try:
-        if read_all(root / "abort", 1):
+        if read_all(root / ABORT_FILE, 1):
             yield "abort-process-id"
     except RmqtoolError:
         return  # there is none, or it cannot be read: no sign

@@ -12,6 +12,9 @@ from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
+# MappedFileQueue#load
+_WRONG_SIZE_EFFECT = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
+
 
 def layout_findings(store: Store) -> Iterator[Finding]:
     """What of the store is kept in RocksDB and therefore not shown."""
@@ -55,7 +58,7 @@ def log_findings(store: Store, log: MappedFiles) -> Iterator[Finding]:
                 fault="F02",
                 file=store.relative(file.path),
                 message=f"{file.size} bytes where the others have {log.file_size}",
-                effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
+                effect=_WRONG_SIZE_EFFECT,
             )
     for before, after in pairwise(file for file in log.files if file.size):
         if before.end_offset != after.start_offset:
@@ -64,7 +67,7 @@ def log_findings(store: Store, log: MappedFiles) -> Iterator[Finding]:
 
 def _empty_file(store: Store, file: MappedFile, is_last: bool) -> Finding:
     """`MappedFileQueue#load`: since 5.1.3 an empty last file is no obstacle."""
-    effect = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
+    effect = _WRONG_SIZE_EFFECT
     if is_last:
         effect = "since 5.1.3 a start deletes it; earlier versions refuse to start, 4.4.0 and 4.9.2 ignore it"
     return Finding(

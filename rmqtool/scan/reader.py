@@ -11,6 +11,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
@@ -27,11 +28,10 @@ LONGEST_BLANK = 8 << 20
 _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
 _SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
-_MAX_OFFSET = (1 << 63) - 1
 
 
 def scan_files(
-    files: Sequence[MappedFile], start: int = 0, stop: int = _MAX_OFFSET, reading: Reading = UNLIMITED
+    files: Sequence[MappedFile], start: int = 0, stop: int = MAX_OFFSET, reading: Reading = UNLIMITED
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
