@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -18,6 +19,10 @@ GoldenStore = Callable[[str], Path]
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
+
+# A shell's background jobs ignore SIGINT, and what the tests start would inherit that; a handler is not inherited.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
 settings.register_profile("rmqtool", deadline=None, derandomize=True)

@@ -82,13 +82,7 @@ def spawn(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     """Start the program in a process of its own, standard output and error in pipes unless told otherwise."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "rmqtool", *map(str, arguments)]
-    # A shell's background jobs ignore SIGINT, and so would what they start.
-    settings = {"cwd": ROOT, "stdin": subprocess.DEVNULL, "preexec_fn": _heed_interrupts, **pipes, **options}
-    return subprocess.Popen(command, **settings)
-
-
-def _heed_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
 
 
 def finish(process: subprocess.Popen[bytes]) -> Result:
