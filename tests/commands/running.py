@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schema"
 MAX_SECONDS = 20
 SAMPLE = 20
+_SCHEMA_NAMES = {"inspect": "inspect-store", "rmqtool": "inspect-store"}  # others are named as their command
 
 
 class HangError(Exception):
@@ -105,12 +106,13 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def check_json(text: str, every: int | None = None) -> None:
-    """Assert that a document, or each line of a listing, is what its schema says.
+    """Assert that a document, or each line of a listing, is what the schema of its command says.
 
     Of messages one of `every` is looked at, by default about twenty of them.
     """
     if text.startswith("{\n"):
-        validator("inspect-store").validate(json.loads(text))
+        document = json.loads(text)
+        validator(_SCHEMA_NAMES.get(document["command"], document["command"])).validate(document)
         return
     lines = text.splitlines()
     step = every or 1 + len(lines) // SAMPLE
