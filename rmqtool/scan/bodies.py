@@ -16,6 +16,8 @@ MAX_BODY_SIZE = 64 << 20
 BATCH_BODY_BYTES = 32 << 20
 """A batch is cut when its decompressed bodies together reach this, bytes."""
 
+_PIECE_SIZE = 1 << 20  # of a body that is read, bytes
+
 
 class BodyError(ValueError):
     """A body that its sys flag calls compressed and that does not decompress; the message says why."""
@@ -47,8 +49,14 @@ def _inflate(body: bytes) -> bytes:
 
 def _read_stream(body: bytes, codec: str) -> bytes:
     # Arrow's "lz4" is the frame format, which is what `LZ4FrameOutputStream` writes.
+    # Buffers, not `read`: of a stream with an error, `read` never gives back the memory that it was asked to fill.
+    pieces: list[pa.Buffer] = []
     with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-        return bytes(stream.read(MAX_BODY_SIZE + 1))
+        while len(pieces) * _PIECE_SIZE <= MAX_BODY_SIZE:
+            pieces.append(stream.read_buffer(_PIECE_SIZE))
+            if pieces[-1].size < _PIECE_SIZE:
+                break
+    return b"".join(pieces)
 
 
 def stored_bodies(frames: Frames) -> pa.BinaryArray:

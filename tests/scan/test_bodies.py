@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 import zlib
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_body_that_was_cut_is_an_error(flag: int) -> None:
     for size in range(1, len(whole)):
         assert is_error(whole[:size], flag) or decompress(whole[:size], flag) == PLAIN
     assert is_error(whole[: len(whole) // 2], flag)
+
+
+@every_type
+def test_an_error_keeps_no_memory(flag: int) -> None:
+    """A log full of wrong bodies does not eat the address space: a hundred of them take less than two may."""
+    cut = compressed(PLAIN, flag)[:20]
+    assert is_error(cut, flag)
+    before = _address_space()
+    assert all(is_error(cut, flag) for _ in range(100))
+    assert _address_space() - before < 2 * bodies.MAX_BODY_SIZE
+
+
+def _address_space() -> int:
+    """Bytes of virtual memory that this process has."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * mmap.PAGESIZE
 
 
 @every_type
