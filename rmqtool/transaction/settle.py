@@ -164,7 +164,7 @@ class Settler:
             status = self._system.lstat(path)
             if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
                 self._system.unlink(path)
-                sync_path(self._system, os.path.dirname(path))
+                sync_path(self._system, os.path.realpath(os.path.dirname(path)))
 
     def _write(self, name: str, state: State) -> None:
         write_state(self._system, self._home.directory(name), state)
