@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.commit_log import LogRange
 from rmqtool.errors import UnreadableError
 from rmqtool.files import InputFile
 from rmqtool.findings import Finding
@@ -67,6 +68,7 @@ def test_a_clean_store(store: Path) -> None:
     assert overview.findings == []
     assert overview.last_exit == "clean"
     assert (overview.holder, overview.version, overview.signs, overview.index) == (None, None, [], [])
+    assert overview.log_range is not None
     assert overview.log_range.min_offset == 1 << 16
     assert overview.log_range.last_store_timestamp == START_TIME + 1
     assert [(queue.topic, found.min_offset, found.max_offset) for queue, found in overview.queues] == [
@@ -368,7 +370,7 @@ def test_a_store_of_queues_only(tmp_path: Path) -> None:
     queue.mkdir(parents=True)
     (queue / file_name(600)).write_bytes(build_unit(7, 100, 0) + bytes(580))
     overview = seen(tmp_path)
-    assert (overview.log, overview.log_range.min_offset, overview.log_range.max_offset) == (MappedFiles(), -1, 0)
+    assert (overview.log, overview.log_range) == (MappedFiles(), LogRange(-1, 0))
     assert [(found.min_offset, found.max_offset) for _, found in overview.queues] == [(30, 31)]
     assert (overview.findings, overview.last_exit, overview.checkpoint) == ([], "unknown", None)
 
@@ -385,13 +387,31 @@ def test_a_multi_path_store(store: Path, tmp_path: Path) -> None:
     assert overview.store.layout == "multi-path"
 
 
-def test_a_file_that_cannot_be_read_is_no_finding(store: Path) -> None:
-    """What would make the answer untrue ends it."""
-    path = min((store / LOG).iterdir())
-    path.unlink()
+def test_a_file_that_cannot_be_read_is_told_beside_the_rest(store: Path) -> None:
+    """One file less in the log, and every other part as before."""
+    path = store / LOG / file_name(10 << 16)
     path.symlink_to("nowhere")
-    with pytest.raises(UnreadableError):
-        look(open_store(store))
+    overview = seen(store)
+    assert [(found.code, found.file) for found in overview.findings] == [
+        ("store.unreadable", str(path.relative_to(store)))
+    ]
+    assert overview.log_range is not None
+    assert [(found.min_offset, found.max_offset) for _, found in overview.queues] == [(3, 15)]
+
+
+def test_a_log_whose_first_record_cannot_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no range then, which is told, and the queues are there."""
+    log = store / LOG / file_name(1 << 16)
+
+    def fail(file: InputFile, *rest: object) -> None:
+        if file.path == log:
+            raise UnreadableError("cannot read: input/output error", file=file.path, offset=0)
+
+    monkeypatch.setattr(InputFile, "read_into", fail)
+    overview = seen(store)
+    assert overview.log_range is None
+    assert [(found.code, found.offset) for found in overview.findings] == [("store.unreadable", 0)]
+    assert len(overview.queues) == 1
 
 
 @pytest.fixture
@@ -434,6 +454,7 @@ def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
         overview = look(open_store(root))
         assert len(overview.queues) == queues
         assert {(found.min_offset, found.max_offset) for _, found in overview.queues} == {(0, 600_100)}
+        assert overview.log_range is not None
         assert overview.log_range.max_offset == (log_files - 1) * GIB + 2 * len(message())
         in_log = sum(path.parent.name == LOG for path in opened)
         counts[log_files, queues] = in_log, sum("consumequeue" in path.parts for path in opened)
