@@ -24,13 +24,10 @@ from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview, look
 from rmqtool.store import open_store
 from rmqtool.versions import Version, parse_version
-from tests.building import LOG, START_TIME, LogBuilder, message, write_sparse
+from tests.building import GIB, LOG, START_TIME, LogBuilder, message, write_large_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
-
-GIB = 1 << 30
-QUEUE_FILE = 6_000_000
 
 
 @pytest.fixture
@@ -428,28 +425,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def write_large(root: Path, log_files: int, queues: int) -> Path:
-    """A store of sparse files of the default sizes: records at the head of each, three files in each queue."""
-    offsets_of: list[int] = []
-    for number in range(log_files):
-        start = number * GIB
-        records = message(start) + message(start + len(message()))
-        offsets_of += [start, start + len(message())]
-        write_sparse(root / LOG / file_name(start), {0: records}, GIB)
-    first, last = build_unit(offsets_of[0], 100, 0), build_unit(offsets_of[-1], 100, 0)
-    pieces = [{0: first, QUEUE_FILE - 20: first}, {0: first, QUEUE_FILE - 20: last}, {0: last * 100}]
-    for number in range(queues):
-        directory = root / "consumequeue" / f"topic{number // 8}" / str(number % 8)
-        for place, piece in enumerate(pieces):
-            write_sparse(directory / file_name(place * QUEUE_FILE), piece, QUEUE_FILE)
-    return root
-
-
 def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
     """As many files of the log are opened for 100 as for 10, and no more than five times one of a queue."""
     counts: dict[tuple[int, int], tuple[int, int]] = {}
     for log_files, queues in ((10, 10), (100, 10), (100, 1000)):
-        root = write_large(tmp_path / f"{log_files}-{queues}", log_files, queues)
+        root = write_large_store(tmp_path / f"{log_files}-{queues}", log_files, queues)
         opened.clear()
         overview = look(open_store(root))
         assert len(overview.queues) == queues
