@@ -34,7 +34,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done",
-        Exit.LOSSY: "done, but a part is unreadable, bytes are no messages, or a body is wrong",
+        Exit.LOSSY: "done, but a part is unreadable, damaged, or a body has not its CRC",
         Exit.FAILED: "the store, or what is listed, cannot be read or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
