@@ -32,6 +32,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "record_signs",
         "store_findings",
         "locate",
+        "filters",
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
