@@ -9,6 +9,7 @@ from shlex import quote
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
+from rmqtool.dledger_log import dledger_range
 from rmqtool.errors import UnsupportedError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
@@ -74,7 +75,7 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
             version_signs(store, checkpoint, [file for file, _ in index]) | _signs_in_records(log, index, reading)
         ),
         log=log,
-        log_range=log_range(log.files, _last_record_hint(queues), reading),
+        log_range=_log_range(store, log, queues, reading),
         queues=queues,
         index=index,
         checkpoint=checkpoint,
@@ -82,6 +83,12 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     )
     overview.findings.extend(_findings(overview))
     return overview
+
+
+def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: Reading) -> LogRange:
+    if store.layout == "dledger":
+        return dledger_range(log.files, reading)
+    return log_range(log.files, _last_record_hint(queues), reading)
 
 
 def _signs_in_records(log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: Reading) -> set[str]:

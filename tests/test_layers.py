@@ -35,6 +35,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "filters",
         "rows",
         "places",
+        "dledger_log",
         "looks",
     ),
     3: ("messages", "dispatch", "append", "recovery", "retention", "transaction"),

@@ -38,13 +38,12 @@ _EPILOG = examples_and_statuses(
         "rmqtool inspect /data/rocketmq/store --scan",
         "rmqtool inspect /data/rocketmq/store/commitlog --topic orders --from -2h",
         "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
-        "rmqtool inspect /data/rocketmq/store/commitlog --follow --format table",
-        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse --limit 10",
-        "rmqtool inspect /data/rocketmq/store/config/topics.json",
+        "rmqtool inspect /data/rocketmq/store/commitlog --limit 5 --format csv",
+        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse",
     ),
     {
         Exit.OK: "done",
-        Exit.LOSSY: "done, but bytes of the log are no messages, or a body, a unit or a file is wrong",
+        Exit.LOSSY: "done, but bytes are no messages or units, or a body or a file is wrong",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -63,11 +62,18 @@ _LISTING = (
 @limit_option
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--follow", is_flag=True, help="Go on with what a broker adds to its log, until Ctrl-C.")
-@click.option("--hex", "as_hex", is_flag=True, help="The bytes of each unit too, with its fields named.")
+@click.option(
+    "--hex",
+    "as_hex",
+    is_flag=True,
+    envvar="RMQTOOL_INSPECT_HEX",
+    help="The bytes of each unit too, with its fields named.",
+)
 @click.option("--columns", metavar="NAMES", help="Only these fields, with commas between.")
 @click.option(
     "--format",
     "output_format",
+    envvar="RMQTOOL_INSPECT_FORMAT",
     type=click.Choice(["text", "table", "json", "csv"]),
     help="text for people (default), one line for each as a table, JSON lines, or CSV.",
 )
@@ -258,6 +264,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
 
 def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
+    from rmqtool.dledger_log import scan_entries
     from rmqtool.files import Reading
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
@@ -267,7 +274,9 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
     live = overview.holder is not None
     statistics = LogStatistics(live=live)
     with byte_progress("reading the commit log", overview.log.size, style.quiet) as progress:
-        for event in scan_files(files, reading=Reading(limit, spare_cache=live)):
+        reading = Reading(limit, spare_cache=live)
+        is_dledger = overview.store.layout == "dledger"
+        for event in scan_entries(files, reading) if is_dledger else scan_files(files, reading=reading):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - files[0].start_offset)
     overview.add_signs(statistics.signs)
