@@ -20,13 +20,18 @@ _HEADER = dledger.ENTRY_HEADER_SIZE
 _START = Struct(">ii")  # magic and size
 
 
-def scan_entries(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> Iterator[Frames | Blank | Damage]:
+def scan_entries(
+    files: Sequence[MappedFile], start: int = 0, reading: Reading = UNLIMITED
+) -> Iterator[Frames | Blank | Damage]:
     """The messages of all entries, with blanks and damage between them; frames are for use before the next step.
 
+    Only files that begin at `start` or behind it are read.
     The frames are those of the messages, so that they are not contiguous: an entry's header stands before each.
     """
     block = Block()
     for mapped in files:
+        if mapped.start_offset < start:
+            continue
         with InputFile(mapped.path, reading) as file:
             yield from _EntryScan(block, file, mapped.start_offset).events()
 
@@ -35,10 +40,10 @@ def dledger_range(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> 
     """The range of a DLedger log, from its first and its last file with entries."""
     if not files:
         return LogRange()
-    first = next((event for event in scan_entries(files[:1], reading) if isinstance(event, Frames)), None)
+    first = next((event for event in scan_entries(files[:1], reading=reading) if isinstance(event, Frames)), None)
     end, last_timestamp = files[0].start_offset, None
     for mapped in reversed(files):
-        for event in scan_entries([mapped], reading):
+        for event in scan_entries([mapped], reading=reading):
             end = event.physical_offset + event.size
             if isinstance(event, Frames):
                 last_timestamp = int(event.headers.field("store_timestamp")[-1])

@@ -51,7 +51,7 @@ def list_dledger_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
 
 def _file_rows(place: Place, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
     filters = options.filters
-    for event in scan_entries([mapped], options.reading):
+    for event in scan_entries([mapped], reading=options.reading):
         if isinstance(event, Frames):
             offsets = event.physical_offsets
             inside = (offsets >= filters.start) & (offsets < filters.stop)
