@@ -278,6 +278,9 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row
     ]
     assert bodies == ["one", "two", "three", "four", "four"]
+    gone = ListingOptions(filters=Filters(from_offset=0, to_offset=100))
+    assert list(follow_log(place_of(tmp_path / "commitlog"), gone, from_end=False)) == []
+    builder.write(tmp_path)
     options = ListingOptions(filters=Filters(from_offset=builder.offsets[3], to_offset=builder.offsets[5]))
     every = [rows for rows in follow_log(place_of(tmp_path / "commitlog"), options, from_end=False) if rows is not None]
     rows = [row for part in every for row in part.dicts() if row["kind"] == "message"]
