@@ -56,11 +56,15 @@ class Geometry:
     units: int
 
 
+def index_paths(store: Store) -> list[Path]:
+    """Paths of the index files in name order; names that are no number are skipped, as the broker does."""
+    entries = list_directory(store.root / INDEX)
+    return [Path(entry.path) for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_file()]
+
+
 def list_index_files(store: Store) -> Iterator[IndexFile]:
-    """The index files in name order; names that are no number are skipped, as the broker does."""
-    for entry in list_directory(store.root / INDEX):
-        if _NUMBER.fullmatch(entry.name) and entry.is_file():
-            yield read_header(Path(entry.path))
+    """The index files and their headers, in name order."""
+    return map(read_header, index_paths(store))
 
 
 def read_header(path: Path) -> IndexFile:

@@ -60,7 +60,7 @@ def _objects(files: Sequence[MappedFile], root: Path, options: ListingOptions) -
     for event in scan_files(files, options.start, options.stop, options.reading):
         if isinstance(event, Frames):
             file = _file_at(files, event.physical_offset)
-            yield from _messages(event, relative_to(file.path, root), options.body)
+            yield from messages_of(event, relative_to(file.path, root), options.body)
         elif not (options.live and isinstance(event, Damage) and event.tail):
             yield _extent(event)
 
@@ -75,7 +75,8 @@ def _extent(event: Blank | Damage) -> dict[str, Any]:
     return extent if isinstance(event, Blank) else {**extent, "kind": "damage", "reason": event.reason}
 
 
-def _messages(frames: Frames, file: str, body: BodyChoice) -> Iterator[dict[str, Any]]:
+def messages_of(frames: Frames, file: str, body: BodyChoice) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a run of records that stand in `file`."""
     start, rows = 0, _FIRST_ROWS
     while start < len(frames):
         part = frames[start : start + rows]
