@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 from tests.broker.classes import class_path
 from tests.broker.jvm import Jvm
 from tests.broker.tools import HarnessError, HarnessUnavailable, require_tools
-from tests.broker.versions import VERSIONS, features
+from tests.broker.versions import VERSIONS, family, features
 
 __all__ = ["VERSIONS", "Harness", "HarnessError", "HarnessUnavailable", "scenarios"]
 
@@ -36,11 +37,31 @@ _SETTINGS = {
 }
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example")
+_MORE_SETTINGS = {
+    "crc32-property": {"enabledAppendPropCRC": "true"},
+    "extras": {
+        "enableConsumeQueueExt": "true",
+        "mappedFileSizeConsumeQueueExt": "400",
+        "enableCompaction": "true",
+        "compactionMappedFileSize": "4600",
+        "compactionCqMappedFileSize": "920",
+        "timerWheelEnable": "true",
+        "mappedFileSizeTimerLog": "1100",
+    },
+    "dledger": {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "harness",
+        "dLegerSelfId": "n0",
+    },
+}
 
 
 def scenarios(version: str) -> tuple[str, ...]:
     """Names of the scenarios that `version` can write."""
-    return (*_SCENARIOS, "crc32-property") if "crc32-property" in features(version) else _SCENARIOS
+    found = [*_SCENARIOS]
+    found += ["crc32-property"] if "crc32-property" in features(version) else []
+    found += ["extras"] if family(version) == "v5" else []
+    return (*found, "dledger") if version != VERSIONS[0] else tuple(found)
 
 
 class Harness:
@@ -56,7 +77,9 @@ class Harness:
         """Write the store of `scenario` into the empty directory `root`."""
         if scenario not in scenarios(self.version):
             raise ValueError(f"{self.version} cannot write the scenario {scenario}")
-        settings = {"enabledAppendPropCRC": "true"} if scenario == "crc32-property" else {}
+        settings = dict(_MORE_SETTINGS.get(scenario, {}))
+        if scenario == "dledger":
+            settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
         with self._jvm(["write", str(root), scenario], settings) as jvm:
             if scenario == "killed":
                 jvm.wait_ready()
@@ -109,6 +132,12 @@ class Harness:
             Jvm(self.version, Path(scratch), {**_SETTINGS, **(settings or {})}, arguments) as jvm,
         ):
             yield jvm
+
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _with_reads(oracle: dict[str, Any]) -> dict[str, Any]:
