@@ -35,7 +35,12 @@ FILTERED_IN_BYTES = Version(5, 1, 0)  # the same: what one pull looks at is limi
 FILTERED_BYTES_INCLUSIVE = Version(5, 3, 3)  # the same: the limit itself is no longer looked at
 TIME_BY_RECORDS = Version(5, 1, 1)  # ConsumeQueue#getOffsetInQueueByTime: no longer by modification times of files
 TIME_WITHIN_RANGE = Version(5, 0, 0)  # DefaultMessageStore#getOffsetInQueueByTime: clamped to the queue's range
+VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messageProperties, which before dropped them
+MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
+MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
+BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
+MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
 
 
 class Sign(NamedTuple):
