@@ -54,13 +54,14 @@ class Index:
     @cached_property
     def files(self) -> list[IndexFile]:
         """The files whose headers can be read, oldest first."""
-        found = []
-        for path in self.paths:
-            try:
-                found.append(read_header(path))
-            except RmqtoolError as error:
-                self.problems[path] = error.message
-        return found
+        return [file for file in map(self._header, self.paths) if file is not None]
+
+    def _header(self, path: Path) -> IndexFile | None:
+        try:
+            return read_header(path)
+        except RmqtoolError as error:
+            self.problems[path] = error.message
+            return None
 
     def query(self, topic: str, key: str, limit: int, begin: int = 0, end: int = FOREVER) -> list[IndexUnit]:
         """At most `limit` units with the hash of `key`, whose time is from `begin` to `end`, both included, epoch ms.

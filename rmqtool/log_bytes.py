@@ -1,4 +1,4 @@
-"""Bytes of the commit log as the broker takes them: by place and size, whatever stands there (`CommitLog#getMessage`)."""
+"""Bytes of the commit log by place and size, as the broker takes them, unchecked (`CommitLog#getMessage`)."""
 
 from __future__ import annotations
 

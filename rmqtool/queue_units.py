@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -136,6 +136,23 @@ class LoadedQueue:
             return None
         return unit
 
+    def find(self, physical_offset: int) -> Unit | None:
+        """The unit that points at a physical offset; units are taken to ascend, as the broker writes them."""
+        for file in reversed(self.files):
+            if file.first is not None and file.first.physical_offset <= physical_offset:
+                unit = file.unit(_last(file, lambda unit: unit.physical_offset <= physical_offset))
+                return unit if unit.physical_offset == physical_offset else None
+        return None
+
+    def units_behind(self, physical_offset: int) -> Iterator[Unit]:
+        """The units that point behind a physical offset, to the end of the queue; they are taken to ascend."""
+        for file in self.files:
+            if file.last is None or file.last.physical_offset <= physical_offset or file.first is None:
+                continue
+            before = file.first.physical_offset <= physical_offset
+            number = _last(file, lambda unit: unit.physical_offset <= physical_offset) + 1 if before else 0
+            yield from file.units(number)
+
     def next_file(self, queue_offset: int) -> int:
         """Where a pull goes on that found no file (`rollNextFile`; 0 in a batch queue)."""
         if self.queue.kind == "batch" or not self.file_units:
@@ -147,15 +164,14 @@ class LoadedQueue:
             return None
         for file in reversed(self.files):
             if file.first is not None and file.first.queue_offset <= queue_offset:
-                number = _floor(file, queue_offset)
-                return file.units(number)
+                return file.units(_last(file, lambda unit: unit.queue_offset <= queue_offset))
         return None
 
 
-def _floor(file: QueueFile, queue_offset: int) -> int:
-    """Number of the last unit that begins at `queue_offset` or before it (`BatchConsumeQueue#binarySearch`)."""
+def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
+    """Number of the last unit for which `holds` is true; it is so for the first and for none behind a false one."""
     low, high = 0, file.count - 1
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if file.unit(middle).queue_offset <= queue_offset else (low, middle - 1)
+        low, high = (middle, high) if holds(file.unit(middle)) else (low, middle - 1)
     return low

@@ -42,7 +42,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     ),
     3: ("listing", "dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text"),
+    5: ("output", "progress", "overview_json", "overview_text", "message_text", "trace_text", "query_text"),
     6: ("commands",),
     7: ("cli", "__main__"),
 }
