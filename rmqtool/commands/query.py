@@ -42,6 +42,11 @@ _EPILOG = examples_and_statuses(
     },
 )
 
+_NOTHING: dict[Question, str] = {
+    "scan": "no message of the commit log fits",
+    "time": "no message was stored then or later",
+}
+
 
 @click.command("query", epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
@@ -135,7 +140,7 @@ def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: 
             found = True
             yield message
     if not found and asked["limit"] != 0:
-        notes.add(why_not_found(view))
+        notes.add(why_not_found(view, keys))
 
 
 def _by_content(
@@ -185,6 +190,8 @@ def _show_messages(style: Style, view: StoreView, question: Question, asked: dic
         if asked["trace"]:
             show_places(console, message)
     if last is None:
+        if not notes.lines:
+            notes.add(_NOTHING.get(question, "nothing is shown"))
         return Exit.FINDINGS
     if save_to is not None:
         _save_body(last, save_to)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
 from rmqtool.listing import BodyChoice
 from rmqtool.query.lookup import Message, message_at
@@ -93,13 +94,17 @@ def add_index_notes(view: StoreView, notes: Notes) -> None:
         notes.add(f"{view.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
 
 
-def why_not_found(view: StoreView) -> str:
-    """What the index covers, when it does not have a key."""
+def why_not_found(view: StoreView, keys: Sequence[str]) -> str:
+    """What the index covers, when it leads to no message with one of `keys`."""
+    asked = ", ".join(keys)
+    nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
+    if KEY_SEPARATOR in asked.strip():
+        nothing += " (keys are separated by spaces: ask for one of them)"
     files = [file for file in view.index.files if file.keys]
     if not files:
-        return "there is no index file with a key: --scan looks at every message"
+        return f"{nothing}: there is no index file with a unit; --scan looks at every message"
     first, last = files[0], files[-1]
     return (
-        f"the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
+        f"{nothing}; the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
         f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}; --scan looks at every message"
     )
