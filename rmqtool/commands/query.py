@@ -166,29 +166,17 @@ def _by_content(
 
 
 def _show_messages(style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
-    from rmqtool.message_text import object_text
-    from rmqtool.query.places import places_of
-    from rmqtool.trace_text import show_places
-
     save_to = asked["save_body"]
     if save_to is not None:
         _refuse_inside(view, save_to, asked["body"])
     last, count = None, 0
-    console = style.console()
     for message in _messages(style, view, question, asked, notes):
         count += 1
         if count > 1 and save_to is not None:
             raise UsageError("--save-body is for one message, but several are found", hint="add --limit 1 or --offset")
         notes.lossy |= not message["body_crc_ok"] or "body_error" in message
         last = message
-        if asked["trace"]:
-            message["places"] = places_of(view, message).as_json(view)
-        if style.json:
-            write_line(style, message)
-            continue
-        write_text(object_text(message, asked["body_format"], style.wants_color()))
-        if asked["trace"]:
-            show_places(console, message)
+        _show_message(style, view, message, asked)
     if last is None:
         if not notes.lines:
             notes.add(_NOTHING.get(question, "nothing is shown"))
@@ -198,6 +186,23 @@ def _show_messages(style: Style, view: StoreView, question: Question, asked: dic
     if not style.quiet and not style.json:
         _note_next(view, last, count, asked)
     return Exit.OK
+
+
+def _show_message(style: Style, view: StoreView, message: Message, asked: dict[str, Any]) -> None:
+    if asked["trace"]:
+        from rmqtool.query.places import places_of
+
+        message["places"] = places_of(view, message).as_json(view)
+    if style.json:
+        write_line(style, message)
+        return
+    from rmqtool.message_text import object_text
+
+    write_text(object_text(message, asked["body_format"], style.wants_color()))
+    if asked["trace"]:
+        from rmqtool.trace_text import show_places
+
+        show_places(style.console(), message)
 
 
 def _refuse_inside(view: StoreView, save_to: Path, body: str) -> None:

@@ -80,7 +80,7 @@ def query_options(command: F) -> F:
         click.option("--pull", is_flag=True, help="What a consumer gets that pulls from --queue-offset."),
         click.option("--max", "most", type=click.IntRange(1, 1 << 20), default=32, show_default=True, metavar="N",
                      help="Messages that the pull asks for."),
-        click.option("--at", callback=_time, metavar="TIME", help="The queue offset for a moment, as resetOffset takes."),
+        click.option("--at", callback=_time, metavar="TIME", help="The queue offset for a moment, for resetOffset."),
         click.option("--group", metavar="GROUP", help="What a consumer group has consumed."),
         filter_options(),
         limit_option,

@@ -118,6 +118,10 @@ def _half_at(view: StoreView, message: Message) -> int | None:
     """Where the half of a commit or a roll back is, None when it is not there any more or another message is."""
     offset = int(message["prepared_transaction_offset"])
     half = message_at(view, offset)
-    if half is None or (half["topic"] != HALF_TOPIC and half["transaction"] != "prepared"):
+    if half is None:
         return None
-    return offset if half["unique_key"] == message["unique_key"] else None
+    # Before 4.3 the half stands in the topic itself; since then its topic is another, so that the key must tell.
+    is_it = half["transaction"] == "prepared" or (
+        half["topic"] == HALF_TOPIC and half["unique_key"] == message["unique_key"]
+    )
+    return offset if is_it else None
