@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.listing import messages_of
+from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Limits, Puller, Subscription, limits_of
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import open_store
@@ -67,7 +67,7 @@ def test_every_record_is_found_at_its_offset(view: StoreView, says: dict[str, An
     for record in says["records"][::7]:
         frame = record_at(view.log.files, record["physical_offset"])
         assert frame is not None
-        (message,) = messages_of(frame, "", "none")
+        (message,) = message_dicts(frame, "", "none")
         assert message["message_id"] == record["message_id"]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
-from rmqtool.listing import BodyChoice
+from rmqtool.messages import BodyChoice
 from rmqtool.query.lookup import Message, message_at
 from rmqtool.query.notes import Notes
 from rmqtool.store_view import StoreView

@@ -9,7 +9,8 @@ from rmqtool.errors import UsageError
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.listing import BodyChoice, messages_of
+from rmqtool.message_dicts import message_dicts
+from rmqtool.messages import BodyChoice
 from rmqtool.query.notes import Notes
 from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.scan.events import REASON_MEANINGS, Blank
@@ -30,7 +31,7 @@ def message_at(view: StoreView, physical_offset: int, body: BodyChoice = "none")
     mapped = view.file_at(physical_offset)
     if frame is None or mapped is None:
         return None
-    (message,) = messages_of(frame, view.store.relative(mapped.path), body)
+    (message,) = message_dicts(frame, view.store.relative(mapped.path), body)
     return message
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rmqtool.files import InputFile
-from rmqtool.listing import BodyChoice
 from rmqtool.mapped_files import MappedFile
+from rmqtool.messages import BodyChoice
 from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
 from rmqtool.query.scan import ScanQuery, by_scan

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.filters import Filters
-from rmqtool.listing import BodyChoice, messages_of
+from rmqtool.message_dicts import message_dicts
+from rmqtool.messages import BodyChoice
 from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
@@ -81,7 +82,7 @@ def by_scan(
         part = found if left is None else found[:left]
         mapped = view.file_at(part.physical_offset)
         if mapped is not None:
-            yield from messages_of(part, view.store.relative(mapped.path), body)
+            yield from message_dicts(part, view.store.relative(mapped.path), body)
         if left is not None:
             left -= len(part)
             if left <= 0:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.formats.java import string_hash
-from rmqtool.listing import messages_of
+from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Puller, Subscription, limits_of
 from rmqtool.queue_times import QueueTimes
 from rmqtool.scan.lookup import record_at
@@ -140,7 +140,7 @@ def look(view: StoreView, offset: int) -> dict[str, Any] | None:
     frame = record_at(view.log.files, offset)
     if frame is None:
         return None
-    (message,) = messages_of(frame, "", "none")
+    (message,) = message_dicts(frame, "", "none")
     return {name: message[name] for name in ("topic", "queue_id", "queue_offset", "physical_offset", "message_id")}
 
 

@@ -54,7 +54,7 @@ def test_done(store: Path) -> None:
         (["inspect", "{store}/commitlog", "--body", "some"], "--body"),
         (["inspect", "{store}/commitlog", "--from-offset", "-1"], "--from-offset"),
         (["inspect", "{store}/commitlog", "--scan"], "--scan is for a whole store"),
-        (["inspect", "{store}", "--limit", "1"], "--limit: for messages"),
+        (["inspect", "{store}", "--limit", "1"], "--limit: for what is in a store"),
         (["inspect", "{store}", "--to-offset", "1"], "--to-offset: for messages"),
         (["inspect", "{store}", "--body", "none"], "--body: for messages"),
         (["inspect", "{store}", "--broker-version", "3.2"], "3.2"),
