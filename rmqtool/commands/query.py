@@ -27,16 +27,15 @@ if TYPE_CHECKING:
 _EPILOG = examples_and_statuses(
     (
         "rmqtool query /data/rocketmq/store --key order-42 --topic orders",
-        "rmqtool query /data/rocketmq/store --unique-key 7F000001... --trace",
-        "rmqtool query /data/rocketmq/store --topic orders --queue 0 --queue-offset 42",
-        "rmqtool query /data/rocketmq/store --pull --topic orders --queue 0 --queue-offset 42 --tag 'paid || shipped'",
-        "rmqtool query /data/rocketmq/store --group billing",
-        "rmqtool query /data/rocketmq/store --body-contains 4711 --from -2h --json",
+        "rmqtool query /data/rocketmq/store --offset 42594 --trace",
+        "rmqtool query /data/rocketmq/store --body-contains 4711 --from -2h",
+        "rmqtool query /data/rocketmq/store --at -2h --topic orders",
+        "rmqtool query /data/rocketmq/store --group billing --json",
     ),
     {
         Exit.OK: "found",
         Exit.FINDINGS: "not found; nothing on standard output",
-        Exit.LOSSY: "found, but damage stood in the way: there may be more, or a body is wrong",
+        Exit.LOSSY: "found, but there is damage: there may be more, or a body is wrong",
         Exit.FAILED: "something cannot be read, or a layout is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
