@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
 from rmqtool.formats.java import string_hash
 from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Puller, Subscription, limits_of
@@ -19,6 +21,7 @@ from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
 from rmqtool.versions import TIME_BY_RECORDS, parse_version
 from tests.broker.harness import VERSIONS, Harness
+from tests.building import START_TIME, LogBuilder, message
 from tests.golden import stores
 from tests.unchanged import unchanged
 
@@ -34,8 +37,13 @@ _KEYS = 120  # of a store that are asked for
 _QUEUE_OFFSETS = 14  # of a queue
 
 
-@pytest.mark.parametrize("scenario", ["clean", "trimmed", "killed"])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("version", "scenario"),
+    [
+        *((version, scenario) for version in VERSIONS for scenario in ("clean", "trimmed")),
+        *((version, "killed") for version in ("4.4.0", "4.9.7", "5.5.0")),
+    ],
+)
 def test_answers_are_those_of_the_release(
     harness: Callable[[str], Harness], version: str, scenario: str, tmp_path: Path
 ) -> None:
@@ -49,14 +57,70 @@ def test_answers_are_those_of_the_release(
     store = copy if scenario == "killed" else root
     with unchanged(store):
         found = answers(store, version, asked)
+    assert all(asked.values())
+    assert_same(asked, found, expected)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_long_pulls_and_gaps(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """A queue longer than what one pull looks at, over a log of which two files are missing."""
+    root = long_store(tmp_path / "store")
+    asked: Questions = {"query": [], "look": [], "pull": [], "time": []}
+    for offset in (0, 1, 7, 100, 399, 400, 401, 700, 1199, 1200, 2100, LONG - 801, LONG - 2, LONG - 1, LONG, LONG + 1):
+        for tags in (None, ["rare"], ["often"], ["nobody"]):
+            for most in (1, 32, 33, 799, 800, 801, 1000):
+                asked["pull"].append(["orders", 0, offset, most, tags])
+    for number in range(0, LONG, 97):
+        for moment in (START_TIME + 10 * number, START_TIME + 10 * number + 3):
+            for boundary in [None, "LOWER", "UPPER"] if parse_version(version) > TIME_BY_RECORDS else [None]:
+                asked["time"].append(["orders", 0, moment, boundary])
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    expected = harness(version).ask(copy, asked, {**LONG_GEOMETRY, "mapedFileSizeConsumeQueue": str(LONG_QUEUE_FILE)})
+    with unchanged(root):
+        found = answers(root, version, asked)
+    assert_same(asked, found, expected)
+    statuses = {answer["status"] for answer in found["pull"]}
+    assert {"FOUND", "NO_MATCHED_MESSAGE", "MESSAGE_WAS_REMOVING", "OFFSET_OVERFLOW_ONE"} <= statuses
+
+
+LONG = 2500  # messages
+LONG_QUEUE_FILE = 36_000  # bytes: 1,800 units
+LONG_GEOMETRY = {"mappedFileSizeConsumeQueue": str(LONG_QUEUE_FILE)}
+
+
+def long_store(root: Path) -> Path:
+    """A log of small messages in one queue, most of them with the same tag, ten milliseconds apart."""
+    log = LogBuilder(file_size=65536)
+    units = []
+    for number in range(LONG):
+        tag = "rare" if number % 301 == 300 else "often" if number % 3 else "sometimes"
+        fields = {"queue_offset": number, "store_timestamp": START_TIME + 10 * number, "properties": {"TAGS": tag}}
+        offset = log.add(topic="orders", **fields)
+        units.append(build_unit(offset, len(message(offset, topic="orders", **fields)), string_hash(tag)))
+    log.write(root)
+    missing = sorted((root / "commitlog").iterdir())[2:4]
+    assert len(missing) == 2
+    for path in missing:
+        path.unlink()
+    queue = root / "consumequeue" / "orders" / "0"
+    queue.mkdir(parents=True)
+    data = b"".join(units)
+    for start in range(0, len(data), LONG_QUEUE_FILE):
+        part = data[start : start + LONG_QUEUE_FILE].ljust(LONG_QUEUE_FILE, b"\0")
+        (queue / file_name(start)).write_bytes(part)
+    return root
+
+
+def assert_same(asked: Questions, found: dict[str, list[Any]], expected: dict[str, list[Any]]) -> None:
+    """Each answer is the expected one; the first differences are shown."""
     for kind, arguments in asked.items():
-        assert arguments
         wrong = [
             (question, mine, theirs)
             for question, mine, theirs in zip(arguments, found[kind], expected[kind], strict=True)
             if mine != theirs
         ]
-        assert wrong == [], kind
+        assert wrong[:3] == [], f"{kind}: {len(wrong)} of {len(arguments)}"
 
 
 def questions(queues: Any, says: dict[str, Any], version: str) -> Questions:
@@ -163,8 +227,3 @@ def time_offset(view: StoreView, topic: str, queue_id: int, timestamp: int, boun
     if boundary is None:
         return times.broker(timestamp, view.rules)
     return times.boundary(timestamp, "lower" if boundary == "LOWER" else "upper")
-
-
-def test_tags_of_equal_hash() -> None:
-    """The stores hold two tags that only a client tells apart."""
-    assert string_hash("Aa") == string_hash("BB")
