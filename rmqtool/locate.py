@@ -70,7 +70,7 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Place:
 
 def _named(path: Path, is_directory: bool, conf: BrokerConf) -> Named | None:
     """What the names say; a folder with a commit log in it is a store, whatever it is called."""
-    if is_directory and (path / COMMIT_LOG).is_dir():
+    if is_directory and os.path.isdir(path / COMMIT_LOG):
         return None
     if is_directory and path.resolve() in _told(conf):
         return Named("commitlog", _root_of(_own_name(path)))

@@ -132,7 +132,14 @@ def _date(day: int) -> str:
 @lru_cache(maxsize=1)
 def _clock_table() -> NDArray[np.uint8]:
     """``10:52:00.`` of each second of a day."""
-    return _texts([f"{n // 3600:02d}:{n // 60 % 60:02d}:{n % 60:02d}." for n in range(86_400)])
+    seconds = np.arange(86_400)
+    text = np.empty((len(seconds), 9), dtype=np.uint8)
+    for place, numbers in ((0, seconds // 3600), (3, seconds // 60 % 60), (6, seconds % 60)):
+        text[:, place] = numbers // 10 + ord("0")
+        text[:, place + 1] = numbers % 10 + ord("0")
+    text[:, (2, 5)] = ord(":")
+    text[:, 8] = ord(".")
+    return text
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -10,21 +11,18 @@ import click
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.commands.inspect_listing import Format, Shown, checked_columns, list_at, show_counts
+from rmqtool.commands.inspect_place import FILTERS, is_given, list_from, spelt
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.errors import Exit, UsageError
-from rmqtool.output import Style, note, write_document
+from rmqtool.errors import Exit, UnreadableError, UsageError
+from rmqtool.output import Style, write_document
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit
-    from rmqtool.filters import Filters
-    from rmqtool.locate import Place
+    from rmqtool.files import RateLimit, Reading
     from rmqtool.log_statistics import LogStatistics
-    from rmqtool.message_text import BodyFormat
-    from rmqtool.messages import BodyChoice
     from rmqtool.overview import Overview
     from rmqtool.places import Kind
+    from rmqtool.scan.reader import Event
     from rmqtool.store import Store
 
 _KINDS = (
@@ -38,20 +36,18 @@ _EPILOG = examples_and_statuses(
         "rmqtool inspect /data/rocketmq/store --scan",
         "rmqtool inspect /data/rocketmq/store/commitlog --topic orders --from -2h",
         "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
-        "rmqtool inspect /data/rocketmq/store/commitlog --follow --format table",
-        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse --limit 10",
-        "rmqtool inspect /data/rocketmq/store/config/topics.json",
+        "rmqtool inspect /data/rocketmq/store/commitlog --limit 5 --format csv",
+        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse",
     ),
     {
         Exit.OK: "done",
-        Exit.LOSSY: "done, but bytes of the log are no messages, or a body, a unit or a file is wrong",
-        Exit.FAILED: "something cannot be read, or a layout is not supported",
+        Exit.LOSSY: "done, but a part cannot be read, or bytes, a body or a unit are wrong",
+        Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
-_FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
 _LISTING = (
-    *_FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
+    *FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
     "body_format",
 )  # fmt: skip
 
@@ -63,11 +59,18 @@ _LISTING = (
 @limit_option
 @click.option("--reverse", is_flag=True, help="Newest first.")
 @click.option("--follow", is_flag=True, help="Go on with what a broker adds to its log, until Ctrl-C.")
-@click.option("--hex", "as_hex", is_flag=True, help="The bytes of each unit too, with its fields named.")
+@click.option(
+    "--hex",
+    "as_hex",
+    is_flag=True,
+    envvar="RMQTOOL_INSPECT_HEX",
+    help="The bytes of each unit too, with its fields named.",
+)
 @click.option("--columns", metavar="NAMES", help="Only these fields, with commas between.")
 @click.option(
     "--format",
     "output_format",
+    envvar="RMQTOOL_INSPECT_FORMAT",
     type=click.Choice(["text", "table", "json", "csv"]),
     help="text for people (default), one line for each as a table, JSON lines, or CSV.",
 )
@@ -123,121 +126,14 @@ def inspect(
         style.json = True
     found = locate(path, kind, broker_conf)
     if isinstance(found, Place):
-        if _is_given("scan"):
+        if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(found.root))} --scan")
-        return _list(style, found, limit_rate, broker_conf, **listing)
-    given = [f"--{_spelt(name)}" for name in _LISTING if _is_given(name) and listing.get(name) != "json"]
+        return list_from(style, found, limit_rate, broker_conf, **listing)
+    given = [f"--{spelt(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
         raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)
     return _show_store(style, found, scan, broker_version, limit_rate)
-
-
-def _is_given(option: str) -> bool:
-    """Whether an option stands on the command line; in the environment it waits for a path that it fits."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is click.core.ParameterSource.COMMANDLINE
-
-
-def _spelt(name: str) -> str:
-    return {"as_hex": "hex", "output_format": "format"}.get(name, name.replace("_", "-"))
-
-
-def _list(
-    style: Style,
-    place: Place,
-    limit_rate: RateLimit | None,
-    conf: BrokerConf,
-    *,
-    filters: Filters,
-    limit: int | None,
-    reverse: bool,
-    follow: bool,
-    as_hex: bool,
-    columns: str | None,
-    output_format: Format | None,
-    count: bool,
-    slots: bool,
-    body: BodyChoice,
-    body_format: BodyFormat,
-) -> Exit:
-    from rmqtool.files import Reading
-    from rmqtool.listing.follow import follow_log
-    from rmqtool.listing.kinds import LISTINGS, count_place, limited, list_place
-    from rmqtool.listing.options import ListingOptions
-    from rmqtool.lock import lock_holder
-    from rmqtool.messages import MessageShape
-
-    filters = _fitting(place, filters)
-    _check(place, filters, reverse, follow, count, slots, output_format, style)
-    names = checked_columns(columns, place)
-    chosen = names
-    if output_format == "table" and not names:
-        chosen = (*LISTINGS[place.kind].table, "body_crc_ok")
-    live = lock_holder(place.root) is not None
-    options = ListingOptions(
-        filters=filters,
-        limit=limit,
-        reverse=reverse,
-        with_hex=as_hex or "hex" in names,
-        slots=slots,
-        shape=MessageShape.of(body, chosen, as_hex),
-        conf=conf,
-        reading=Reading(limit_rate, spare_cache=live),
-        live=live,
-    )
-    if count:
-        return show_counts(style, count_place(place, options), style.json)
-    shown = Shown(style, place, "json" if style.json else output_format or "text", body_format, names, as_hex)
-    from_end = not (_is_given("from_offset") or _is_given("from"))
-    found = limited(follow_log(place, options, from_end), limit) if follow else list_place(place, options)
-    status = list_at(shown, found)
-    if shown.empty and limit != 0 and not style.quiet:
-        note(_nothing(place))
-    return status
-
-
-def _nothing(place: Place) -> str:
-    return f"nothing is stored in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
-
-
-def _fitting(place: Place, filters: Filters) -> Filters:
-    """The filters that this kind of place knows; one of the others on the command line is an error."""
-    from dataclasses import fields
-
-    from rmqtool.filters import Filters
-    from rmqtool.listing.kinds import LISTINGS
-
-    known = LISTINGS[place.kind].filters
-    wrong = [f"--{_spelt(name)}" for name in _FILTERS if name not in known and _is_given(name)]
-    if wrong:
-        hint = f"rmqtool inspect {quote(str(place.root / 'commitlog'))} {wrong[0]} ..."
-        raise UsageError(f"{', '.join(wrong)}: what is here does not tell", file=place.path, hint=hint)
-    of_option = zip(_FILTERS, fields(Filters), strict=True)
-    return Filters(**{item.name: getattr(filters, item.name) for option, item in of_option if option in known})
-
-
-def _check(
-    place: Place,
-    filters: Filters,
-    reverse: bool,
-    follow: bool,
-    count: bool,
-    slots: bool,
-    output_format: Format | None,
-    style: Style,
-) -> None:
-    """Raise UsageError for options that do not fit each other or the place."""
-    if follow and (place.kind != "commitlog" or reverse or count):
-        raise UsageError("--follow is for a commit log, without --reverse and --count", file=place.path)
-    if slots and place.kind != "index":
-        raise UsageError("--slots is for index files", file=place.path)
-    if style.json and output_format not in (None, "json"):
-        raise UsageError(f"--json and --format {output_format} ask for two things")
-    if place.kind == "index" and (filters.keys or filters.tags) and not filters.topics:
-        raise UsageError("an index knows a key by the hash of its topic and itself: give --topic too")
-    if place.kind == "index" and filters.topics and not (filters.keys or filters.tags):
-        raise UsageError("an index knows a topic only with a key: give --key or --tag too")
 
 
 def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
@@ -247,7 +143,8 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
     overview = look(store, version, limit)
     statistics = _scan_log(style, overview, limit) if scan else None
-    status = Exit.LOSSY if statistics and statistics.is_lossy else Exit.OK
+    lossy = overview.unread.errors or (statistics and statistics.is_lossy)
+    status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
         write_document(
             "inspect", str(store.root), overview_json(overview, statistics), findings=overview.findings, status=status
@@ -261,14 +158,31 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
     from rmqtool.files import Reading
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
-    from rmqtool.scan.reader import scan_files
 
-    files = overview.log.files
+    first = overview.log_range.min_offset if overview.log_range else 0
     live = overview.holder is not None
     statistics = LogStatistics(live=live)
     with byte_progress("reading the commit log", overview.log.size, style.quiet) as progress:
-        for event in scan_files(files, reading=Reading(limit, spare_cache=live)):
+        for event in _readable_events(overview, Reading(limit, spare_cache=live)):
             statistics.add(event)
-            progress.update(event.physical_offset + event.size - files[0].start_offset)
+            progress.update(event.physical_offset + event.size - first)
     overview.add_signs(statistics.signs)
     return statistics
+
+
+def _readable_events(overview: Overview, reading: Reading) -> Iterator[Event]:
+    """The scan of the whole log; a file that cannot be read is told and left out from there on."""
+    from rmqtool.dledger_log import scan_entries
+    from rmqtool.scan.reader import scan_files
+
+    scan = scan_entries if overview.store.layout == "dledger" else scan_files
+    files, position = list(overview.log.files), 0
+    while files:
+        try:
+            for event in scan(files, position, reading=reading):
+                position = event.physical_offset + event.size
+                yield event
+            return
+        except UnreadableError as error:  # noqa: PERF203 - once for each file that cannot be read
+            overview.add_unread(error)
+            files = [file for file in files if str(file.path) != error.file]

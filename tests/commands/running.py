@@ -63,7 +63,7 @@ def rmqtool(*arguments: str | Path, every: int | None = None) -> Result:
         status = run([str(argument) for argument in arguments])
     out.flush()
     result = Result(status, data.getvalue().decode(), err.getvalue())
-    if "--json" in arguments:
+    if "--json" in arguments and "--columns" not in arguments:
         check_json(result.out, every, "query" if "query" in arguments else "listing")
     return result
 

@@ -149,7 +149,7 @@ def test_schemas_explain_every_field(schema: str) -> None:
     objects = [found for found in walk(content) if found.get("type") == "object" and "properties" in found]
     assert [found["title"] for found in objects if found.get("additionalProperties") is not False] in (
         [],
-        ["One line of rmqtool inspect STORE/commitlog --json"],
+        ["One line of rmqtool inspect --json below a store"],
     )
 
 
