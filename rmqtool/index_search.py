@@ -12,7 +12,17 @@ from pathlib import Path
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import InputFile
-from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_SIZE, decode_units, key_hash, unit_position
+from rmqtool.formats.index_file import (
+    DEFAULT_SLOTS,
+    DEFAULT_UNITS,
+    HEADER_SIZE,
+    SLOT_DTYPE,
+    UNIT_SIZE,
+    decode_units,
+    file_size,
+    key_hash,
+    unit_position,
+)
 from rmqtool.index import Geometry, IndexFile, geometry_of, index_paths, read_header
 from rmqtool.store import Store
 
@@ -106,9 +116,19 @@ class Index:
             found = geometry_of(file, self._configured)
         except RmqtoolError as error:
             self.problems[file.path] = error.message
-            return None
+            return self._unproven(file)
         self._configured = self._configured or (found.slots, found.units)
         return found
+
+    def _unproven(self, file: IndexFile) -> Geometry | None:
+        """A geometry that gives the file's size though its newest units do not prove it: damage may be why."""
+        known = (self._configured, (DEFAULT_SLOTS, DEFAULT_UNITS))
+        fitting = (numbers for numbers in known if numbers and file_size(*numbers) == file.size)
+        numbers = next(fitting, None)
+        if numbers is None:
+            return None
+        self.problems[file.path] = "its newest units are not where its hash slots lead"
+        return Geometry(*numbers)
 
     def _select(self, file: IndexFile, stored_hash: int, begin: int, end: int) -> Iterator[IndexUnit]:
         for unit in self.chain(file, stored_hash):
