@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.ext_units import ExtTags
 from rmqtool.formats.java import string_hash
 from rmqtool.log_bytes import LogBytes
 from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.queues import QueueRange
+from rmqtool.store_view import StoreView
 from rmqtool.versions import (
     BEYOND_MAX_TO_MAX,
     FILTERED_BYTES_INCLUSIVE,
@@ -112,12 +113,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Puller:
-    """One queue of a store, None when it does not exist, the log behind it, and whose rules count."""
+    """One queue of a store, None when it does not exist, the log behind it, and whose rules count.
+
+    `ext` are the queue's ext units, None when the queue does not exist.
+    """
 
     queue: LoadedQueue | None
     log: LogBytes
     version: Version
     limits: Limits
+    ext: ExtTags | None = None
 
     def pull(self, queue_offset: int, most: int, subscription: Subscription) -> Answer:
         """At most `most` messages from `queue_offset` on, as a master answers."""
@@ -151,7 +156,7 @@ class _Walk:
         self, queue: LoadedQueue, puller: Puller, queue_offset: int, most: int, subscription: Subscription
     ) -> None:
         self._queue, self._log, self._limits = queue, puller.log, puller.limits
-        self._version = puller.version
+        self._version, self._ext = puller.version, puller.ext
         self._start, self._most, self._subscription = queue_offset, most, subscription
         self._skip_until: int | None = None  # behind an unreadable record the rest of its log file is skipped
         self._bytes = self._count = 0
@@ -184,7 +189,7 @@ class _Walk:
                 self._look_at(unit)
 
     def _look_at(self, unit: Unit) -> None:
-        tags_code = None if is_ext_address(unit.tags_code) else unit.tags_code
+        tags_code = self._ext.tags_code(unit.tags_code) if self._ext else unit.tags_code
         if not self._subscription.takes_unit(tags_code):
             if not self._bytes:
                 self._answer.status = "NO_MATCHED_MESSAGE"
@@ -221,6 +226,13 @@ class _Walk:
             or size > (limits.bytes_on_disk if on_disk else limits.bytes_in_memory)
             or self._count >= (limits.count_on_disk if on_disk else limits.count_in_memory)
         )
+
+
+def puller_of(view: StoreView, topic: str, queue_id: int) -> Puller:
+    """What pulls from one queue of a store, by the rules and limits of the store's version and configuration."""
+    queue = view.queue(topic, queue_id)
+    ext = None if queue is None else ExtTags(view.store, queue.queue)
+    return Puller(queue, view.log_bytes, view.rules, limits_of(view.store.conf), ext)
 
 
 def _int32(value: int) -> int:

@@ -43,6 +43,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "queue_units",
         "queue_times",
         "store_view",
+        "ext_units",
     ),
     3: ("messages", "message_dicts", "dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),

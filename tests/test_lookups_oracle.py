@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.message_dicts import message_dicts
-from rmqtool.pull import Limits, Puller, Subscription, limits_of
+from rmqtool.pull import Subscription, puller_of
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
@@ -73,19 +73,18 @@ def test_every_record_is_found_at_its_offset(view: StoreView, says: dict[str, An
 
 def test_reachable_messages(view: StoreView, says: dict[str, Any]) -> None:
     """A consumer that pulls one by one from the minimum to the maximum gets what the release gives it."""
-    limits = limits_of(view.store.conf)
     missing = 0
     for queue in says["queues"]:
-        found = reachable(view, limits, queue["topic"], queue["queue_id"])
+        found = reachable(view, queue["topic"], queue["queue_id"])
         assert found == queue["reachable"][: len(found)]
         missing += len(queue["reachable"]) - len(found)
     assert missing <= (NOT_DISPATCHED if says["scenario"] == "killed" else 0)
 
 
-def reachable(view: StoreView, limits: Limits, topic: str, queue_id: int) -> list[list[int]]:
+def reachable(view: StoreView, topic: str, queue_id: int) -> list[list[int]]:
     queue = view.queue(topic, queue_id)
     assert queue is not None
-    puller = Puller(queue, view.log_bytes, view.rules, limits)
+    puller = puller_of(view, topic, queue_id)
     offset, found = queue.range.min_offset, []
     while offset < queue.range.max_offset:
         answer = puller.pull(offset, 1, Subscription())

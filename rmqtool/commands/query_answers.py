@@ -22,7 +22,7 @@ _BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
 
 def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print what a consumer gets: an answer in any case, whose status says what it is."""
-    from rmqtool.pull import Puller, Subscription, limits_of
+    from rmqtool.pull import Subscription, puller_of
     from rmqtool.query.lookup import why_no_queue
     from rmqtool.query_text import show_pull
 
@@ -30,11 +30,10 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
     if asked["queue_offset"] is None:
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
-    queue = view.queue(topic, queue_id)
-    puller = Puller(queue, view.log_bytes, view.rules, limits_of(view.store.conf))
+    puller = puller_of(view, topic, queue_id)
     subscription = Subscription(filters.tags)
     answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
-    if queue is None:
+    if puller.queue is None:
         notes.add(why_no_queue(view, topic, queue_id))
     if view.version is None:
         _note_other_versions(puller, asked, subscription, answer, notes)

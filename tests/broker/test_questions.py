@@ -14,7 +14,7 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.java import string_hash
 from rmqtool.message_dicts import message_dicts
-from rmqtool.pull import Puller, Subscription, limits_of
+from rmqtool.pull import Subscription, puller_of
 from rmqtool.queue_times import QueueTimes
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import open_store
@@ -209,8 +209,7 @@ def look(view: StoreView, offset: int) -> dict[str, Any] | None:
 
 
 def pull(view: StoreView, topic: str, queue_id: int, offset: int, most: int, tags: list[str] | None) -> dict[str, Any]:
-    puller = Puller(view.queue(topic, queue_id), view.log_bytes, view.rules, limits_of(view.store.conf))
-    answer = puller.pull(offset, most, Subscription(tuple(tags or ())))
+    answer = puller_of(view, topic, queue_id).pull(offset, most, Subscription(tuple(tags or ())))
     return {
         "status": answer.status,
         "next_begin_offset": answer.next_begin_offset,
