@@ -52,11 +52,13 @@ class Delay:
 
 
 def delay_of(view: StoreView, message: Message, tags_code: int | None, relatives: list[Relative]) -> Delay | None:
-    """The delay of a record in a delay level's queue or in the timer's; `tags_code` is what its unit should have."""
+    """The delay of a record in a delay level's queue or in the timer's; `tags_code` is that of its unit."""
     topic, properties = message["topic"], message["properties"]
     if topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return None
-    copy = next((other.message["physical_offset"] for other in relatives if other.relation == "delivered"), None)
+    real_topic, offset = properties.get("REAL_TOPIC"), message["physical_offset"]
+    later = (other.message for other in relatives if other.message["physical_offset"] > offset)
+    copy = next((other["physical_offset"] for other in later if other["topic"] == real_topic), None)
     level, due, passed = None, None, None
     if topic == SCHEDULE_TOPIC:
         level = message["queue_id"] + 1
@@ -68,7 +70,7 @@ def delay_of(view: StoreView, message: Message, tags_code: int | None, relatives
         "level" if level else "timer",
         level,
         due,
-        properties.get("REAL_TOPIC"),
+        real_topic,
         properties.get("REAL_QID"),
         True if copy is not None else passed,
         copy,
@@ -81,7 +83,8 @@ def _passed(view: StoreView, level: int, queue_offset: int) -> bool | None:
         table = load_config(view.store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
     except RmqtoolError:
         return None
-    offset = table.get(str(level)) if isinstance(table, dict) else None
+    # A level that was never delivered is not in the table: it begins at 0.
+    offset = table.get(str(level), 0) if isinstance(table, dict) else None
     return offset > queue_offset if type(offset) is int else None
 
 

@@ -111,13 +111,20 @@ def places_of(view: StoreView, message: Message) -> Places:
         consumers=passed_by(view, place.topic, place.queue_id, place.queue_offset) if place else [],
         relatives=relatives,
         transaction=transaction,
-        delay=delay_of(view, message, place.tags_code if place else None, relatives),
+        delay=delay_of(view, message, _due(place), relatives),
         retry=retry_of(view, message),
         retention=_retention(
             view, message["file"], mapped.path.stat().st_mtime_ns // 1_000_000, mapped == view.log.files[-1]
         ),
         contradictions=list(_contradictions(log, queues, index, transaction, refused)),
     )
+
+
+def _due(place: QueuePlace | None) -> int | None:
+    """The tags code that counts for the broker: that of the unit when it is the message's own."""
+    if place is None:
+        return None
+    return place.unit.tags_code if place.unit and place.state in ("ok", "expired") else place.tags_code
 
 
 def _log_place(view: StoreView, message: Message, frame: Frames) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import list_directory
@@ -104,8 +105,7 @@ def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> 
         queue = view.queue(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
-        known = {tags_code, tags_hash}
-        same = same and unit is not None and (unit.tags_code in known or is_ext_address(unit.tags_code))
+        same = same and unit is not None and _is_tags_code(view, topic, unit.tags_code, {tags_code, tags_hash})
         state = _state(queue, queue_offset, unit, same)
         other = queue.find(physical_offset) if queue and not same else None
         places.append(
@@ -115,6 +115,13 @@ def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> 
             )
         )  # fmt: skip
     return places
+
+
+def _is_tags_code(view: StoreView, topic: str, stored: int, derived: set[int]) -> bool:
+    """Whether a unit may have a tags code; how long a delay level takes is only known from broker.conf."""
+    if stored in derived or is_ext_address(stored):
+        return True
+    return topic == SCHEDULE_TOPIC and view.store.conf.text("messageDelayLevel") is None
 
 
 def _state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, same: bool) -> State:
