@@ -15,6 +15,7 @@ import click
 from rmqtool import __version__
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.commands.query import query
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
@@ -53,6 +54,7 @@ def cli() -> None:
 
 
 cli.add_command(inspect)
+cli.add_command(query)
 
 
 def main() -> NoReturn:

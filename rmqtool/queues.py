@@ -95,6 +95,14 @@ def queue_range(queue: Queue, log_min_offset: int, version: Version) -> QueueRan
     return _batch_range(first, last, log_min_offset)
 
 
+def written_end(queue: Queue) -> tuple[int, int]:
+    """Where the units end that a start keeps: number of the last file kept and units in it; (-1, 0) without a file."""
+    if not queue.files.files:
+        return -1, 0
+    number, last = _recovered(queue)
+    return number, last.count
+
+
 class _WrittenFile:
     """The written units at the head of one file; a file before the last one is taken to be written as a `whole`."""
 

@@ -17,7 +17,7 @@ PACKAGE = "rmqtool"
 
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: ("formats", "errors", "findings", "versions", "broker_conf", "times"),
+    0: ("formats", "errors", "findings", "versions", "broker_conf", "delay_levels", "times"),
     1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (
         "scan",
@@ -27,6 +27,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "index",
         "offsets",
         "config_json",
+        "topics",
         "checkpoint",
         "signs",
         "record_signs",
@@ -37,10 +38,25 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "places",
         "dledger_log",
         "looks",
+        "index_search",
+        "log_bytes",
+        "queue_units",
+        "queue_times",
+        "store_view",
+        "ext_units",
     ),
-    3: ("messages", "dispatch", "append", "recovery", "retention", "transaction"),
+    3: ("messages", "message_dicts", "dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text", "rendering"),
+    5: (
+        "output",
+        "progress",
+        "overview_json",
+        "overview_text",
+        "message_text",
+        "rendering",
+        "trace_text",
+        "query_text",
+    ),
     6: ("commands",),
     7: ("cli", "__main__"),
 }

@@ -120,6 +120,16 @@ class Harness:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
 
+    def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "questions.json")
+            file.write_text(json.dumps(questions), encoding="utf-8")
+            with self._jvm(["ask", str(root), str(file)], settings) as jvm:
+                jvm.finish()
+            answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
+            return answers
+
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
         """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
