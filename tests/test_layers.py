@@ -17,7 +17,7 @@ PACKAGE = "rmqtool"
 
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: ("formats", "errors", "findings", "catalogue", "versions", "broker_conf", "times"),
+    0: ("formats", "errors", "findings", "catalogue", "versions", "broker_conf", "delay_levels", "times"),
     1: ("files", "lock", "store", "mapped_files"),
     2: (
         "scan",
@@ -27,6 +27,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "index",
         "offsets",
         "config_json",
+        "topics",
         "checkpoint",
         "signs",
         "record_signs",
