@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -75,6 +75,14 @@ class Harness:
     def recover(self, root: Path) -> dict[str, Any]:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
+
+    def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
+        """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            names = Path(scratch, "roots.txt")
+            names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
+            starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
+            return starts
 
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
