@@ -12,6 +12,7 @@ from pathlib import Path
 from rmqtool.config_json import load_config
 from rmqtool.files import list_directory
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.index import IndexFile, list_index_files
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
 from rmqtool.recovery.rules import RecoveryRules
@@ -170,12 +171,28 @@ def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
 
 def _index_refusal(store: Store, rules: RecoveryRules) -> str | None:
     """`IndexService#load`: a directory whose name is a number cannot be mapped."""
-    if not rules.refuses_index_directories or not os.path.isdir(store.root / INDEX):
+    obstacle = next(_index_directories(store), None) if rules.refuses_index_directories else None
+    if obstacle is None:
         return None
-    for entry in list_directory(store.root / INDEX):
-        if entry.is_dir() and _NUMBER.fullmatch(entry.name):
-            return f"{INDEX}/{entry.name}: a directory where an index file should be (load file error)"
-    return None
+    return f"{INDEX}/{obstacle.name}: a directory where an index file should be (load file error)"
+
+
+def _index_directories(store: Store) -> Iterator[Path]:
+    """Directories among the index files whose names are numbers."""
+    if os.path.isdir(store.root / INDEX):
+        for entry in list_directory(store.root / INDEX):
+            if entry.is_dir() and _NUMBER.fullmatch(entry.name):
+                yield Path(entry.path)
+
+
+def loaded_index_files(store: Store, rules: RecoveryRules) -> Iterator[IndexFile]:
+    """`IndexService#load`: before 5.0.0 a directory whose name is a number ends the loading, and nobody is told."""
+    obstacle = None
+    if not rules.refuses_index_directories:
+        obstacle = next((path.name for path in _index_directories(store)), None)
+    for file in list_index_files(store):
+        if obstacle is None or file.path.name < obstacle:
+            yield file
 
 
 def _timer_refusal(store: Store, rules: RecoveryRules) -> str | None:

@@ -12,12 +12,11 @@ from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
-from rmqtool.index import list_index_files
 from rmqtool.lock import ABORT_FILE
 from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue, QueueRange, queue_range
 from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
-from rmqtool.recovery.load import Loaded, load
+from rmqtool.recovery.load import Loaded, load, loaded_index_files
 from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
 from rmqtool.recovery.queue_state import QueueState
@@ -26,7 +25,7 @@ from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
 from rmqtool.recovery.walk import LogEnd, LogWalks, end_of, readable_behind
-from rmqtool.store import Store
+from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.topics import load_topics
 from rmqtool.versions import Version
 
@@ -162,6 +161,9 @@ class Recovery:
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             for state in queues:
                 state.truncate(cut.end.offset)
+        refuses = _min_offset_refusal(queues) if self.rules.looks_at_last_units else None
+        if refuses:
+            return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
         hangs = self._reput(queues, cut) if self.rules.dispatches_from_queues else None
         return replace(
             outline,
@@ -203,10 +205,11 @@ class Recovery:
     ) -> list[str]:
         paths: list[Path] = [*self.loaded.deleted, *(file.path for file in log)]
         for state in queues:
-            paths += state.deleted
+            paths += state.gone
         if mode == "abnormal":
             limit = checkpoint["index_message_timestamp"]  # IndexService#load
-            paths += [file.path for file in list_index_files(self.store) if file.end_timestamp > limit]
+            loaded = loaded_index_files(self.store, self.rules)
+            paths += [file.path for file in loaded if file.end_timestamp > limit]
         return sorted(self.store.relative(path) for path in paths)
 
     def _changes(self, queues: Queues, log_min_offset: int) -> Iterator[QueueChange]:
@@ -224,6 +227,7 @@ class Recovery:
 
 def _change(state: QueueState, before: QueueRange, log_min_offset: int, version: Version) -> QueueChange:
     return QueueChange(
+        state.kind,
         state.queue.topic,
         state.queue.queue_id,
         before.min_offset,
@@ -238,6 +242,16 @@ def _change(state: QueueState, before: QueueRange, log_min_offset: int, version:
 def _moves(change: QueueChange) -> bool:
     before = change.min_offset_before, change.max_offset_before
     return before != (change.min_offset, change.max_offset)
+
+
+def _min_offset_refusal(queues: Queues) -> str | None:
+    """`ConsumeQueue#correctMinOffset` reads the unit before the end in the last file, also where none is in there."""
+    for state in queues:
+        if state.kind == "simple" and state.ends_at_file:
+            queue = state.queue
+            place = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
+            return f"{place}: the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+    return None
 
 
 def _out_of_memory(end: LogEnd) -> str:

@@ -77,6 +77,17 @@ class QueueState:
         """Whether any file is left or made."""
         return bool(self._files)
 
+    @property
+    def ends_at_file(self) -> bool:
+        """Whether the last file holds no unit, but units could stand before it."""
+        return bool(self._files) and self._wrote == 0 and self.min_position < self.end
+
+    @property
+    def gone(self) -> list[Path]:
+        """The files that were deleted and not made again."""
+        made = {file.base for file in self._files if file.mapped is None}
+        return [path for path in self.deleted if int(path.name) not in made]
+
     def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1, strange: bool = False) -> bool:
         """`putMessagePositionInfo` for one record; False when the queue has it already."""
         if self._has(offset, size):
@@ -84,7 +95,7 @@ class QueueState:
         expected = queue_offset * self.unit
         self._make_room(expected if self.kind == "simple" else self.end)
         if self.kind == "simple" and queue_offset != 0:
-            if self._pre_blank_end == 0 and self._wrote == 0 and self.is_made:
+            if self.is_made and len(self._files) == 1 and self._wrote == 0:
                 self._fill(expected)
             if expected < self.end:
                 return False
@@ -174,7 +185,7 @@ class QueueState:
     @property
     def is_made(self) -> bool:
         """Whether the start itself made the queue."""
-        return len(self._files) == 1 and self._files[0].mapped is None
+        return bool(self._files) and self._files[0].mapped is None
 
     def _make_room(self, expected: int) -> None:
         """`MappedFileQueue#getLastMappedFile(long)`: the last file, or the next when it is full."""

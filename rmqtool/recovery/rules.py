@@ -122,6 +122,11 @@ class RecoveryRules:
         return self.version >= Version(4, 5, 1)
 
     @property
+    def looks_at_last_units(self) -> bool:
+        """`ConsumeQueue#correctMinOffset` reads the last unit first, and fails where the last file holds none."""
+        return Version(5, 0, 0) <= self.version < Version(5, 5, 0)
+
+    @property
     def refuses_index_directories(self) -> bool:
         """A directory in `index` whose name is a number stops the start."""
         return self.version >= Version(5, 0, 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from rmqtool.queues import Kind
+
 Mode = Literal["normal", "abnormal"]
 
 
@@ -23,6 +25,7 @@ class QueueChange:
     `truncated` units vanish from its end, `dispatched` ones are derived anew from the log.
     """
 
+    kind: Kind
     topic: str
     queue_id: int
     min_offset_before: int

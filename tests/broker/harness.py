@@ -26,7 +26,7 @@ GEOMETRY = {
     "maxHashSlotNum": "50",
     "maxIndexNum": "1000",
 }
-_SETTINGS = {
+SETTINGS = {
     **GEOMETRY,
     "maxMsgsNumBatch": "100000",
     "deleteWhen": "24",  # no hour: the cleaner runs only where a scenario says so
@@ -104,7 +104,7 @@ class Harness:
     def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
         with (
             TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
-            Jvm(self.version, Path(scratch), {**_SETTINGS, **(settings or {})}, arguments) as jvm,
+            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments) as jvm,
         ):
             yield jvm
 

@@ -1,6 +1,7 @@
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
@@ -80,10 +81,10 @@ final class Judge {
         return queues;
     }
 
-    private static Object bounds(Session session, String base, Path topic, Path queue) {
+    private static Object bounds(Session session, String base, Path topic, Path queue) throws Exception {
         String name = topic.getFileName().toString();
         int number = Integer.parseInt(queue.getFileName().toString());
-        return java.util.Arrays.asList(base.startsWith("batch") ? "batch" : "simple", name, number,
+        return Arrays.asList(base.startsWith("batch") ? "batch" : "simple", name, number,
             session.store.getMinOffsetInQueue(name, number), session.store.getMaxOffsetInQueue(name, number));
     }
 }
