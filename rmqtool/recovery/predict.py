@@ -21,10 +21,10 @@ from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.recovery.reput import reput
-from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.recovery.rules import RecoveryRules, not_modelled
 from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
-from rmqtool.recovery.walk import LogEnd, LogWalks, end_of, readable_behind
+from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.topics import load_topics
 from rmqtool.versions import Version
@@ -65,7 +65,7 @@ class Recovery:
     def predict(self, unclean: bool | None = None, checkpoint: Checkpoint | None = None) -> Start:
         """What a start does; by default as `abort` and `checkpoint` stand in the store."""
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
-        outline = Start(mode, str(self.rules.version))
+        outline = Start(mode, str(self.rules.version), unsure=list(self._unsure()))
         if self.loaded.refuses:
             return replace(outline, refuses=self.loaded.refuses)
         if not self.loaded.files:
@@ -131,6 +131,13 @@ class Recovery:
         )
         bytes_cut = max(0, data_end - end.offset)
         return LogCut(files, first, end, kept, deleted, last.start_offset + wrote, lost, bytes_cut)
+
+    def _unsure(self) -> Iterator[str]:
+        """What may make the broker do something else."""
+        for name in not_modelled(self.store.conf):
+            yield f"broker.conf sets {name}, which is not followed here"
+        if self.store.layout == "rocksdb":
+            yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 
     def _scan_from(self, cut: LogCut) -> ScanFrom:
         mapped = cut.files[cut.first]
