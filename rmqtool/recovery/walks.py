@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,11 +24,13 @@ class LogWalker:
     """The walks through the files of a log, from the events of one scan over all of them.
 
     `feed` it every event in order; `finish` gives the walks of the files that events began in. Files that hold only
-    zeros give no event, and are walked when they are asked for.
+    zeros give no event, and are walked when they are asked for; so are all where files overlap, for there an event
+    does not tell which file it is of.
     """
 
     def __init__(self, files: Sequence[MappedFile], rules: RecoveryRules) -> None:
-        self._files = iter(files)
+        overlap = any(before.end_offset > after.start_offset for before, after in pairwise(files))
+        self._files = iter(() if overlap else files)
         self._rules = rules
         self._mapped: MappedFile | None = None
         self._open: InputFile | None = None
