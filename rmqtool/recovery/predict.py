@@ -21,7 +21,7 @@ from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.recovery.reput import reput
-from rmqtool.recovery.rules import RecoveryRules, not_modelled
+from rmqtool.recovery.rules import DEFAULT_LOG_FILE_SIZE, RecoveryRules, not_modelled
 from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
 from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
@@ -136,6 +136,9 @@ class Recovery:
         """What may make the broker do something else."""
         for name in not_modelled(self.store.conf):
             yield f"broker.conf sets {name}, which is not followed here"
+        files = self.loaded.files
+        if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
+            yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
         if self.store.layout == "rocksdb":
             yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 
@@ -226,6 +229,8 @@ class Recovery:
         min_before = files[0].start_offset if files else -1
         for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
             state, queue = queues.states[key], known.get(key)
+            if not state.is_changed and log_min_offset == min_before:
+                continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
             change = _change(state, before, log_min_offset, self.rules.version)
             if change.truncated or change.dispatched or _moves(change):

@@ -8,6 +8,7 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.versions import Version
 
+DEFAULT_LOG_FILE_SIZE = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog, bytes
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes
 
