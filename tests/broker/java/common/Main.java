@@ -32,6 +32,9 @@ public final class Main {
             case "ask":
                 Questions.answer(root, Path.of(argument));
                 break;
+            case "judge":
+                save(Judge.all(root), Path.of(argument));
+                break;
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;
