@@ -53,6 +53,7 @@ class Dispatcher:
         self.queues: list[QueueName] = []
         self.topics: list[str] = []
         self._batch_topics = batch_topics
+        self._inner_batch_topics: set[str] = set()
         self._topic_numbers: dict[bytes, int] = {}
         self._queue_numbers: dict[int, int] = {}
         self._prefixes = np.empty((2, 0), dtype=np.uint32)
@@ -107,10 +108,16 @@ class Dispatcher:
         prefixes: NDArray[np.uint32] = self._prefixes[int(of_tags)][topics]
         return prefixes
 
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic is known to have batch consume queues: by configuration, or by records seen so far."""
+        known = self._inner_batch_topics if self._batch_topics is None else self._batch_topics
+        return topic in known
+
     def is_batch(self, topics: NDArray[np.int32], sys_flags: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each record's queue is a batch consume queue."""
         if self._batch_topics is None:
             found: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
+            self._inner_batch_topics.update(self.topics[number] for number in set(topics[found].tolist()))
             return found
         if not self._batch_topics:
             return np.zeros(len(topics), dtype=np.bool_)
