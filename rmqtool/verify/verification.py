@@ -178,8 +178,8 @@ class Verification:
             rest.check(queue, total.states.get(name))
             ranges[name] = queue_range(queue, log_start, self.request.version or NEWEST)
         open_files.close()
-        if rest.beyond_files:
-            message = f"{sum(rest.beyond_files.values())} consume queue units point behind the last file"
+        if rest.beyond_files.total():
+            message = f"{rest.beyond_files.total()} consume queue units point behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
             self._tell_lacking(state)
