@@ -152,7 +152,7 @@ LOG_FILES = (
         title="Two commit log files overlap",
         what="A file begins before the one before it ends.",
         how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
-        effect="accepted, but offsets are looked up in the wrong file: was it renamed, or copied from elsewhere?",
+        effect="accepted, but offsets are looked up in the wrong file; it may have been renamed or copied",
         versions=(
             ("4.4.0 to 4.9", "starts; messages are read from the wrong file."),
             ("5.0 and later", "the same, and logs `[BUG]The mappedFile queue's data is damaged`."),

@@ -88,7 +88,10 @@ RECORDS = (
         how="As commitlog.body-crc, but anywhere in the record.",
         effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it takes it for the end of the "
         "log",
-        versions=(("before 5.2.0", "does not know the property."), *_SCAN_VERSIONS[1:]),
+        versions=(
+            ("before 5.2.0", "does not know the property."),
+            ("5.2.0 and later", "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it."),
+        ),
         repair=_SCAN_REPAIR,
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
