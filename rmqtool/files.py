@@ -25,13 +25,13 @@ class RateLimit:
     """Sleeps so that no more than `bytes_per_second` are read on average."""
 
     def __init__(self, bytes_per_second: int) -> None:
-        self._rate = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._due = time.monotonic()
 
     def spend(self, size: int) -> None:
         """Account for `size` bytes; sleep while the average is above the rate."""
         now = time.monotonic()
-        self._due = max(self._due, now - 1.0) + size / self._rate
+        self._due = max(self._due, now - 1.0) + size / self.bytes_per_second
         if self._due > now:
             time.sleep(self._due - now)
 

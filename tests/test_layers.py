@@ -36,7 +36,16 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text"),
+    5: (
+        "output",
+        "progress",
+        "overview_json",
+        "overview_text",
+        "message_text",
+        "verify_json",
+        "verify_junit",
+        "verify_text",
+    ),
     6: ("commands",),
     7: ("cli", "__main__"),
 }

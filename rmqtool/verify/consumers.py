@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from rmqtool.config_json import load_config
 from rmqtool.delay_levels import SCHEDULE_TOPIC
@@ -15,8 +16,10 @@ from rmqtool.topics import Topics
 from rmqtool.verify.report import Report
 
 _DELAY_OFFSETS = "delayOffset.json"
-_SYSTEM = ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%RETRY%", "%DLQ%", "TBW102", "OFFSET_MOVED_EVENT",
-           "TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%")  # fmt: skip
+_SYSTEM = (
+    *("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%RETRY%", "%DLQ%", "TBW102", "OFFSET_MOVED_EVENT"),
+    *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
+)
 
 Ranges = Mapping[QueueName, QueueRange]
 
@@ -33,7 +36,7 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
     for name, found in ranges.items():
         report.check("consumequeue.orphan")
         topic = topics.by_name.get(name.topic)
-        place = {"topic": name.topic, "queue_id": name.queue_id}
+        place: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
         if topic is None and not is_system_topic(name.topic):
             report.add("consumequeue.orphan", f"topics.json has no such topic; {found.max_offset} units", **place)
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from rmqtool.files import InputFile
 from rmqtool.formats.layout import parse
-from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MAGIC_CODE_V2
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
@@ -17,9 +17,6 @@ from rmqtool.verify.extents import Extents
 from rmqtool.verify.report import Report
 from rmqtool.versions import Version
 
-if TYPE_CHECKING:
-    from rmqtool.verify.part import Settings
-
 _BLANK_MUST_FIT = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: a longer one is no record
 
 
@@ -27,13 +24,15 @@ class DamageChecks:
     """Takes what a scan meets in order; the last damage waits until what follows tells what it is."""
 
     def __init__(
-        self, store: Store, files: Sequence[MappedFile], report: Report, extents: Extents, settings: Settings
-    ) -> None:
+        self, store: Store, files: Sequence[MappedFile], report: Report, extents: Extents,
+        version: Version | None, live: bool,
+    ) -> None:  # fmt: skip
         self._store = store
         self._files = files
         self._report = report
         self._extents = extents
-        self._settings = settings
+        self._version = version
+        self._live = live
         self._waiting: Damage | None = None
 
     def frames(self, frames: Frames) -> None:
@@ -51,16 +50,16 @@ class DamageChecks:
         if size == blank.size:
             return
         longer = size > blank.size
-        version = self._settings.version
-        refused = longer and (version is None or version >= _BLANK_MUST_FIT)
+        refused = longer and (self._version is None or self._version >= _BLANK_MUST_FIT)
         message = f"a blank of {size} bytes where {blank.size} are left in its file"
-        self._report.add("commitlog.blank", message, offset=blank.physical_offset, **self._named(blank.physical_offset),
-                         **({} if refused else {"severity": "info", "effect": "none: the size of a blank is not used"}),
-                         )  # fmt: skip
+        details = self._named(blank.physical_offset)
+        if not refused:
+            details.update(severity="info", effect="none: the size of a blank is not used")
+        self._report.add("commitlog.blank", message, offset=blank.physical_offset, **details)
 
     def damage(self, damage: Damage) -> None:
         """Something else; a torn end of a log that grows is none."""
-        if not (self._settings.live and damage.tail):
+        if not (self._live and damage.tail):
             self._waiting = damage
 
     def are_ghosts(self, frames: Frames, last_timestamp: int) -> bool:
@@ -107,10 +106,8 @@ class DamageChecks:
             return "commitlog.blank", "a blank inside its file, with records behind it"
         if file is not None and damage.physical_offset + damage.size == file.end_offset and reason == "zeroed":
             return "commitlog.blank", "zeros up to the end of the file, where a blank should be"
-        too_far = file is not None and damage.physical_offset + size > file.end_offset
-        if magic_code in (MAGIC_CODE_V1, MAGIC_CODE_V2) and too_far and reason != "physical-offset":
-            if damage.physical_offset + damage.size < (file.end_offset if file else 0):
-                return "commitlog.huge-size", f"claims {size} bytes, more than its file has left"
+        if reason in ("lengths", "truncated") and file is not None and damage.physical_offset + size > file.end_offset:
+            return "commitlog.huge-size", f"claims {size} bytes, more than its file has left"
         return f"commitlog.{reason}", message
 
     def _head(self, physical_offset: int) -> tuple[int, int]:
@@ -128,7 +125,7 @@ class DamageChecks:
     def _file_at(self, physical_offset: int) -> MappedFile | None:
         return next((file for file in self._files if file.start_offset <= physical_offset < file.end_offset), None)
 
-    def _named(self, physical_offset: int) -> dict[str, str]:
+    def _named(self, physical_offset: int) -> dict[str, Any]:
         file = self._file_at(physical_offset)
         return {"file": self._store.relative(file.path)} if file else {}
 

@@ -74,19 +74,17 @@ class IndexCheck:
 
     def _same(self, keys: IndexKeys, with_tags: bool) -> bool:
         """Whether the next units are those of the keys, one by one."""
-        rows: slice | NDArray[np.bool_] = slice(None)
-        count = len(keys)
-        if not with_tags:
-            rows = keys.kinds != TAGS
-            count = int(np.count_nonzero(rows))
+        rows = np.flatnonzero(keys.kinds != TAGS) if not with_tags else None
+        count = len(keys) if rows is None else len(rows)
         if count > self._stop - self._at:
             return False
+        hashes, offsets, timestamps = keys.key_hashes, keys.physical_offsets, keys.store_timestamps
+        if rows is not None:
+            hashes, offsets, timestamps = hashes[rows], offsets[rows], timestamps[rows]
         units = self._units.read(self._at, count)
-        if len(units) != count or (units["key_hash"] != keys.key_hashes[rows]).any():
+        if len(units) != count or (units["key_hash"] != hashes).any() or (units["physical_offset"] != offsets).any():
             return False
-        if (units["physical_offset"] != keys.physical_offsets[rows]).any():
-            return False
-        self._check_seconds(self._at, units, keys.store_timestamps[rows])
+        self._check_seconds(self._at, units, timestamps)
         if count:
             self.missing_behind = 0
         self._at += count
@@ -152,7 +150,7 @@ class IndexCheck:
             if not len(units):
                 break
             beyond = units["physical_offset"] >= stop
-            ended = _first_run(beyond, _AHEAD if at + len(units) < self._stop or len(units) == _CHUNK else 1)
+            ended = _first_run(beyond, _AHEAD)
             parts.append(units[:ended])
             if ended < len(units):
                 break
@@ -212,7 +210,7 @@ def _repeats(found: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[n
 
 
 def _first_run(rows: NDArray[np.bool_], length: int) -> int:
-    """Where the first `length` true in a row begin, or a shorter stretch of them at the end; else all."""
+    """Where the first `length` true in a row begin; what is behind the end counts as true."""
     runs = rows.copy()
     for step in range(1, length):
         runs[:-step] &= rows[step:]

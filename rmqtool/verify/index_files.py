@@ -17,9 +17,7 @@ from rmqtool.verify.report import Report
 _CHUNK = 1 << 18  # units
 
 
-def check_headers(
-    store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, live: bool
-) -> None:
+def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, live: bool) -> None:
     """What sizes, names and headers show."""
     report.check("index.geometry", len(files))
     report.check("index.header", len(files))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,16 +13,17 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
-from rmqtool.scan.events import Blank, Damage
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.reader import scan_files
+from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store import Store, open_store
 from rmqtool.topics import load_topics
 from rmqtool.verify.damage import DamageChecks
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
-from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
+from rmqtool.verify.index_units import IndexUnits, Part, known_geometries, parts_of
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_check import QueueCheck
@@ -133,52 +134,78 @@ class PartCheck:
         return self.result
 
     def _check_log(self, part: LogPart) -> None:
-        settings, result = self.settings, self.result
-        dispatcher = Dispatcher(settings.rules, self._batch_topics)
-        lookups = Lookups(self._files, Dispatcher(settings.rules, self._batch_topics))
-        open_files = OpenFiles(settings.reading())
-        records = RecordChecks(result.report, result.extents, settings.version, settings.bodies, result.totals)
-        damage = DamageChecks(self._store, self._files, result.report, result.extents, settings)
-        queues = None
-        if settings.queues:
-            queues = QueueCheck(settings.root, result.report, result.extents, open_files, lookups.owner_of,
-                                dispatcher.is_batch_topic)  # fmt: skip
-            result.states = queues.states
-        index = None
-        if settings.index:
-            index = IndexCheck(self._store, result.report, IndexUnits(self._index, open_files), result.extents,
-                               lookups.hashes_at, part.index_start, part.index_stop, settings.tags_expected,
-                               self._files[0].start_offset if self._files else 0)  # fmt: skip
+        open_files = OpenFiles(self.settings.reading())
         try:
-            for event in scan_files(self._files, part.start, part.stop, settings.reading()):
-                if isinstance(event, Frames):
-                    if damage.are_ghosts(event, records.totals.last_timestamp):
-                        result.ghosts_from = damage.ghosts(event.physical_offset)
-                        break
-                    damage.settle()
-                    dispatched = dispatcher.dispatch(event)
-                    records.add(event, dispatched)
-                    damage.frames(event)
-                    result.log_end = event.physical_offset + event.size
-                    if queues is not None:
-                        queues.add(dispatched.units, dispatcher.queues)
-                    if index is not None:
-                        index.add(dispatched.keys, event.physical_offset, result.log_end)
-                elif isinstance(event, Blank):
-                    damage.settle()
-                    damage.blank(event)
-                elif isinstance(event, Damage):
-                    damage.settle()
-                    damage.damage(event)
+            check = _LogCheck(self._store, self._files, self.settings, part, self.result, open_files,
+                              self._batch_topics, self._index)  # fmt: skip
+            for event in scan_files(self._files, part.start, part.stop, self.settings.reading()):
+                if not check.take(event):
+                    break
                 self._progress(event.size)
-            damage.settle()
-            if queues is not None:
-                queues.flush(dispatcher.queues)
-            if index is not None:
-                index.finish(result.log_end or part.start if part.last else None)
+            check.finish()
         except UnreadableError:
-            if not settings.live:
-                raise
+            if not self.settings.live:
+                raise  # a running broker deletes files
         finally:
             open_files.close()
 
+
+class _LogCheck:
+    """Takes the events of a scan and hands them to all checks."""
+
+    def __init__(
+        self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
+        open_files: OpenFiles, batch_topics: frozenset[str] | None, index: Sequence[Part],
+    ) -> None:  # fmt: skip
+        self._part = part
+        self._result = result
+        self._dispatcher = Dispatcher(settings.rules, batch_topics)
+        lookups = Lookups(files, Dispatcher(settings.rules, batch_topics))
+        report, extents = result.report, result.extents
+        self._records = RecordChecks(report, extents, settings.version, settings.bodies, result.totals)
+        self._damage = DamageChecks(store, files, report, extents, settings.version, settings.live)
+        self._queues: QueueCheck | None = None
+        self._index: IndexCheck | None = None
+        if settings.queues:
+            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
+                                      self._dispatcher.is_batch_topic)  # fmt: skip
+            result.states = self._queues.states
+        if settings.index:
+            self._index = IndexCheck(store, report, IndexUnits(index, open_files), extents, lookups.hashes_at,
+                                     part.index_start, part.index_stop, settings.tags_expected,
+                                     files[0].start_offset if files else 0)  # fmt: skip
+
+    def take(self, event: Event) -> bool:
+        """Check one event; whether the log goes on behind it."""
+        if isinstance(event, Frames):
+            if self._damage.are_ghosts(event, self._result.totals.last_timestamp):
+                self._result.ghosts_from = self._damage.ghosts(event.physical_offset)
+                return False
+            self._damage.settle()
+            self._frames(event)
+        elif isinstance(event, Blank):
+            self._damage.settle()
+            self._damage.blank(event)
+        else:
+            self._damage.settle()
+            self._damage.damage(event)
+        return True
+
+    def _frames(self, frames: Frames) -> None:
+        dispatched = self._dispatcher.dispatch(frames)
+        self._records.add(frames, dispatched)
+        self._damage.frames(frames)
+        end = self._result.log_end = frames.physical_offset + frames.size
+        if self._queues is not None:
+            self._queues.add(dispatched.units, self._dispatcher.queues)
+        if self._index is not None:
+            self._index.add(dispatched.keys, frames.physical_offset, end)
+
+    def finish(self) -> None:
+        """The part has ended."""
+        self._damage.settle()
+        if self._queues is not None:
+            self._queues.flush(self._dispatcher.queues)
+        if self._index is not None:
+            end = self._result.log_end or self._part.start
+            self._index.finish(end if self._part.last else None)

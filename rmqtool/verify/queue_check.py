@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,8 @@ class QueueCheck:
         self._report.check("consumequeue.missing-unit", len(units))
         follows = np.zeros(len(units), dtype=np.bool_)
         follows[1:] = units.queue_offsets[1:] == units.queue_offsets[:-1] + units.batch_sizes[:-1]
-        broken = np.append(np.flatnonzero(~follows), len(units))
+        follows[bounds[:-1]] = False
+        broken = np.flatnonzero(~follows)
         numbers = units.queues[bounds[:-1]].tolist()
         for number, low, high in zip(numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             queue = self._queue(number, names[number])
@@ -146,7 +148,7 @@ class _OneQueue:
         state = self.state
         if offset == state.next_offset:
             return
-        place = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
+        place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
         if offset < state.next_offset:
             message = f"queue offset {offset} where {state.next_offset} was expected"
             self._report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
@@ -182,7 +184,7 @@ class _OneQueue:
         self.state.prove(start, stop)
         self._next = stop
         if self._shift:
-            place = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
+            place: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
             message = f"{stop - start} units stand {abs(self._shift)} {'before' if self._shift < 0 else 'behind'} " \
                       f"their queue offset"  # fmt: skip
             self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **place)
@@ -263,12 +265,12 @@ class _OneQueue:
         self.state.prove(number, number + 1)
 
     def _lack(self, code: str, units: QueueUnits) -> None:
-        offsets = zip(units.queue_offsets[:MAX_PLACES].tolist(), units.physical_offsets[:MAX_PLACES].tolist(), strict=True)
+        offsets = zip(
+            units.queue_offsets[:MAX_PLACES].tolist(), units.physical_offsets[:MAX_PLACES].tolist(), strict=True
+        )
         self.state.lack(code, list(offsets), len(units))
 
-    def _tell(
-        self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: str | None
-    ) -> None:
+    def _tell(self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: Any) -> None:
         name = self.state.name
         if not self._report.wants_example(code) or self._files is None:
             self._report.count(code, 1)

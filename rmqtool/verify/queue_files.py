@@ -56,7 +56,8 @@ class QueueFiles:
 
     def is_written(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
         """The broker's own test of each unit."""
-        return self._format.is_written(units)
+        written: NDArray[np.bool_] = self._format.is_written(units)
+        return written
 
     @cached_property
     def written_stop(self) -> int:

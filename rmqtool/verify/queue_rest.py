@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ class QueueRest:
     def _check_files(self, queue: Queue) -> None:
         """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
         report, files = self.report, queue.files
-        place = {"topic": queue.topic, "queue_id": queue.queue_id}
+        place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id}
         for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
             report.check(code, len(files.files))
         for stray in files.strays:

@@ -119,7 +119,7 @@ class RecordChecks:
             if stored != computed:
                 shown = "no ten digits" if stored is None else f"{stored:#010x}"
                 self._report(frames, row, "commitlog.property-crc",
-                             f"record of {end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
+                             f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
                 bad.setdefault(row, "property-crc")
 
     def _check_flags(self, frames: Frames) -> None:
@@ -155,7 +155,9 @@ class RecordChecks:
             return
         self.report.check("commitlog.magic-code-v2", len(frames))
         for row in np.flatnonzero(frames.headers.field("magic_code") == MAGIC_CODE_V2).tolist():
-            self._report(frames, row, "commitlog.magic-code-v2", f"version 2 of a record, which {self.version} cannot read")
+            self._report(
+                frames, row, "commitlog.magic-code-v2", f"version 2 of a record, which {self.version} cannot read"
+            )
 
     def _check_properties(self, frames: Frames, dispatched: Dispatched, bad: dict[int, str]) -> None:
         self.report.check("commitlog.properties", len(frames))

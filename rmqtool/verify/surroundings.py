@@ -71,12 +71,7 @@ def _off_grid(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
     """Files that another user than that of most owns, and that only their owner may write."""
     paths = [*(file.path for file in log.files), *(store.root / name for name in (CHECKPOINT, "lock", CONFIG))]
-    found = {}
-    for path in paths:
-        try:
-            found[path] = os.stat(path)
-        except OSError:
-            continue
+    found = {path: os.stat(path) for path in paths if path.exists()}
     usual = Counter(status.st_uid for status in found.values()).most_common(1)
     report.check("store.permission", len(found))
     for path, status in found.items():
@@ -94,7 +89,10 @@ def _check_config(store: Store, report: Report) -> None:
         file = load_config(store.root / CONFIG / name)
         if file.problem is None or name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
             continue
-        shown, severity = f"the broker reads {store.relative(file.path)}" if file.path else "no .bak that can be read", None
+        shown, severity = (
+            f"the broker reads {store.relative(file.path)}" if file.path else "no .bak that can be read",
+            None,
+        )
         effect = None
         if file.path is None:
             severity, effect = ("error", "the broker refuses to start") if file.has_bad_backup else ("warning", None)
@@ -119,7 +117,9 @@ def _check_timer(store: Store, report: Report) -> None:
     precision = store.conf.size("timerPrecisionMs") or 1000
     expected = _TIMER_SLOTS // precision * _TIMER_SLOT_SIZE
     if size != expected:
-        report.add("timer.wheel-size", f"{size} bytes, with a precision of {precision} ms {expected}", file=_TIMER_WHEEL)
+        report.add(
+            "timer.wheel-size", f"{size} bytes, with a precision of {precision} ms {expected}", file=_TIMER_WHEEL
+        )
 
 
 def check_checkpoint(
@@ -160,5 +160,3 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
         if after.begin_physical_offset < before.begin_physical_offset:
             message = f"sorts behind {before.path.name}, but holds older messages"
             report.add("index.name", message, file=store.relative(after.path))
-
-

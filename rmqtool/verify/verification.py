@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Any
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.dispatcher import Dispatcher
@@ -16,7 +16,6 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory
-from rmqtool.findings import Finding
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
@@ -25,7 +24,6 @@ from rmqtool.record_signs import index_signs
 from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.consumers import check_delay_offsets, check_offsets, check_topics, is_system_topic
-from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_files import check_headers
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
 from rmqtool.verify.lookups import Lookups
@@ -34,7 +32,7 @@ from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Setti
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals, finish_times
-from rmqtool.verify.report import Report, Selection, verdict_of
+from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.workers import AnyPart, check_in_processes
 from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
@@ -66,7 +64,8 @@ class Verification:
         self.topics: Topics = load_topics(store)
         self.complete = False
         self.lost: Counter[str] = Counter()
-        self.log_end = self.log.files[0].start_offset if self.log.files else 0
+        self.log_start = self.log.files[0].start_offset if self.log.files else 0
+        self.log_end = self.log_start
         self.ghosts_from: int | None = None
         self.settings = self._settings()
         self._index = known_geometries(store) if self.settings.index else []
@@ -162,8 +161,12 @@ class Verification:
         for file in self.log.files:
             if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
-        counts = self._report_with(total.report).totals()
-        if self.holder is None and "store.unclean-stop" not in counts and any(counts.get(code) for code in _CRASH_SIGNS):
+        counts = self.report_with(total.report).totals()
+        if (
+            self.holder is None
+            and "store.unclean-stop" not in counts
+            and any(counts.get(code) for code in _CRASH_SIGNS)
+        ):
             self._report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")
 
     def _finish_queues(self, total: PartResult, lookups: Lookups) -> None:
@@ -195,13 +198,11 @@ class Verification:
                 continue
             offset, physical_offset = lacking.places[0]
             message = f"{lacking.count} messages have no unit, the first at physical offset {physical_offset}"
+            place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
             if code == "consumequeue.missing-queue" and self._is_deleted(name.topic):
-                code, message = "commitlog.deleted-topic", f"{lacking.count} messages of {name.topic}, queue {name.queue_id}"
-                self._report.add(code, message, count=lacking.count, offset=physical_offset, topic=name.topic,
-                                 queue_id=name.queue_id)  # fmt: skip
-                continue
-            self._report.add(code, message, count=lacking.count, topic=name.topic, queue_id=name.queue_id,
-                             queue_offset=offset)  # fmt: skip
+                self._report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)
+            else:
+                self._report.add(code, message, queue_offset=offset, **place)
 
     def _is_deleted(self, topic: str) -> bool:
         if topic.startswith(LMQ_PREFIX):
@@ -246,67 +247,9 @@ class Verification:
         self.ghosts_from = total.ghosts_from
         return total
 
-    def _report_with(self, found: Report) -> Report:
+    def report_with(self, found: Report) -> Report:
+        """The findings of the whole store together with those of its parts."""
         both = self.settings.report()
         both.merge(self._report)
         both.merge(found)
         return both
-
-    def outcome(self) -> Outcome:
-        """Everything that is known."""
-        total = self.merged()
-        report = self._report_with(total.report)
-        findings = report.findings()
-        return Outcome(self, verdict_of(findings), findings, report, total.totals, total.extents)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a verification."""
-
-    verification: Verification
-    verdict: str
-    findings: list[Finding]
-    report: Report
-    totals: RecordTotals
-    extents: Extents
-
-    @property
-    def root(self) -> Path:
-        """The store."""
-        return self.verification.store.root
-
-    @property
-    def checks(self) -> list[dict[str, str | int]]:
-        """For each code, how much was looked at and what was found."""
-        totals = self.report.totals()
-        return [
-            {"code": code, "checked": self.report.checked.get(code, 0), "found": totals.get(code, 0)}
-            for code in sorted({*self.report.checked, *totals})
-        ]
-
-    @property
-    def unproven(self) -> list[str]:
-        """What no check can tell, in sentences."""
-        return list(_unproven(self))
-
-
-def _unproven(outcome: Outcome) -> list[str]:
-    verification, totals, found = outcome.verification, outcome.totals, []
-    if not verification.complete:
-        found.append("the rest of the store: the verification was interrupted")
-    if not verification.settings.bodies:
-        found.append("bodies: --fast reads none of them")
-    if totals.without_property_crc:
-        found.append(f"topic, properties and header of {totals.without_property_crc} messages: no __CRC32# covers them")
-    if totals.without_body:
-        found.append(f"{totals.without_body} messages have no body, so that their body CRC proves nothing")
-    if verification.store.layout == "rocksdb":
-        found.append("consume queues: they are kept in RocksDB, which this version does not read")
-    for name, text in (("timerlog", "timer wheel and timer log"), ("rocksdbstore", "the RocksDB store beside the log"),
-                       ("compaction", "compacted logs"), ("consumequeue_ext", "ext units of consume queues")):  # fmt: skip
-        if list_directory(verification.store.root / name):
-            found.append(f"{text}: this version does not read them")
-    if verification.holder is not None:
-        found.append("what the running broker has written since this verification began")
-    return found

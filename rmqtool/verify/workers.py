@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -19,33 +19,23 @@ AnyPart = LogPart | IndexPart
 
 def check_in_processes(
     settings: Settings, parts: Sequence[AnyPart], jobs: int, progress: Progress
-) -> Iterator[tuple[int, PartResult]]:
+) -> Generator[tuple[int, PartResult], None, None]:
     """The results of the parts by their number, as they come. All processes have ended when the iterator is closed."""
-    context = multiprocessing.get_context("spawn")
-    workers: dict[Connection, BaseProcess] = {}
     todo = list(enumerate(parts))[::-1]
+    workers: dict[Connection, BaseProcess] = {}
     try:
         for _ in range(min(jobs, len(parts))):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(settings, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            workers[ours] = process
-            ours.send(todo.pop())
+            connection, process = _start(settings)
+            workers[connection] = process
+            connection.send(todo.pop())
         while workers:
             for ready in wait(list(workers)):
                 if not isinstance(ready, Connection):
                     continue
-                try:
-                    message = ready.recv()
-                except EOFError:
-                    raise RmqtoolError("a process of this verification has died: out of memory?") from None
-                if isinstance(message, int):
-                    progress(message)
+                result = _receive(ready, progress)
+                if result is None:
                     continue
-                if isinstance(message, RmqtoolError):
-                    raise message
-                yield message
+                yield result
                 if todo:
                     ready.send(todo.pop())
                 else:
@@ -56,6 +46,30 @@ def check_in_processes(
             process.terminate()
         for process in workers.values():
             process.join()
+
+
+def _start(settings: Settings) -> tuple[Connection, BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(settings, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return ours, process
+
+
+def _receive(connection: Connection, progress: Progress) -> tuple[int, PartResult] | None:
+    """A result, or None when a process only tells how far it is; what went wrong there is raised here."""
+    try:
+        message = connection.recv()
+    except EOFError:
+        raise RmqtoolError("a process of this verification has died: out of memory?") from None
+    if isinstance(message, RmqtoolError):
+        raise message
+    if isinstance(message, int):
+        progress(message)
+        return None
+    number, result = message
+    return number, result
 
 
 def _serve(settings: Settings, connection: Connection) -> None:
