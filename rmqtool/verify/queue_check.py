@@ -70,19 +70,21 @@ class QueueCheck:
         units = QueueUnits.concatenate(self._parts)
         self._parts, self._waiting = [], 0
         order, bounds = group(units.queues)
-        units = units[order]
-        stored = memoryview(units.as_consume_queue().view("u1").data) if len(units) else memoryview(b"")
+        stored = memoryview(units.as_consume_queue().view("V20")[order].view("u1").data)
         self._report.check("consumequeue.missing-unit", len(units))
+        offsets = units.queue_offsets[order]
+        nexts = offsets + units.batch_sizes[order]
         follows = np.zeros(len(units), dtype=np.bool_)
-        follows[1:] = units.queue_offsets[1:] == units.queue_offsets[:-1] + units.batch_sizes[:-1]
+        follows[1:] = offsets[1:] == nexts[:-1]
         follows[bounds[:-1]] = False
         broken = np.flatnonzero(~follows)
-        numbers = units.queues[bounds[:-1]].tolist()
+        numbers = units.queues[order[bounds[:-1]]].tolist()
         for number, low, high in zip(numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             queue = self._queue(number, names[number])
             first, last = np.searchsorted(broken, (low, high))
             borders = broken[first:last].tolist()  # the group's own beginning is always one
-            queue.take(units[low:high], stored[low * 20 : high * 20], [border - low for border in borders])
+            for start, stop in zip(borders, [*borders[1:], high], strict=True):
+                queue.take(units, order[start:stop], stored[start * 20 : stop * 20])
 
     def _queue(self, number: int, name: QueueName) -> _OneQueue:
         queue = self._queues.get(number)
@@ -125,29 +127,32 @@ class _OneQueue:
         self._shift = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
-    def take(self, units: QueueUnits, stored: memoryview, borders: list[int]) -> None:
-        """Compare units; `stored` is what a simple queue holds then, at `borders` queue offsets do not go on."""
-        state = self.state
+    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: memoryview) -> None:
+        """Compare the units `rows`, whose queue offsets follow each other; `stored` is what a simple queue holds."""
+        state, files = self.state, self._files
+        first, last = int(rows[0]), int(rows[-1])
+        offset, physical_offset = int(units.queue_offsets[first]), int(units.physical_offsets[first])
         if not state.records:
-            state.first_offset = state.next_offset = int(units.queue_offsets[0])
-            state.first_physical_offset = state.last_physical_offset = int(units.physical_offsets[0])
-        state.records += len(units)
-        is_batch = self._files is not None and self._files.queue.kind == "batch"
-        if is_batch:
-            stored = memoryview(units.as_batch_consume_queue().view("u1").data)
-        size = len(stored) // len(units)
-        for low, high in zip(borders, [*borders[1:], len(units)], strict=True):
-            run = units[low:high]
-            self._go_on(int(run.queue_offsets[0]), int(run.physical_offsets[0]))
-            state.next_offset = int(run.queue_offsets[-1]) + int(run.batch_sizes[-1])
-            state.last_physical_offset = int(run.physical_offsets[-1])
-            self._compare(run, stored[low * size : high * size])
+            state.first_offset = state.next_offset = offset
+            state.first_physical_offset = physical_offset
+        state.records += len(rows)
+        if offset != state.next_offset:
+            self._go_on(offset, physical_offset)
+        state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
+        state.last_physical_offset = int(units.physical_offsets[last])
+        if files is None:
+            self._lack("consumequeue.missing-queue", units[rows[:MAX_PLACES]], len(rows))
+        elif files.queue.kind == "batch":
+            run = units[rows]
+            self._compare(files, run, memoryview(run.as_batch_consume_queue().view("u1").data))
+        elif files.read(offset + self._shift, len(rows)) == stored:
+            self._prove(offset + self._shift, offset + self._shift + len(rows))
+        else:
+            self._compare(files, units[rows], stored)
 
     def _go_on(self, offset: int, physical_offset: int) -> None:
-        """See whether queue offsets go on where the last record of the queue has left off."""
+        """Queue offsets do not go on where the last record of the queue has left off."""
         state = self.state
-        if offset == state.next_offset:
-            return
         place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
         if offset < state.next_offset:
             message = f"queue offset {offset} where {state.next_offset} was expected"
@@ -158,11 +163,7 @@ class _OneQueue:
             message = f"{missing} queue offsets from {state.next_offset} on have no record"
             self._report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
 
-    def _compare(self, units: QueueUnits, expected: memoryview) -> None:
-        files = self._files
-        if files is None:
-            self._lack("consumequeue.missing-queue", units)
-            return
+    def _compare(self, files: QueueFiles, units: QueueUnits, expected: memoryview) -> None:
         done = 0
         while done < len(units):
             number = self._number_of(files, units, done)
@@ -264,11 +265,11 @@ class _OneQueue:
         self._tell("consumequeue.wrong-record", message, units, 0, number)
         self.state.prove(number, number + 1)
 
-    def _lack(self, code: str, units: QueueUnits) -> None:
+    def _lack(self, code: str, units: QueueUnits, count: int | None = None) -> None:
         offsets = zip(
             units.queue_offsets[:MAX_PLACES].tolist(), units.physical_offsets[:MAX_PLACES].tolist(), strict=True
         )
-        self.state.lack(code, list(offsets), len(units))
+        self.state.lack(code, list(offsets), len(units) if count is None else count)
 
     def _tell(self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: Any) -> None:
         name = self.state.name

@@ -125,6 +125,8 @@ class RecordChecks:
     def _check_flags(self, frames: Frames) -> None:
         flags = frames.headers.field("sys_flag")
         self.report.check("commitlog.sys-flag", len(frames))
+        if not flags.any():
+            return
         distinct = np.unique(flags).tolist()
         prepared_offsets = (flags & TRANSACTION_PREPARED) != 0
         if prepared_offsets.any():
