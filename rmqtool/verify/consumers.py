@@ -10,7 +10,7 @@ from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.units import QueueName
 from rmqtool.offsets import load_offsets
-from rmqtool.queues import QueueRange
+from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import CONFIG, Store
 from rmqtool.topics import Topics
 from rmqtool.verify.report import Report
@@ -42,6 +42,17 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
             message = f"the topic has {topic.read_queues} queues to read and {topic.write_queues} to write"
             report.add("config.topic-queues", message, **place)
+
+
+def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
+    """A queue must be of the kind that its topic is configured for (`ConsumeQueueStore#queueTypeShouldBe`)."""
+    report.check("consumequeue.kind")
+    topic = topics.by_name.get(queue.topic)
+    if topic is not None and queue.files.files and topic.has_batch_queues != (queue.kind == "batch"):
+        message = (
+            f"a {queue.kind} queue, but the topic is configured for {'batch' if topic.has_batch_queues else 'simple'}"
+        )
+        report.add("consumequeue.kind", message, topic=queue.topic, queue_id=queue.queue_id)
 
 
 def check_offsets(store: Store, ranges: Ranges, report: Report) -> None:

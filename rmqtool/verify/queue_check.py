@@ -31,6 +31,7 @@ _UNITS_PER_QUEUE = 256
 _MOST = 1 << 20
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _NAME_MAX = 255
+_EXT = "consumequeue_ext"
 
 OwnerOf = Callable[[int], QueueName | None]
 """The queue of the record that begins at a physical offset; None when none begins there."""
@@ -222,7 +223,12 @@ class _OneQueue:
                 code = "consumequeue.wrong-record"
                 message = f"size {int(found['message_size'][row])}, the record has {int(units.message_sizes[row])}"
             elif stored_code != wanted and stored_code <= MAX_EXT_ADDRESS:
-                continue  # an address in consumequeue_ext
+                if (self._root / _EXT).is_dir():
+                    continue
+                code, message = (
+                    "consumequeue.ext-address",
+                    f"{stored_code} is an address in {_EXT}/, which is not there",
+                )
             elif stored_code != wanted:
                 message = f"tags code {stored_code}, the record gives {wanted}"
                 if stored_code == int(units.tags_hashes[row]):

@@ -23,7 +23,13 @@ from rmqtool.queues import QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs
 from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.topics import Topics, load_topics
-from rmqtool.verify.consumers import check_delay_offsets, check_offsets, check_topics, is_system_topic
+from rmqtool.verify.consumers import (
+    check_delay_offsets,
+    check_kind,
+    check_offsets,
+    check_topics,
+    is_system_topic,
+)
 from rmqtool.verify.index_files import check_headers
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
 from rmqtool.verify.lookups import Lookups
@@ -179,6 +185,7 @@ class Verification:
         for queue in list_queues(self.store):
             name = QueueName(queue.topic, queue.queue_id)
             rest.check(queue, total.states.get(name))
+            check_kind(self.topics, queue, self._report)
             ranges[name] = queue_range(queue, log_start, self.request.version or NEWEST)
         open_files.close()
         if rest.beyond_files.total():
