@@ -164,10 +164,8 @@ def _show(style: Style, outcome: Outcome, form: str, seconds: float, status: Exi
     from rmqtool.verify_text import show_outcome
 
     if style.json:
-        write_document(
-            "verify", str(outcome.root), outcome_json(outcome, None), findings=outcome.findings, status=status
-        )
+        write_document("verify", str(outcome.root), outcome_json(outcome), findings=outcome.findings, status=status)
     elif form == "junit":
         write_text(junit_report(outcome, seconds))
     else:
-        show_outcome(outcome, None, style, seconds)
+        show_outcome(outcome, style, seconds)

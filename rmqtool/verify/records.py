@@ -73,8 +73,8 @@ class RecordChecks:
     bodies: bool = True
     totals: RecordTotals = field(default_factory=RecordTotals)
 
-    def add(self, frames: Frames, dispatched: Dispatched | None) -> None:
-        """Check a run."""
+    def add(self, frames: Frames, dispatched: Dispatched) -> Positions:
+        """Check a run; the rows that a broker takes for damage, for their body or their properties."""
         self.totals.messages += len(frames)
         self.totals.bytes += frames.size
         bad = self._check_bodies(frames) if self.bodies else {}
@@ -82,17 +82,15 @@ class RecordChecks:
         self._check_flags(frames)
         self._check_times(frames)
         self._check_version(frames)
-        if dispatched is not None:
-            self._check_properties(frames, dispatched, bad)
-        for row in sorted(bad):
+        self._check_properties(frames, dispatched, bad)
+        rows = sorted(bad)
+        for row in rows:
             self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
+        return np.array([row for row in rows if bad[row] != "property-crc"], dtype=np.intp)
 
     def _check_bodies(self, frames: Frames) -> dict[int, str]:
-        wanted = self.report.selection.wants("commitlog.body-crc")
         with_body = frames.body_sizes > 0
         self.totals.without_body += int(len(frames) - np.count_nonzero(with_body))
-        if not wanted:
-            return {}
         computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
         stored = frames.headers.field("body_crc").view(np.uint32)
         self.report.check("commitlog.body-crc", int(np.count_nonzero(with_body)))
