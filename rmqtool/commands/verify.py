@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _EPILOG = examples_and_statuses(
     (
         "rmqtool verify /data/rocketmq/store",
-        "rmqtool verify /data/rocketmq/store --broker-version 5.3 --broker-conf broker.conf",
+        "rmqtool verify /data/rocketmq/store --broker-version 5.3",
         "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
-        "rmqtool verify /data/rocketmq/store --format junit > verify.xml",
+        "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
     ),
     {

@@ -38,7 +38,7 @@ from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Settings
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.records import RecordTotals, finish_times
+from rmqtool.verify.records import RecordTotals, finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
@@ -169,6 +169,7 @@ class Verification:
         total = self.merged()
         self.log_end = total.log_end if total.log_end is not None else self.log_end
         now = max([int(time.time() * 1000), *(file.path.stat().st_mtime_ns // 10**6 for file in self.log.files)])
+        finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         if self.settings.queues:

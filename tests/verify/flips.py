@@ -38,7 +38,7 @@ BLIND_SPOTS = {
     "record.topic": "of a record without unit and key elsewhere",
     "record.properties": "no CRC covers properties without __CRC32#; of most names nothing is derived",
     "blank.filler": "no reader looks at what is behind the eight bytes of a blank",
-    "index.header.end_timestamp": "never",
+    "index.unit.seconds_since_begin": "of a file's first unit: counted from a file that may be deleted by now",
     "index.unused": "behind the last unit",
     "index.unit_0": "unit 0 is never used",
     "checkpoint.unused": "no broker reads it",
