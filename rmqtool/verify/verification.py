@@ -193,8 +193,7 @@ class Verification:
         if rules is None:
             return
         try:
-            self.start = predict(self.store, rules, total.walks, self.settings.reading(), self._report, total.states,
-                                 self.log_end)  # fmt: skip
+            self.start = predict(self.store, rules, total.walks, self.settings.reading(), self._report, total.states)  # fmt: skip
         except RmqtoolError as error:
             self.not_predicted = str(error)
 
