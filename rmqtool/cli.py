@@ -18,6 +18,7 @@ from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.commands.query import query
 from rmqtool.commands.undo import undo
+from rmqtool.commands.verify import verify
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
@@ -59,6 +60,7 @@ cli.add_command(explain)
 cli.add_command(inspect)
 cli.add_command(query)
 cli.add_command(undo)
+cli.add_command(verify)
 
 
 def main() -> NoReturn:
