@@ -29,6 +29,7 @@ NEWEST = Version(5, 5, 0)
 
 # Rules that changed, by the first release that has the new one.
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
+INDEX_COUNTS_SLOTS = Version(4, 7, 1)  # IndexFile#putKey, which before counted every put
 VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messageProperties, which before dropped them
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
