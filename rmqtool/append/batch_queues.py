@@ -63,7 +63,7 @@ class BatchQueues:
         if queue not in self._ends:
             self._begin(queue)
         stored = units.as_batch_consume_queue().view(_RAW)
-        self._sink.put(queue, self._ends[queue] * UNIT_SIZE, stored, units.store_timestamps)
+        self._sink.put(queue, self._ends[queue], stored, units.store_timestamps)
         self._ends[queue] += len(units)
         self._last[queue] = int(units.physical_offsets[-1])
         begin, end = int(units.queue_offsets[0]), int(units.queue_offsets[-1]) + int(units.batch_sizes[-1])
@@ -73,5 +73,5 @@ class BatchQueues:
         head = self._heads(queue)
         self._firsts[queue] = self._ends[queue] = head.number if head else 0
         if head and len(head.units):
-            self._sink.put(queue, head.number * UNIT_SIZE, head.units, head.timestamps)
+            self._sink.put(queue, head.number, head.units, head.timestamps)
             self._ends[queue] += len(head.units)

@@ -156,7 +156,7 @@ class IndexBuilder:
 
     def _complete(self, file: _Open) -> None:
         data = file.slots.astype(SLOT_DTYPE)
-        self._sink.put(file.number, HEADER_SIZE, memoryview(data).cast("B"))
+        self._sink.put(file.number, HEADER_SIZE, data.view("u1").data)
         header = {
             "begin_timestamp": file.begin_timestamp,
             "end_timestamp": file.end_timestamp,

@@ -96,6 +96,7 @@ class SimpleQueues:
         self._ends = np.empty(0, dtype=np.int64)  # number of the next unit, -1 before the first
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
         self._firsts: dict[int, int] = {}  # number of the unit that the first file begins with
+        self._first_messages: dict[int, int] = {}
         self._pending: dict[int, _Run] = {}  # few units whose numbers do not follow, until it shows why
 
     def end(self, queue: int) -> int:
@@ -105,6 +106,10 @@ class SimpleQueues:
     def first(self, queue: int) -> int:
         """Number of the unit that the queue's first file begins with."""
         return self._firsts[queue]
+
+    def first_message(self, queue: int) -> int:
+        """Number of the first unit that the log gives the queue."""
+        return self._first_messages[queue]
 
     def pre_blank(self, queue: int, number: int, timestamp: int) -> Iterator[Head]:
         """Filler from the start of the first file (`ConsumeQueue#fillPreBlank`)."""
@@ -132,7 +137,7 @@ class SimpleQueues:
                 continue
             if queue not in self._firsts:
                 self._begin(queue, places[row], int(every.timestamps[low]))
-            self._sink.put(queue, places[row] * UNIT_SIZE, every.units[low:high], every.timestamps[low:high])
+            self._sink.put(queue, places[row], every.units[low:high], every.timestamps[low:high])
         done = queues[regular]
         self._ends[done] = every.offsets[lasts[regular]] + 1
         self._last[done] = every.physical_offsets[lasts[regular]]
@@ -163,16 +168,16 @@ class SimpleQueues:
             self._ends, self._last = np.concatenate([self._ends, more]), np.concatenate([self._last, more])
 
     def _begin(self, queue: int, number: int, timestamp: int) -> None:
-        first = number
+        first = self._first_messages[queue] = number
         for head in self._heads(queue, number, timestamp):
             first = min(first, head.number)
-            self._sink.put(queue, head.number * UNIT_SIZE, head.units, head.timestamps)
+            self._sink.put(queue, head.number, head.units, head.timestamps)
         self._firsts[queue] = first
 
     def _put(self, queue: int, number: int, run: _Run) -> None:
         if queue not in self._firsts:
             self._begin(queue, number, int(run.timestamps[0]))
-        self._sink.put(queue, number * UNIT_SIZE, run.units, run.timestamps)
+        self._sink.put(queue, number, run.units, run.timestamps)
         self._ends[queue] = number + len(run.offsets)
         self._last[queue] = run.physical_offsets[-1]
 
@@ -239,7 +244,8 @@ class SimpleQueues:
     def _begin_again(self, queue: int, begin: int, end: int) -> None:
         first = self._firsts[queue]
         self.irregular[queue].superseded += end - max(begin, first)
-        self._sink.cut(queue, max(begin, first) * UNIT_SIZE)
+        self._sink.cut(queue, max(begin, first))
+        self._first_messages[queue] = min(begin, self._first_messages[queue])
         if begin < first:
             del self._firsts[queue]
 
@@ -251,7 +257,7 @@ class SimpleQueues:
             return False
         self.irregular[queue].neutral += begin - end
         timestamps = np.full(begin - end, run.timestamps[0], dtype=np.int64)
-        self._sink.put(queue, end * UNIT_SIZE, _neutral_units(run.units[:1], begin - end, lost.missing), timestamps)
+        self._sink.put(queue, end, _neutral_units(run.units[:1], begin - end, lost.missing), timestamps)
         return True
 
 

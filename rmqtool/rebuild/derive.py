@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from rmqtool.append.batch_queues import BatchHeads, BatchQueues
 from rmqtool.append.index_files import IndexBuilder
 from rmqtool.append.simple_queues import Heads, Order, SimpleQueues
-from rmqtool.append.sinks import IndexSink, UnitSink
+from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
+from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.files import UNLIMITED, Reading
-from rmqtool.formats import consume_queue
 from rmqtool.formats.sys_flag import INNER_BATCH
 from rmqtool.index import Geometry
 from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.names import Selection, refusal
+from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.scan.checksums import body_crcs
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
@@ -35,16 +36,13 @@ _MOST_UNITS = 1 << 21  # ... and this large in memory
 _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than filling them
 _REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
 
-Progress = Callable[[int], None]
-"""Told how many bytes of the log are done."""
-
 
 @dataclass
 class QueueTarget:
     """Where units of one kind of queue go, and what stands before them."""
 
     sink: UnitSink
-    file_size: int = 0
+    grid: FileGrid
     heads: Heads | None = None
     batch_heads: BatchHeads = lambda queue: None
 
@@ -78,7 +76,6 @@ class Derivation:
         self.records = 0
         self.last_physical_offset = -1
         self.last_store_timestamp = -1
-        self.first_numbers: dict[int, int] = {}  # of the first message of each plain queue in the log
         self.simple: SimpleQueues | None = None
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None
@@ -103,13 +100,12 @@ class Derivation:
         simple: QueueTarget | None,
         batch: QueueTarget | None,
         index: tuple[IndexSink, Geometry] | None,
-        progress: Progress = lambda done: None,
+        progress: Progress = no_progress,
     ) -> None:
         """Go over the log; parts without a target are not derived. Raises BatchTopicFoundError, UnreadableError."""
         if simple:
-            per_file = simple.file_size // consume_queue.UNIT_SIZE
             order, lost = self._task.order, self.lost.between
-            self.simple = SimpleQueues(simple.sink, per_file, order, simple.heads, lost)
+            self.simple = SimpleQueues(simple.sink, simple.grid.units_per_file, order, simple.heads, lost)
         if batch:
             self.batch = BatchQueues(batch.sink, batch.batch_heads)
         if index:
@@ -143,9 +139,18 @@ class Derivation:
             self._learn_batch_topics(frames)
             self._add_units(dispatched)
         if self.index:
-            self.index.add(dispatched.keys, offsets, timestamps)
+            self.index.add(self._selected_keys(dispatched, frames), offsets, timestamps)
         for row in dispatched.refused.tolist():
             self.lost.add_extent(int(offsets[row]), int(frames.message_sizes[row]), _REFUSED)
+
+    def _selected_keys(self, dispatched: Dispatched, frames: Frames) -> IndexKeys:
+        selection = self._task.selection
+        if selection.is_all:
+            return dispatched.keys
+        numbers = self.dispatcher.queue_numbers(self.dispatcher.topic_numbers(frames), frames.headers.field("queue_id"))
+        taken = np.array([selection.takes(*name) for name in self.queues])[numbers]
+        keys = dispatched.keys
+        return keys[taken[keys.rows]]
 
     def _check_bodies(self, frames: Frames) -> None:
         computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from rmqtool.errors import UnsupportedError
@@ -12,6 +12,7 @@ from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.queues import Kind, Queue
+from rmqtool.rebuild.options import Part
 from rmqtool.store import Store
 
 UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
@@ -31,14 +32,17 @@ class FileSizes:
     findings: list[Finding] = field(default_factory=list)
 
 
-def file_sizes(store: Store, queues: Iterable[Queue]) -> FileSizes:
-    """Find the sizes; those that are guesses, for neither a file nor broker.conf tells, are among the findings."""
+def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -> FileSizes:
+    """Find the sizes; of wanted parts, those that neither a file nor broker.conf tells are among the findings."""
     found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
     for queue in queues:
         found[queue.kind].update(file.size for file in queue.files.files if file.size >= queue.unit_size)
-    findings: list[Finding] = []
-    sizes = {kind: _queue_file_size(store, kind, found[kind], findings) for kind in found}
-    return FileSizes(sizes, _index_geometry(store, findings), findings)
+    of_queues: list[Finding] = []
+    of_index: list[Finding] = []
+    sizes = {kind: _queue_file_size(store, kind, found[kind], of_queues) for kind in found}
+    index = _index_geometry(store, of_index)
+    wanted = [*(of_queues if "queues" in parts else ()), *(of_index if "index" in parts else ())]
+    return FileSizes(sizes, index, wanted)
 
 
 def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: list[Finding]) -> int:
