@@ -15,6 +15,7 @@ import click
 from rmqtool import __version__
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.commands.rebuild import rebuild_cq, rebuild_index
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
@@ -53,6 +54,8 @@ def cli() -> None:
 
 
 cli.add_command(inspect)
+cli.add_command(rebuild_cq)
+cli.add_command(rebuild_index)
 
 
 def main() -> NoReturn:

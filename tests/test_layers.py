@@ -36,7 +36,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text"),
+    5: ("output", "progress", "overview_json", "overview_text", "message_text", "rebuild_json", "rebuild_text"),
     6: ("commands",),
     7: ("cli", "__main__"),
 }
