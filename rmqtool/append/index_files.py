@@ -17,7 +17,7 @@ from rmqtool.index import Geometry
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WESTERNMOST = timedelta(hours=-12)
-_LATEST = datetime(9999, 12, 31, tzinfo=timezone.utc)
+_LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
 _MAX_INT = (1 << 31) - 1
 
 Numbers = NDArray[Any]
@@ -29,11 +29,13 @@ def index_file_name(timestamp: int) -> str:
     A broker takes its local time. Files are loaded by name, so ours must not sort behind those that it creates later:
     the time is that of UTC-12, which is never ahead of the broker's.
     """
-    try:
-        time = min(max(_EPOCH + timedelta(milliseconds=timestamp), _EPOCH), _LATEST) + _WESTERNMOST
-    except OverflowError:
-        time = _EPOCH if timestamp < 0 else _LATEST
+    time = _EPOCH + timedelta(milliseconds=clamp_timestamp(timestamp)) + _WESTERNMOST
     return f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03d}"
+
+
+def clamp_timestamp(timestamp: int) -> int:
+    """A store timestamp, epoch ms, that a name can tell: a damaged one may be any number."""
+    return min(max(timestamp, 0), _LATEST)
 
 
 @dataclass
@@ -101,7 +103,7 @@ class IndexBuilder:
         before = self._file
         if before is not None:
             self._complete(before)
-        self._name_timestamp = max(timestamp, self._name_timestamp + 1)
+        self._name_timestamp = max(clamp_timestamp(timestamp), self._name_timestamp + 1)
         slots = np.zeros(self._geometry.slots, dtype=np.int32)
         seeds = (max(before.end_timestamp, 0), max(before.end_physical_offset, 0)) if before else (0, 0)
         self._file = _Open(self.files, slots, seeds[0], seeds[0], seeds[1], seeds[1])

@@ -146,7 +146,9 @@ def kept_batch_heads(
             kept.append(units[:count])
             if count < len(units):
                 break
-        every = np.concatenate(kept)
-        return Head(first, every.view(f"V{existing.grid.unit_size}"), every["store_timestamp"].astype(np.int64))
+        # Raw bytes: what `concatenate` makes of numbers is in the machine's byte order.
+        every = np.concatenate([units.view(f"V{existing.grid.unit_size}") for units in kept])
+        stored = every.view(batch_consume_queue.UNIT_DTYPE)
+        return Head(first, every, stored["store_timestamp"].astype(np.int64))
 
     return heads

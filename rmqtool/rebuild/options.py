@@ -9,7 +9,7 @@ from typing import Literal
 from rmqtool.append.simple_queues import Order
 from rmqtool.files import UNLIMITED, Reading
 from rmqtool.rebuild.names import Selection
-from rmqtool.versions import NEWEST, Version
+from rmqtool.versions import Version
 
 Part = Literal["queues", "index"]
 
@@ -23,11 +23,6 @@ class RebuildOptions:
     version: Version | None = None
     order: Order = "stored"
     reading: Reading = UNLIMITED
-
-    @property
-    def rules_version(self) -> Version:
-        """The version whose rules count: as given, else the newest."""
-        return self.version or NEWEST
 
 
 Progress = Callable[[int], None]

@@ -151,7 +151,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         consumers_moved=list(_moved_consumers(source, sinks.of_queues.get("simple"), queues)),
         backup_bytes=_backup_bytes(source, queues, index),
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
-        findings=[*source.sizes.findings, *derivation_findings(derivation, source.store.root)],
+        findings=[*source.findings, *derivation_findings(derivation, source.store.root)],
     )
 
 
@@ -193,7 +193,7 @@ def _untouched(source: Source, found: Queue | None, name: QueueName) -> QueuePla
     """A queue of which the log tells nothing: its messages are deleted, or the topic was."""
     if found is None:
         return QueuePlan(name, "simple", "keep", 0, 0, has_messages=False)
-    now = queue_range(found, source.log_min_offset, source.options.rules_version)
+    now = queue_range(found, source.log_min_offset, source.version)
     return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False)
 
 

@@ -8,15 +8,17 @@ from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnsupportedError
+from rmqtool.findings import Finding
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget, Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
 from rmqtool.rebuild.geometry import UNIT_SIZES, FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
+from rmqtool.rebuild.rules_version import rules_version
 from rmqtool.store import Store
 from rmqtool.topics import load_topics
-from rmqtool.versions import BATCH_QUEUES
+from rmqtool.versions import BATCH_QUEUES, Version
 
 
 @dataclass
@@ -28,6 +30,8 @@ class Source:
     log: MappedFiles
     queues: list[Queue]
     sizes: FileSizes
+    version: Version
+    findings: list[Finding]
     batch_topics: set[str]
     learns_batch_topics: bool
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
@@ -50,9 +54,20 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
     queues = list(list_queues(store))
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
-    has_batches = options.rules_version >= BATCH_QUEUES
+    version, findings = rules_version(store, options)
+    has_batches = version >= BATCH_QUEUES
     found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
-    source = Source(store, options, store.commit_log(), queues, sizes, found, has_batches and topics is None)
+    source = Source(
+        store=store,
+        options=options,
+        log=store.commit_log(),
+        queues=queues,
+        sizes=sizes,
+        version=version,
+        findings=[*sizes.findings, *findings],
+        batch_topics=found,
+        learns_batch_topics=has_batches and topics is None,
+    )
     for kind in UNIT_SIZES:
         source.existing[kind] = ExistingQueues.of(kind, grid_of(sizes, kind), queues)
     return source
@@ -94,7 +109,7 @@ def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
 def _task(source: Source) -> Task:
     options, conf = source.options, source.store.conf
     # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
-    rules = DispatchRules.of(options.rules_version, conf, lmq_seen=True)
+    rules = DispatchRules.of(source.version, conf, lmq_seen=True)
     return Task(source.log.files, rules, options.selection, options.order, options.reading)
 
 
