@@ -16,6 +16,7 @@ from rmqtool import __version__
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.commands.rebuild import rebuild_cq, rebuild_index
+from rmqtool.commands.undo import undo
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
@@ -56,6 +57,7 @@ def cli() -> None:
 cli.add_command(inspect)
 cli.add_command(rebuild_cq)
 cli.add_command(rebuild_index)
+cli.add_command(undo)
 
 
 def main() -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import F, examples_and_statuses, global_options, store_options
+from rmqtool.commands.writing import confirm, recovered_json, require_answer, tell_recovered, yes_option
 from rmqtool.errors import Exit, RmqtoolError, UsageError
 from rmqtool.output import Style, note, write_document
 from rmqtool.versions import Version
@@ -68,11 +70,10 @@ def rebuild_options(command: F) -> F:
             click.option("--save-plan", type=path, metavar="FILE", help="Write the plan to FILE; implies --dry-run."),
             click.option("--plan", type=path, metavar="FILE",
                          help="Carry out a saved plan, if the store is still the one that it was made from."),
-            click.option("-y", "--yes", is_flag=True, help="Write without asking."),
         )
     ):  # fmt: skip
         command = option(command)
-    return store_options(global_options(command))
+    return yes_option(store_options(global_options(command)))
 
 
 @click.command(
@@ -80,8 +81,8 @@ def rebuild_options(command: F) -> F:
     epilog=examples_and_statuses(
         (
             "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
-            "rmqtool rebuild-cq /data/rocketmq/store --topic orders --yes",
-            "rmqtool rebuild-cq /data/rocketmq/store --output /tmp/queues",
+            "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
+            "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-queues",
         ),
         _STATUSES,
     ),
@@ -102,8 +103,7 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     epilog=examples_and_statuses(
         (
             "rmqtool rebuild-index /data/rocketmq/store --dry-run",
-            "rmqtool rebuild-index /data/rocketmq/store --yes",
-            "rmqtool rebuild-index /data/rocketmq/store --output /tmp/index",
+            "rmqtool rebuild-index /data/rocketmq/store --output /data/rocketmq/store-index",
         ),
         _STATUSES,
     ),
@@ -215,6 +215,8 @@ def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
             raise _unwritable(directory, error) from error
     status = _status(plan)
     _show(style, request, plan, "done", status, verb="written")
+    if not (style.json or style.quiet):
+        note(f"written below {directory}; the store is as it was")
     return status
 
 
@@ -224,12 +226,11 @@ def _write(style: Style, request: Request) -> Exit:
     from rmqtool.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
 
-    if not request.yes and not sys.stdin.isatty():
-        raise UsageError("nobody to ask: --yes writes without asking, --dry-run shows the plan")
+    require_answer(request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
     with Transaction(request.store, request.command) as transaction:
-        for recovered in transaction.recovered:
-            note(recovered.text)
+        tell_recovered(style, transaction.recovered)
+        recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(request.store)
         plan = _make_plan(style, request)
@@ -237,15 +238,15 @@ def _write(style: Style, request: Request) -> Exit:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
         status = _status(plan)
         if plan.is_empty:
-            _show(style, request, plan, "nothing", status)
+            _show(style, request, plan, "nothing", status, recovered=recovered)
             return status
         if not request.yes:
             _show_for_confirmation(style, plan)
-            click.confirm("Write this?", abort=True, err=True)
+            confirm(style, "Write this?", request.yes)
         with _progress(style, request, "rebuilding") as progress:
             committed = apply_plan(plan, transaction, progress.update)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
-    _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes)
+    _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
     return status
 
 
@@ -268,18 +269,20 @@ def _show(
     verb: str = "planned",
     following: str | None = None,
     shown: bool = False,
+    recovered: Sequence[dict[str, str | None]] = (),
 ) -> None:
     from rmqtool.rebuild_json import plan_json
     from rmqtool.rebuild_text import show_plan
 
     root = str(request.store.root)
     if style.json:
-        write_document(
-            request.command, root, plan_json(plan, state, transaction), findings=plan.findings, status=status
-        )
+        result = {**plan_json(plan, state, transaction), "recovered": list(recovered)}
+        write_document(request.command, style.store, result, findings=plan.findings, status=status)
         return
     if not shown:
         show_plan(plan, style, verb=verb)
+    if style.quiet:
+        return
     if transaction:
         note(f"done: {transaction}; to take it back: rmqtool undo {quote(root)}")
         note(f"next: rmqtool verify {quote(root)}")

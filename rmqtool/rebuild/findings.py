@@ -50,7 +50,7 @@ def _damaged(derivation: Derivation, remedy: str) -> Finding:
     reasons = Counter(reason for _, _, reason in lost.listed)
     shown = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     return Finding(
-        code="rebuild.log-damaged",
+        code="commitlog.damage",
         severity="warning",
         offset=start,
         message=f"{lost.size} bytes of the commit log hold no record ({shown}): skipped, what follows is rebuilt",

@@ -68,8 +68,16 @@ class Undo:
         """What was done first about runs that had been interrupted."""
         return tuple(self._session.recovered)
 
+    @property
+    def has_rolled_back(self) -> bool:
+        """Whether an interrupted run was taken back already: who wanted that wants no more."""
+        return any(found.outcome == "rolled_back" or found.command == "undo" for found in self.recovered)
+
     def check(self) -> Kept | None:
-        """The transaction that `put_back` takes back, None without one; raise ChangedError when it can't."""
+        """The transaction that `put_back` takes back, None without one; raise ChangedError when it can't.
+
+        Reads only; a store that is not held may be asked too.
+        """
         name = self._last()
         if name is None:
             return None
