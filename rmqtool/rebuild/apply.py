@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import cache
 
 from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.checkpoint import read_checkpoint
@@ -75,11 +77,11 @@ def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_pro
         for file in plan.index:
             if file.action == "remove":
                 transaction.remove(f"{INDEX}/{file.name}")
-        _put(transaction, staging.of_index.names)
+        _put(plan, transaction, staging.of_index.names)
     for kind in ("batch", "simple"):
         _remove_queue_files(plan, kind, transaction)
         if kind in staging.of_queues:
-            _put(transaction, staging.of_queues[kind].names)
+            _put(plan, transaction, staging.of_queues[kind].names)
     _put_checkpoint(plan, derivation, transaction)
     return transaction.commit()
 
@@ -95,9 +97,17 @@ def bytes_to_write(plan: Plan) -> int:
     )
 
 
-def _put(transaction: Transaction, names: list[str]) -> None:
-    for name in sorted(names):
+def _put(plan: Plan, transaction: Transaction, names: list[str]) -> None:
+    """Put files in place; a directory that is not there yet as a whole, so that undo leaves none behind."""
+    exists = cache(lambda name: os.path.lexists(plan.source.store.root / name))
+    for name in sorted({_highest_missing(name, exists) for name in names}):
         transaction.put(name)
+
+
+def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
+    parts = name.split("/")
+    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    return next((path for path in above if not exists(path)), name)
 
 
 def _remove_queue_files(plan: Plan, kind: Kind, transaction: Transaction) -> None:
