@@ -14,6 +14,7 @@ from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
 from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.overview import look
+from rmqtool.queues import list_queues
 from rmqtool.record_signs import sampled_signs
 from rmqtool.signs import version_signs
 from rmqtool.store import open_store
@@ -68,7 +69,7 @@ def write(root: Path, files: dict[str, bytes]) -> Path:
 def signs_of(root: Path, index: Iterable[IndexFile] = ()) -> set[str]:
     with unchanged(root):
         store = open_store(root)
-        return version_signs(store, read_checkpoint(store), index)
+        return version_signs(store, read_checkpoint(store), list_queues(store), index)
 
 
 def test_an_old_store_shows_none(tmp_path: Path) -> None:
