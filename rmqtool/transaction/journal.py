@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.errors import UnreadableError
-from rmqtool.files import read_all
+from rmqtool.files import InputFile, read_all
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.transaction.digest import Manifest, text_digest
 from rmqtool.transaction.places import Places
@@ -123,7 +123,8 @@ def read_journal(directory: Path, places: Places) -> Journal:
     """The journal in a transaction's directory; raise UnreadableError when it is not as this program writes it."""
     path = directory / JOURNAL
     try:
-        journal = _parse(json.loads(read_all(path, _MAX_SIZE)))
+        with InputFile(path) as file:
+            journal = _parse(json.loads(file.read(0, min(file.size, _MAX_SIZE))))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unknown(path) from error
     if journal.id != directory.name:

@@ -10,7 +10,7 @@ from types import TracebackType
 from rmqtool.errors import UnwritableError
 from rmqtool.transaction.attributes import Neighbours
 from rmqtool.transaction.guard import StoreGuard
-from rmqtool.transaction.home import STAGING, TRASH, Home, Recovered
+from rmqtool.transaction.home import STAGING, Home, Recovered
 from rmqtool.transaction.mover import Mover
 from rmqtool.transaction.places import Places
 from rmqtool.transaction.report import reported
@@ -76,11 +76,11 @@ class Session:
                 self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        if self.system.lstat(self.home.directory(STAGING)):
+        if self.system.lstat(self.home.path):
+            was_staging = self.system.lstat(self.home.directory(STAGING)) is not None
             self.home.clear()
-            self.recovered.append(Recovered(None, None, "rolled_back"))
-        elif self.system.lstat(self.home.directory(TRASH)):
-            self.home.clear()
+            if was_staging:
+                self.recovered.append(Recovered(None, None, "rolled_back"))
 
 
 def _user_name(uid: int) -> str:

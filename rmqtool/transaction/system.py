@@ -66,6 +66,10 @@ class System:
         """Close; errors of writes show in `sync`."""
         os.close(descriptor)
 
+    def release(self, descriptor: int) -> None:
+        """Close a file that holds a lock; a process that dies does this as well."""
+        os.close(descriptor)
+
     def write(self, descriptor: int, data: memoryview, position: int) -> int:
         """Write at `position`; return how many bytes were taken."""
         return os.pwrite(descriptor, data, position)
