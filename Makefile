@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint golden bench clean
+.PHONY: help demo test lint findings golden bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -30,6 +30,9 @@ lint: $(VENV)/.test ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
+	$(BIN)/python -m tests.findings_page
 
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh

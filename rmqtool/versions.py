@@ -35,6 +35,7 @@ MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
 BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
 CHECKPOINT_TELLS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset
+MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
 

@@ -17,7 +17,7 @@ PACKAGE = "rmqtool"
 
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: ("formats", "errors", "findings", "versions", "broker_conf", "delay_levels", "times"),
+    0: ("formats", "errors", "findings", "catalogue", "versions", "broker_conf", "delay_levels", "times"),
     1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (
         "scan",
@@ -36,7 +36,18 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text", "rebuild_json", "rebuild_text"),
+    5: (
+        "output",
+        "progress",
+        "overview_json",
+        "overview_text",
+        "message_text",
+        "rebuild_json",
+        "rebuild_text",
+        "verify_json",
+        "verify_junit",
+        "verify_text",
+    ),
     6: ("commands",),
     7: ("cli", "__main__"),
 }

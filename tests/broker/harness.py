@@ -3,7 +3,7 @@
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +26,7 @@ GEOMETRY = {
     "maxHashSlotNum": "50",
     "maxIndexNum": "1000",
 }
-_SETTINGS = {
+SETTINGS = {
     **GEOMETRY,
     "maxMsgsNumBatch": "100000",
     "deleteWhen": "24",  # no hour: the cleaner runs only where a scenario says so
@@ -76,6 +76,14 @@ class Harness:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
 
+    def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
+        """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            names = Path(scratch, "roots.txt")
+            names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
+            starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
+            return starts
+
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
         """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
@@ -96,7 +104,7 @@ class Harness:
     def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
         with (
             TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
-            Jvm(self.version, Path(scratch), {**_SETTINGS, **(settings or {})}, arguments) as jvm,
+            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments) as jvm,
         ):
             yield jvm
 

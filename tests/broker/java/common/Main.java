@@ -29,6 +29,9 @@ public final class Main {
             case "recover":
                 save(Oracle.recover(root), Path.of(argument));
                 break;
+            case "judge":
+                save(Judge.all(root), Path.of(argument));
+                break;
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;

@@ -1,0 +1,234 @@
+"""The broker's walk through one commit log file, from its first byte to where it stops.
+
+What the broker makes of a file depends on nothing before it: one result for each file tells where any recovery scan
+ends. The walk is fed with the events of a scan, so that a caller who scans anyway reads nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
+from rmqtool.mapped_files import MappedFile
+from rmqtool.recovery.parser import parse_at
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.scan.block import Positions
+from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.events import Blank
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import Event, scan_files
+
+Outcome = Literal["next", "end", "out-of-memory"]
+_NONE = np.empty(0, dtype=np.intp)
+
+
+@dataclass(frozen=True)
+class FileWalk:
+    """What the broker makes of one file when a scan begins at its first byte.
+
+    `end` is the position behind the last record that it accepts; `readable` are the file's sound messages with the
+    right CRC, `readable_behind` those from `end` on where the walk ends, `strange` records that only the broker takes
+    for records, and `data_end` the position behind the last record or damage, all in the file, bytes.
+    """
+
+    mapped: MappedFile
+    outcome: Outcome
+    end: int
+    why: str
+    records: int
+    strange: int
+    readable: int
+    readable_behind: int
+    data_end: int
+
+
+class FileWalker:
+    """The walk as a machine: `feed` it the events of one file in order, then `finish`.
+
+    `on_frames` and `on_record` get what the broker accepts: runs of records, and the positions of single records that
+    the scan takes for damage. The walk goes from position `start` to `limit`, by default through the whole file.
+    """
+
+    def __init__(
+        self,
+        file: InputFile,
+        mapped: MappedFile,
+        rules: RecoveryRules,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        on_frames: Callable[[Frames], None] | None = None,
+        on_record: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._file = file
+        self._mapped = mapped
+        self._rules = rules
+        self._limit = mapped.size if limit is None else limit
+        self._on_frames = on_frames
+        self._on_record = on_record
+        self._position = start
+        self._outcome: Outcome | None = None
+        self._why = ""
+        self._records = self._strange = self._readable = self._readable_behind = self._data_end = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the walk has ended; what is fed now is only counted."""
+        return self._outcome is not None
+
+    def feed(self, event: Event, suspects: Positions = _NONE) -> None:
+        """Take the next event of the file; `suspects` are rows of frames whose CRC or properties may not pass."""
+        start = event.physical_offset - self._mapped.start_offset
+        stop = start + event.size
+        if not isinstance(event, Blank):
+            self._data_end = max(self._data_end, stop)
+        if start > self._position:
+            self._step(start)
+        if isinstance(event, Frames):
+            self._take(event, self._with_unknown(event, suspects), start, stop)
+        else:
+            self._step(stop)
+
+    def finish(self) -> FileWalk:
+        """The result; what no event covered is walked through too."""
+        self._step(self._limit)
+        if self._outcome is None and self._position < self._limit:
+            self._look()
+        return FileWalk(
+            self._mapped,
+            self._outcome or "end",
+            self._position,
+            self._why or "the file is full and has no blank",
+            self._records,
+            self._strange,
+            self._readable,
+            self._readable_behind,
+            self._data_end,
+        )
+
+    def _take(self, frames: Frames, suspects: Positions, start: int, stop: int) -> None:
+        positions = frames.positions - frames.positions[0] + start
+        sound = np.ones(len(frames), dtype=np.bool_)
+        sound[suspects] = False
+        self._readable += int(sound.sum())
+        while not self.is_over and self._position < min(stop, self._limit):
+            first = int(np.searchsorted(positions, self._position))
+            if first == len(positions) or positions[first] != self._position:
+                self._look()  # the broker stands inside a record
+                continue
+            stops = suspects[suspects >= first]
+            last = int(stops[0]) if len(stops) else len(frames)
+            last = min(last, int(np.searchsorted(positions, self._limit)))
+            if last > first:
+                self._accept(frames[first:last], int(positions[last]) if last < len(frames) else stop)
+            elif self._position < self._limit:
+                self._look()
+        if self._outcome in ("end", "out-of-memory"):
+            self._readable_behind += int(sound[positions >= self._position].sum())
+
+    def _accept(self, frames: Frames, stop: int) -> None:
+        self._records += len(frames)
+        self._position = stop
+        if self._on_frames:
+            self._on_frames(frames)
+
+    def _step(self, until: int) -> None:
+        """Walk as the broker does, record by record."""
+        while not self.is_over and self._position < min(until, self._limit):
+            self._look()
+
+    def _look(self) -> None:
+        parsed = parse_at(self._file, self._position, self._rules, self._rules.check_crc)
+        if parsed.is_record:
+            if self._on_record:
+                self._on_record(self._position, parsed.size)
+            self._records += 1
+            self._strange += parsed.physical_offset != self._mapped.start_offset + self._position
+            self._position += parsed.size
+            self._data_end = max(self._data_end, self._position)
+        elif parsed.is_blank:
+            self._outcome = "next"
+        else:
+            self._outcome = "out-of-memory" if parsed.out_of_memory else "end"
+            self._why = parsed.why
+
+    def _with_unknown(self, frames: Frames, suspects: Positions) -> Positions:
+        """`suspects` and the rows that this version cannot read."""
+        unknown = np.zeros(len(frames), dtype=np.bool_)
+        if not self._rules.knows_second_format:
+            unknown |= frames.headers.field("magic_code") == MAGIC_CODE_V2
+        if not self._rules.knows_ipv6:
+            unknown |= (frames.headers.field("sys_flag") & HOST_BITS) != 0
+        if not unknown.any():
+            return suspects
+        unknown[suspects] = True
+        return np.flatnonzero(unknown)
+
+
+def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: Reading = UNLIMITED) -> FileWalk:
+    """The walk through one file that is scanned for it."""
+    dispatcher = Dispatcher(DispatchRules(rules.version))
+    with InputFile(mapped.path, reading) as file:
+        walker = FileWalker(file, mapped, rules)
+        for event in scan_files([mapped], reading=reading):
+            walker.feed(event, suspects_of(event, dispatcher) if isinstance(event, Frames) else _NONE)
+        return walker.finish()
+
+
+def suspects_of(frames: Frames, dispatcher: Dispatcher) -> Positions:
+    """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
+    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+    stored = frames.headers.field("body_crc").view(np.uint32)
+    wrong = (computed != stored) & (frames.body_sizes > 0)
+    wrong[dispatcher.dispatch(frames).refused] = True
+    return np.flatnonzero(wrong)
+
+
+class LogWalks:
+    """The walks through all files of a log: those that are known, and the others when they are asked for."""
+
+    def __init__(self, rules: RecoveryRules, known: Iterable[FileWalk] = (), reading: Reading = UNLIMITED) -> None:
+        self._rules = rules
+        self._reading = reading
+        self._walks = {walk.mapped.path: walk for walk in known}
+
+    def of(self, mapped: MappedFile) -> FileWalk:
+        """The walk through one file."""
+        walk = self._walks.get(mapped.path)
+        if walk is None:
+            walk = self._walks[mapped.path] = walk_file(mapped, self._rules, self._reading)
+        return walk
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where a scan from one file on ends the log: in the file of that number, at a physical offset, and why."""
+
+    number: int
+    offset: int
+    why: str
+    out_of_memory: bool = False
+
+
+def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
+    """Follow the walks from file `first` on."""
+    for number in range(first, len(files)):
+        walk = walks.of(files[number])
+        if walk.outcome == "next" and number + 1 < len(files):
+            continue
+        why = "no file follows" if walk.outcome == "next" else walk.why
+        return LogEnd(number, files[number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
+    raise ValueError("a log without files has no end")
+
+
+def readable_behind(files: Sequence[MappedFile], end: LogEnd, walks: LogWalks) -> int:
+    """Readable messages from the end on, in the file where the log ends and in all later ones."""
+    walk = walks.of(files[end.number])
+    return walk.readable_behind + sum(walks.of(mapped).readable for mapped in files[end.number + 1 :])
