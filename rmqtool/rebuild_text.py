@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from rich.console import Console
 
 from rmqtool.output import Columns, Style, byte_size, show_finding, show_table, table, visible
@@ -30,7 +33,8 @@ def show_plan(plan: Plan, style: Style, *, verb: str) -> None:
     _show_lost(plan, console)
     _show_consumers(plan, console)
     for finding in plan.findings:
-        show_finding(console, finding)
+        where = "" if finding.topic is None else f"{finding.topic}, queue {finding.queue_id}: "
+        show_finding(console, replace(finding, message=where + finding.message))
 
 
 def _show_queues(plan: Plan, console: Console, verb: str, *, everything: bool) -> None:
@@ -56,11 +60,17 @@ def _show_queues(plan: Plan, console: Console, verb: str, *, everything: bool) -
             )
             for queue in shown
         ]
-        show_table(console, table(title, _QUEUE_COLUMNS, rows))
+        _show_rows(console, title, _QUEUE_COLUMNS, rows)
         if not everything and len(changed) > _MOST_ROWS:
             _print(console, f"and {len(changed) - _MOST_ROWS} more (all with -v, or with --json)")
     else:
         _print(console, title)
+
+
+def _show_rows(console: Console, title: str, columns: Columns, rows: Sequence[Sequence[object]]) -> None:
+    """A table below its title, which may be wider than the table."""
+    _print(console, title)
+    show_table(console, table("", columns, rows))
 
 
 def _show_index(plan: Plan, console: Console, verb: str) -> None:
@@ -80,7 +90,7 @@ def _show_lost(plan: Plan, console: Console) -> None:
     rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MOST_ROWS]]
     columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left")]
     title = f"skipped: {_count(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, hold no record"
-    show_table(console, table(title, columns, rows))
+    _show_rows(console, title, columns, rows)
 
 
 def _show_consumers(plan: Plan, console: Console) -> None:
@@ -106,7 +116,7 @@ def _show_consumers(plan: Plan, console: Console) -> None:
         ("becomes", "right"),
     ]
     title = f"{_count(len(plan.consumers_moved), 'committed offset')} will mean another message"
-    show_table(console, table(title, columns, rows))
+    _show_rows(console, title, columns, rows)
 
 
 def _count(number: int, noun: str) -> str:

@@ -50,6 +50,7 @@ class Request:
     output: Path | None
     save_plan: Path | None
     plan: Path | None
+    only_damaged: bool
 
 
 def rebuild_options(command: F) -> F:
@@ -61,6 +62,8 @@ def rebuild_options(command: F) -> F:
             click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated."),
             click.option("--queue", "queue_ids", multiple=True, type=click.IntRange(min=0), metavar="ID",
                          help="Only queues with this number; may be repeated."),
+            click.option("--only-damaged", is_flag=True,
+                         help="Only what `rmqtool verify` finds wrong: it is run first."),
             click.option("--as-broker", is_flag=True,
                          help="Number units in the order in which a broker appends them to empty queues. "
                          "Default: stored queue offsets are kept."),
@@ -122,6 +125,8 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
     style.store = str(given["path"])
     request = _request(command, part, **given)
+    if request.only_damaged:
+        request = _narrow(style, request, part, given["broker_version"])
     if request.output:
         return _write_elsewhere(style, request, request.output)
     if request.dry_run:
@@ -136,6 +141,7 @@ def _request(
     path: Path,
     topics: tuple[str, ...],
     queue_ids: tuple[int, ...],
+    only_damaged: bool,
     as_broker: bool,
     output: Path | None,
     dry_run: bool,
@@ -154,7 +160,7 @@ def _request(
     from rmqtool.store import open_store
 
     dry_run = dry_run or save_plan is not None
-    if plan and (topics or queue_ids or as_broker or output or dry_run):
+    if plan and (topics or queue_ids or only_damaged or as_broker or output or dry_run):
         raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
     if output and dry_run:
         raise UsageError("--output writes at once and leaves the store alone: --dry-run does not go with it")
@@ -170,7 +176,21 @@ def _request(
     options = RebuildOptions(frozenset([part]), selection, broker_version, order, reading)
     if plan:
         options = SavedPlan(plan, command).options(options)
-    return Request(command, store, options, dry_run, yes, output, save_plan, plan)
+    return Request(command, store, options, dry_run, yes, output, save_plan, plan, only_damaged)
+
+
+def _narrow(style: Style, request: Request, part: Part, version: Version | None) -> Request:
+    """Select what a verification finds wrong; nothing at all when it finds nothing."""
+    from rmqtool.commands.damaged import damaged_index, damaged_queues
+
+    options = request.options
+    if part == "index":
+        wanted = damaged_index(style, request.store, version, options.reading.rate_limit)
+    else:
+        only = damaged_queues(style, request.store, version, options.reading.rate_limit)
+        wanted = bool(only)
+        options = replace(options, selection=replace(options.selection, only=only))
+    return replace(request, options=options if wanted else replace(options, parts=frozenset()))
 
 
 def _progress(style: Style, request: Request, title: str) -> AbstractContextManager[ByteProgress]:
@@ -299,6 +319,7 @@ def _command(request: Request, *more: str) -> str:
     if not more:
         words += [word for topic in sorted(selection.topics) for word in ("--topic", topic)]
         words += [word for number in sorted(selection.queue_ids) for word in ("--queue", str(number))]
+        words += ["--only-damaged"] if request.only_damaged else []
         words += ["--as-broker"] if request.options.order == "broker" else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
     return " ".join(map(quote, words))

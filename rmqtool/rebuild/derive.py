@@ -76,6 +76,7 @@ class Derivation:
         self.records = 0
         self.last_physical_offset = -1
         self.last_store_timestamp = -1
+        self.end = 0  # physical offset behind the last record
         self.simple: SimpleQueues | None = None
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None
@@ -134,6 +135,7 @@ class Derivation:
         offsets, timestamps = frames.physical_offsets, frames.headers.field("store_timestamp")
         self.records += len(frames)
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
+        self.end = frames.physical_offset + frames.size
         self._check_bodies(frames)
         if self.simple or self.batch:
             self._learn_batch_topics(frames)

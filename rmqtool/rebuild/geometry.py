@@ -83,7 +83,9 @@ def _assumed(what: str, size: str, setting: str) -> Finding:
         severity="info",
         message=f"no file tells the size of {what}: the default, {size}, is taken. "
         f"If broker.conf sets {setting}, give it with --broker-conf",
-        effect="a broker with another size refuses to start, or reads an index at wrong places",
+        effect="reads an index of another size at wrong places"
+        if "index" in what
+        else "with another size set a broker refuses to start on these files",
     )
 
 

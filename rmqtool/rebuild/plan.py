@@ -19,6 +19,7 @@ from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.findings import derivation_findings
 from rmqtool.rebuild.index_files import IndexComparison
 from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.source import Sinks, Source, derive
 
@@ -151,7 +152,11 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         consumers_moved=list(_moved_consumers(source, sinks.of_queues.get("simple"), queues)),
         backup_bytes=_backup_bytes(source, queues, index),
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
-        findings=[*source.findings, *derivation_findings(derivation, source.store.root)],
+        findings=[
+            *source.findings,
+            *derivation_findings(derivation, source.store.root),
+            *start_findings(source, derivation),
+        ],
     )
 
 

@@ -22,6 +22,7 @@ from tests.rebuild.damaging import (
     Damage,
     all_queues_gone,
     index_gone,
+    index_slots_zeroed,
     one_queue_gone,
     unit_points_behind_the_log,
     unit_zeroed,
@@ -135,6 +136,22 @@ def test_selection(one: Path) -> None:
     found = result_of(rebuild("rebuild-cq", one, "--yes", "--topic", "orders", "--queue", "1"))
     assert [(queue["topic"], queue["queue_id"]) for queue in found["queues"]] == [("orders", 1)]
     assert [path.name for path in (one / "consumequeue").iterdir()] == ["orders"]
+
+
+def test_only_damaged(one: Path) -> None:
+    """What verify finds wrong, and nothing else; without anything wrong there is nothing to do."""
+    with unchanged(one):
+        for command in ("rebuild-cq", "rebuild-index"):
+            found = rebuild(command, one, "--only-damaged", "--yes")
+            assert (found.status, result_of(found)["state"]) == (Exit.OK, "nothing")
+    one_queue_gone(one)
+    index_slots_zeroed(one)
+    found = result_of(rebuild("rebuild-cq", one, "--only-damaged", "--yes"))
+    assert [(queue["topic"], queue["queue_id"], queue["action"]) for queue in found["queues"]] == [
+        ("orders", 1, "create")
+    ]
+    assert result_of(rebuild("rebuild-index", one, "--only-damaged", "--yes"))["state"] == "done"
+    assert result_of(rebuild("rebuild-index", one, "--only-damaged", "--yes"))["state"] == "nothing"
 
 
 def test_abort_and_checkpoint(golden_store: GoldenStore, tmp_path: Path) -> None:
