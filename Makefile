@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings golden bench clean
+.PHONY: help demo test lint findings golden starts bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -37,6 +37,10 @@ findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.golden
+
+starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself, hundreds of them
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.starts
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

@@ -22,6 +22,11 @@ CONSUME_QUEUE_FILES = (
                 "one bogus unit (offset 0, size 0), and later messages one offset too high. In 4.5.1 to "
                 "4.9.8, if all queues end so, two.",
             ),
+            (
+                "5.0.0 to 5.4.0",
+                "the same; but when all queues end before the commit log does, so that nothing is cut, the broker "
+                "refuses to start: `IllegalArgumentException: newPosition < 0`.",
+            ),
         ),
         repair="Rebuild the consume queue before the broker starts.",
         remedy=_REBUILD,

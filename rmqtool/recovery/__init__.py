@@ -3,23 +3,27 @@
 It decides only; nothing is written. ``Recovery(store, rules).predict()`` is a start as the store stands,
 ``predict(unclean=True)`` the same with the file `abort`, ``predict(checkpoint=NO_CHECKPOINT)`` without a checkpoint.
 
-Whoever scans the log anyway makes a `FileWalker` for each file, feeds it the events of the scan, and hands the results
-over as ``LogWalks(rules, walks)``: then the log is not read again, but for what is derived from it after a crash.
+Whoever scans the log anyway feeds the events of the scan to a `LogWalker` (one for each part, when whole files are
+scanned in several processes) and hands the results over as ``LogWalks(rules, walks)``: then the log is not read again,
+but for what is derived from it after a crash.
 """
 
+from rmqtool.recovery.findings import start_findings
 from rmqtool.recovery.predict import NO_CHECKPOINT, Recovery
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.start import QueueChange, Start
-from rmqtool.recovery.walk import FileWalk, FileWalker, LogWalks, suspects_of
+from rmqtool.recovery.walk import FileWalk
+from rmqtool.recovery.walks import LogWalker, LogWalks, suspects_of
 
 __all__ = [
     "NO_CHECKPOINT",
     "FileWalk",
-    "FileWalker",
+    "LogWalker",
     "LogWalks",
     "QueueChange",
     "Recovery",
     "RecoveryRules",
     "Start",
+    "start_findings",
     "suspects_of",
 ]

@@ -21,10 +21,10 @@ from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.recovery.reput import reput
-from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.recovery.rules import DEFAULT_LOG_FILE_SIZE, RecoveryRules, not_modelled
 from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
-from rmqtool.recovery.walk import LogEnd, LogWalks, end_of, readable_behind
+from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.topics import load_topics
 from rmqtool.versions import Version
@@ -65,7 +65,7 @@ class Recovery:
     def predict(self, unclean: bool | None = None, checkpoint: Checkpoint | None = None) -> Start:
         """What a start does; by default as `abort` and `checkpoint` stand in the store."""
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
-        outline = Start(mode, str(self.rules.version))
+        outline = Start(mode, str(self.rules.version), unsure=list(self._unsure()))
         if self.loaded.refuses:
             return replace(outline, refuses=self.loaded.refuses)
         if not self.loaded.files:
@@ -131,6 +131,16 @@ class Recovery:
         )
         bytes_cut = max(0, data_end - end.offset)
         return LogCut(files, first, end, kept, deleted, last.start_offset + wrote, lost, bytes_cut)
+
+    def _unsure(self) -> Iterator[str]:
+        """What may make the broker do something else."""
+        for name in not_modelled(self.store.conf):
+            yield f"broker.conf sets {name}, which is not followed here"
+        files = self.loaded.files
+        if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
+            yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
+        if self.store.layout == "rocksdb":
+            yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 
     def _scan_from(self, cut: LogCut) -> ScanFrom:
         mapped = cut.files[cut.first]
@@ -219,6 +229,8 @@ class Recovery:
         min_before = files[0].start_offset if files else -1
         for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
             state, queue = queues.states[key], known.get(key)
+            if not state.is_changed and log_min_offset == min_before:
+                continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
             change = _change(state, before, log_min_offset, self.rules.version)
             if change.truncated or change.dispatched or _moves(change):

@@ -14,6 +14,7 @@ from rmqtool.queues import Queue
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _RECOVERED_FILES = 3
+_FIRST_PIECE_UNITS = 1 << 8  # most files are written at their head only
 _PIECE_UNITS = 1 << 15
 
 
@@ -76,10 +77,10 @@ def are_written(queue: Queue, units: NDArray[np.void]) -> NDArray[np.bool_]:
 
 def _written_units(queue: Queue, mapped: MappedFile, reading: Reading) -> tuple[int, np.void | None, int]:
     """Units before the first that is none, the last of them, and their greatest physical offset."""
-    written, last, highest = 0, None, -1
+    written, last, highest, piece = 0, None, -1, _FIRST_PIECE_UNITS
     with InputFile(mapped.path, reading) as file:
         while True:
-            data = file.read(written * queue.unit_size, _PIECE_UNITS * queue.unit_size)
+            data = file.read(written * queue.unit_size, piece * queue.unit_size)
             units = _FORMATS[queue.kind].decode_units(data)
             sound = are_written(queue, units)
             count = len(sound) if sound.all() else int(np.argmin(sound))
@@ -87,5 +88,6 @@ def _written_units(queue: Queue, mapped: MappedFile, reading: Reading) -> tuple[
                 last = units[count - 1].copy()
                 highest = max(highest, int(units["physical_offset"][:count].max()))
             written += count
-            if count < _PIECE_UNITS:
+            if count < piece:
                 return written, last, highest
+            piece = min(4 * piece, _PIECE_UNITS)

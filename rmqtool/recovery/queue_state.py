@@ -53,6 +53,7 @@ class QueueState:
         self._highest = found.highest
         self.stand_in = 0  # physical offset taken for appended units: any in the log that is not cut
         self._first_appended: int | None = None  # position
+        self._end_before = self.end
         self._appended_end = 0
         self._pre_blank_end = 0  # position behind the filler of a queue that the start makes
         self._strange: list[tuple[int, int]] = []  # position and physical offset of units that point beyond themselves
@@ -71,6 +72,11 @@ class QueueState:
     def max_offset(self) -> int:
         """The queue's maximum offset."""
         return self.max_offset_of_batches if self.kind == "batch" else self.end // self.unit
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether units or files are not as the queue's own recovery left them."""
+        return bool(self.appended or self.cut or self.deleted or self.end != self._end_before)
 
     @property
     def has_files(self) -> bool:

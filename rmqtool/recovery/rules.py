@@ -8,8 +8,15 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.versions import Version
 
+DEFAULT_LOG_FILE_SIZE = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog, bytes
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes
+
+_NOT_MODELLED = (
+    *("duplicationEnable", "enableControllerMode", "enableAcceleratedRecovery", "forceVerifyPropCRC"),
+    *("checkCommitLogOffsetOnRecover", "recheckReputOffsetFromCq", "enableConsumeQueueExt", "indexRocksDBEnable"),
+)
+"""Settings that change what a start does, and that the prediction does not follow."""
 
 _IGNORES_WRONG_SIZES = Version(4, 9, 2)
 _REFUSES_WRONG_SIZES = Version(4, 5, 1)
@@ -130,6 +137,11 @@ class RecoveryRules:
     def refuses_index_directories(self) -> bool:
         """A directory in `index` whose name is a number stops the start."""
         return self.version >= Version(5, 0, 0)
+
+
+def not_modelled(conf: BrokerConf) -> list[str]:
+    """The settings of a broker that the prediction does not follow."""
+    return [name for name in _NOT_MODELLED if _is_on(conf, name, False)]
 
 
 def _is_on(conf: BrokerConf, name: str, default: bool) -> bool:

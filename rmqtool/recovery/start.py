@@ -41,7 +41,9 @@ class Start:
     """The prediction; nothing of it has happened.
 
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
-    says why the log ends there. `messages_lost` counts readable messages behind it. Paths are relative to the store.
+    says why the log ends there. `messages_lost` counts readable messages behind it. `refuses` is why the broker does
+    not start, `hangs` that it waits for ever instead of ending. `unsure` is what may make it do something else. Paths
+    are relative to the store.
     """
 
     mode: Mode

@@ -6,27 +6,24 @@ ends. The walk is fed with the events of a scan, so that a caller who scans anyw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.files import InputFile
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.parser import parse_at
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.scan.block import Positions
-from rmqtool.scan.checksums import body_crcs
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.reader import Event, scan_files
+from rmqtool.scan.reader import Event
 
 Outcome = Literal["next", "end", "out-of-memory"]
-_NONE = np.empty(0, dtype=np.intp)
+NO_ROWS = np.empty(0, dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ class FileWalker:
         """Whether the walk has ended; what is fed now is only counted."""
         return self._outcome is not None
 
-    def feed(self, event: Event, suspects: Positions = _NONE) -> None:
+    def feed(self, event: Event, suspects: Positions = NO_ROWS) -> None:
         """Take the next event of the file; `suspects` are rows of frames whose CRC or properties may not pass."""
         start = event.physical_offset - self._mapped.start_offset
         stop = start + event.size
@@ -170,65 +167,3 @@ class FileWalker:
             return suspects
         unknown[suspects] = True
         return np.flatnonzero(unknown)
-
-
-def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: Reading = UNLIMITED) -> FileWalk:
-    """The walk through one file that is scanned for it."""
-    dispatcher = Dispatcher(DispatchRules(rules.version))
-    with InputFile(mapped.path, reading) as file:
-        walker = FileWalker(file, mapped, rules)
-        for event in scan_files([mapped], reading=reading):
-            walker.feed(event, suspects_of(event, dispatcher) if isinstance(event, Frames) else _NONE)
-        return walker.finish()
-
-
-def suspects_of(frames: Frames, dispatcher: Dispatcher) -> Positions:
-    """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
-    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-    stored = frames.headers.field("body_crc").view(np.uint32)
-    wrong = (computed != stored) & (frames.body_sizes > 0)
-    wrong[dispatcher.dispatch(frames).refused] = True
-    return np.flatnonzero(wrong)
-
-
-class LogWalks:
-    """The walks through all files of a log: those that are known, and the others when they are asked for."""
-
-    def __init__(self, rules: RecoveryRules, known: Iterable[FileWalk] = (), reading: Reading = UNLIMITED) -> None:
-        self._rules = rules
-        self._reading = reading
-        self._walks = {walk.mapped.path: walk for walk in known}
-
-    def of(self, mapped: MappedFile) -> FileWalk:
-        """The walk through one file."""
-        walk = self._walks.get(mapped.path)
-        if walk is None:
-            walk = self._walks[mapped.path] = walk_file(mapped, self._rules, self._reading)
-        return walk
-
-
-@dataclass(frozen=True)
-class LogEnd:
-    """Where a scan from one file on ends the log: in the file of that number, at a physical offset, and why."""
-
-    number: int
-    offset: int
-    why: str
-    out_of_memory: bool = False
-
-
-def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
-    """Follow the walks from file `first` on."""
-    for number in range(first, len(files)):
-        walk = walks.of(files[number])
-        if walk.outcome == "next" and number + 1 < len(files):
-            continue
-        why = "no file follows" if walk.outcome == "next" else walk.why
-        return LogEnd(number, files[number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
-    raise ValueError("a log without files has no end")
-
-
-def readable_behind(files: Sequence[MappedFile], end: LogEnd, walks: LogWalks) -> int:
-    """Readable messages from the end on, in the file where the log ends and in all later ones."""
-    walk = walks.of(files[end.number])
-    return walk.readable_behind + sum(walks.of(mapped).readable for mapped in files[end.number + 1 :])

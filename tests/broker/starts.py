@@ -18,6 +18,7 @@ from tests.recovery import recorded
 from tests.recovery.comparing import Disagreement, compare, files_of, predict
 from tests.recovery.damages import Case, damaged
 
+_SHOWN = 3  # disagreements of one store
 BATCH = 40  # stores that one Java process judges
 
 
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         for seed, (real, found) in zip(seeds, run(version, seeds), strict=True):
             answers.setdefault(version, {})[str(seed)] = real
             wrong += bool(found)
-            for one in found:
+            for one in found[:_SHOWN]:
                 print(f"{one.what}\n    {one.field}: predicted {one.predicted}, real {one.real}", flush=True)
         failed += wrong
         print(f"{version}: {options.count - wrong} of {options.count} starts predicted", flush=True)

@@ -14,8 +14,16 @@ from rmqtool.store import Store, open_store
 from rmqtool.versions import parse_version
 from tests.unchanged import unchanged
 
-CONF = BrokerConf({"enableLmq": "true", "enableMultiDispatch": "true"})
-"""Of the harness's settings those that decide what is dispatched."""
+CONF = BrokerConf(
+    {
+        "enableLmq": "true",
+        "enableMultiDispatch": "true",
+        "mappedFileSizeCommitLog": "65536",
+        "mappedFileSizeConsumeQueue": "600",
+        "mapperFileSizeBatchConsumeQueue": "460",
+    }
+)
+"""Of the harness's settings those that decide what is loaded and dispatched."""
 
 DATA = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 
