@@ -42,6 +42,10 @@ starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself,
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.starts
 
+rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.rebuilds
+
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks
 
