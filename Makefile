@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings golden starts bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -33,6 +33,9 @@ lint: $(VENV)/.test ## ruff and mypy
 
 findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
 	$(BIN)/python -m tests.findings_page
+
+flips: $(VENV)/.test ## change every byte of a small store, three ways each, and verify it: takes hours
+	$(BIN)/python -m tests.verify.flips -j "$$(nproc)"
 
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -12,10 +11,11 @@ from rmqtool.verify.outcome import Outcome
 _MOST_EXTENTS = 10_000
 
 
-def outcome_json(outcome: Outcome, start: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The `result` of the contract; `start` is what a start of the broker would do, None when it is not predicted."""
+def outcome_json(outcome: Outcome) -> dict[str, Any]:
+    """The `result` of the contract."""
     verification = outcome.verification
-    cut_at = start.get("max_offset_after") if start else None
+    start = verification.start
+    cut_at = start.max_offset_after if start else None
     extents = log_map(verification.log_start, verification.log_end, outcome.extents, cut_at)
     return {
         "verdict": outcome.verdict,
@@ -35,7 +35,7 @@ def outcome_json(outcome: Outcome, start: Mapping[str, Any] | None) -> dict[str,
             for extent in islice(extents, _MOST_EXTENTS)
         ],
         "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(verification.lost.items())],
-        "start": None if start is None else dict(start),
+        "start": start.as_json() if start else None,
         "checks": outcome.checks,
         "unproven": outcome.unproven,
     }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from shlex import quote
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from rmqtool.findings import Finding
 from rmqtool.output import Style, byte_size, note, show_behind, visible
+from rmqtool.recovery import Start
 from rmqtool.verify.log_map import State, cells, log_map
 from rmqtool.verify.outcome import Outcome
 
@@ -40,12 +39,12 @@ _VERDICTS = {
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 
 
-def show_outcome(outcome: Outcome, start: Mapping[str, Any] | None, style: Style, seconds: float) -> None:
+def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
     """Print an outcome; findings that are only information are summed up unless verbose."""
     console = style.console()
     _show_facts(console, outcome, seconds)
     if outcome.verification.log.files:
-        _show_map(console, outcome, start.get("max_offset_after") if start else None)
+        _show_map(console, outcome)
     shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
     for finding in shown:
         console.print()
@@ -92,6 +91,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     files = len(verification.log.files)
     show_behind(console, _label("log"), f"{totals.messages} messages, {read}, in {files} file{'s' * (files != 1)}; "
                                         f"{seconds:.1f} s{rate}")  # fmt: skip
+    if verification.start:
+        _show_start(console, verification.start)
     if outcome.extents:
         text = f"{len(outcome.extents)} extents of the log, {byte_size(outcome.extents.bytes)}, are not as stored"
         show_behind(console, _label("bad"), text)
@@ -103,8 +104,29 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         show_behind(console, _label("lost"), text)
 
 
-def _show_map(console: Console, outcome: Outcome, cut_at: int | None) -> None:
+def _show_start(console: Console, start: Start) -> None:
+    """What the next start of a broker would do, in one sentence."""
+    text = f"a broker {start.version} would "
+    if start.refuses:
+        text += f"refuse to start: {start.refuses}"
+    elif start.hangs:
+        text += "never be ready"
+    else:
+        text += f"recover {'after a clean stop' if start.mode == 'normal' else 'as after a crash'}"
+        if start.scan_from:
+            text += f", scan from {start.scan_from.file}"
+        text += f" and end the log at {start.max_offset_after}"
+        lost = [f"{start.messages_lost} messages"] if start.messages_lost else []
+        lost += [f"{len(start.files_deleted)} files"] if start.files_deleted else []
+        text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no message is lost by that"
+        changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
+        text += f"; {changed} queues change" if changed else ""
+    show_behind(console, _label("start"), text)
+
+
+def _show_map(console: Console, outcome: Outcome) -> None:
     verification = outcome.verification
+    cut_at = verification.start.max_offset_after if verification.start else None
     begin, end = verification.log_start, verification.log.files[-1].end_offset
     lines = min(len(verification.log.files), _MOST_LINES)
     cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * _CELLS)))

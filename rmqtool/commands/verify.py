@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _EPILOG = examples_and_statuses(
     (
         "rmqtool verify /data/rocketmq/store",
-        "rmqtool verify /data/rocketmq/store --broker-version 5.3 --broker-conf broker.conf",
+        "rmqtool verify /data/rocketmq/store --broker-version 5.3",
         "rmqtool verify /data/rocketmq/store -j 4 --fast --only consumequeue",
-        "rmqtool verify /data/rocketmq/store --format junit > verify.xml",
+        "rmqtool verify /data/rocketmq/store --format junit | tee verify.xml",
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
     ),
     {
@@ -164,10 +164,8 @@ def _show(style: Style, outcome: Outcome, form: str, seconds: float, status: Exi
     from rmqtool.verify_text import show_outcome
 
     if style.json:
-        write_document(
-            "verify", str(outcome.root), outcome_json(outcome, None), findings=outcome.findings, status=status
-        )
+        write_document("verify", str(outcome.root), outcome_json(outcome), findings=outcome.findings, status=status)
     elif form == "junit":
         write_text(junit_report(outcome, seconds))
     else:
-        show_outcome(outcome, None, style, seconds)
+        show_outcome(outcome, style, seconds)

@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqtool.files import InputFile
 from rmqtool.formats.layout import parse
-from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
@@ -17,6 +17,7 @@ from rmqtool.verify.extents import Extents
 from rmqtool.verify.report import Report
 from rmqtool.versions import Version
 
+_MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
 _BLANK_MUST_FIT = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: a longer one is no record
 
 
@@ -96,10 +97,10 @@ class DamageChecks:
         reason, message = damage.reason, REASON_MEANINGS[damage.reason]
         if reason == "missing":
             return "commitlog.gap", message
-        if reason == "leftover":
+        if reason == "leftover" and not self._is_begun(damage):
             return "commitlog.leftover", message
         if damage.tail:
-            return "commitlog.torn", f"the log ends here: {message}"
+            return "commitlog.torn", f"the log ends here: {REASON_MEANINGS['torn']}"
         file = self._file_at(damage.physical_offset)
         size, magic_code = self._head(damage.physical_offset)
         if magic_code == MAGIC_CODE_BLANK:
@@ -109,6 +110,12 @@ class DamageChecks:
         if reason in ("lengths", "truncated") and file is not None and damage.physical_offset + size > file.end_offset:
             return "commitlog.huge-size", f"claims {size} bytes, more than its file has left"
         return f"commitlog.{reason}", message
+
+    def _is_begun(self, damage: Damage) -> bool:
+        """Whether the few bytes at the log's end are the first ones of a record."""
+        size, magic_code = self._head(damage.physical_offset)
+        begun = magic_code.to_bytes(4, "big", signed=True).rstrip(b"\0")
+        return damage.size <= BLANK_SIZE and size >= MIN_MESSAGE_SIZE and _MAGIC_CODE.startswith(begun)
 
     def _head(self, physical_offset: int) -> tuple[int, int]:
         """The first two numbers at a physical offset: a size and a magic code."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,21 +61,34 @@ class Outcome:
         return list(_unproven(self))
 
 
-def _unproven(outcome: Outcome) -> list[str]:
-    verification, totals, found = outcome.verification, outcome.totals, []
+def _unproven(outcome: Outcome) -> Iterator[str]:
+    verification, totals = outcome.verification, outcome.totals
     if not verification.complete:
-        found.append("the rest of the store: the verification was interrupted")
+        yield "the rest of the store: the verification was interrupted"
     if not verification.settings.bodies:
-        found.append("bodies: --fast reads none of them")
+        yield "bodies: --fast reads none of them"
     if totals.without_property_crc:
-        found.append(f"topic, properties and header of {totals.without_property_crc} messages: no __CRC32# covers them")
+        yield f"topic, properties and header of {totals.without_property_crc} messages: no __CRC32# covers them"
     if totals.without_body:
-        found.append(f"{totals.without_body} messages have no body, so that their body CRC proves nothing")
+        yield f"{totals.without_body} messages have no body, so that their body CRC proves nothing"
+    yield from _unproven_start(verification)
+    yield from _not_read(verification)
+
+
+def _unproven_start(verification: Verification) -> Iterator[str]:
+    if verification.not_predicted is not None:
+        yield f"what a start would do: {verification.not_predicted}"
+    if verification.start is not None:
+        yield from verification.start.unsure
+        if not verification.settings.bodies:
+            yield "what a start would do: every body is taken to have its CRC"
+
+
+def _not_read(verification: Verification) -> Iterator[str]:
     if verification.store.layout == "rocksdb":
-        found.append("consume queues: they are kept in RocksDB, which this version does not read")
+        yield "consume queues: they are kept in RocksDB, which this version does not read"
     for name, text in _NOT_READ.items():
         if list_directory(verification.store.root / name):
-            found.append(f"{text}: this version does not read them")
+            yield f"{text}: this version does not look inside"
     if verification.holder is not None:
-        found.append("what the running broker has written since this verification began")
-    return found
+        yield "what the running broker has written since this verification began"

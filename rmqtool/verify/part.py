@@ -14,6 +14,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.mapped_files import MappedFile
+from rmqtool.recovery import FileWalk, RecoveryRules
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
@@ -30,6 +31,7 @@ from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordChecks, RecordTotals
 from rmqtool.verify.report import Report, Selection
+from rmqtool.verify.start import Walks
 from rmqtool.versions import Version
 
 Progress = Callable[[int], None]
@@ -52,6 +54,7 @@ class Settings:
     queues: bool = True
     index: bool = True
     rate: int | None = None  # bytes per second
+    recovery: RecoveryRules | None = None  # of the start that is predicted
 
     def reading(self) -> Reading:
         """How files are read."""
@@ -91,6 +94,7 @@ class PartResult:
     states: dict[QueueName, QueueState] = field(default_factory=dict)
     log_end: int | None = None  # behind the last record
     ghosts_from: int | None = None  # where old records begin that are no part of the log
+    walks: list[FileWalk] = field(default_factory=list)
 
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found."""
@@ -102,6 +106,7 @@ class PartResult:
                 self.states[name].extend(state)
             else:
                 self.states[name] = deepcopy(state)
+        self.walks.extend(later.walks)
         self.log_end = later.log_end if later.log_end is not None else self.log_end
         self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
 
@@ -170,6 +175,10 @@ class _LogCheck:
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
                                       self._dispatcher.is_batch_topic)  # fmt: skip
             result.states = self._queues.states
+        self._walks: Walks | None = None
+        if settings.recovery is not None:
+            self._walks = Walks(files, settings.recovery, settings.reading())
+            result.walks = self._walks.done
         if settings.index:
             self._index = IndexCheck(store, report, IndexUnits(index, open_files), extents, lookups.hashes_at,
                                      part.index_start, part.index_stop, settings.tags_expected,
@@ -183,17 +192,21 @@ class _LogCheck:
                 return False
             self._damage.settle()
             self._frames(event)
-        elif isinstance(event, Blank):
-            self._damage.settle()
+            return True
+        self._damage.settle()
+        if isinstance(event, Blank):
             self._damage.blank(event)
         else:
-            self._damage.settle()
             self._damage.damage(event)
+        if self._walks is not None:
+            self._walks.feed(event)
         return True
 
     def _frames(self, frames: Frames) -> None:
         dispatched = self._dispatcher.dispatch(frames)
-        self._records.add(frames, dispatched)
+        suspects = self._records.add(frames, dispatched)
+        if self._walks is not None:
+            self._walks.feed(frames, suspects)
         self._damage.frames(frames)
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
@@ -204,6 +217,8 @@ class _LogCheck:
     def finish(self) -> None:
         """The part has ended."""
         self._damage.settle()
+        if self._walks is not None:
+            self._walks.finish()
         if self._queues is not None:
             self._queues.flush(self._dispatcher.queues)
         if self._index is not None:

@@ -27,6 +27,7 @@ from rmqtool.verify.report import Report
 from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version
 
 _KNOWN_FLAGS = 0x7FF
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
 _CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
 
@@ -45,6 +46,7 @@ class RecordTotals:
     latest_offset: int = 0
     largest_step: int = 0  # by which a store timestamp lies before the largest one, ms
     step_offset: int = 0
+    unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the part of the log that follows."""
@@ -58,7 +60,7 @@ class RecordTotals:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if self.first_timestamp is None:
             self.first_timestamp = other.first_timestamp
-        self.last_timestamp = other.last_timestamp
+        self.last_timestamp, self.unwritten_end = other.last_timestamp, other.unwritten_end
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
 
@@ -73,26 +75,25 @@ class RecordChecks:
     bodies: bool = True
     totals: RecordTotals = field(default_factory=RecordTotals)
 
-    def add(self, frames: Frames, dispatched: Dispatched | None) -> None:
-        """Check a run."""
+    def add(self, frames: Frames, dispatched: Dispatched) -> Positions:
+        """Check a run; the rows that a broker takes for damage, for their body or their properties."""
         self.totals.messages += len(frames)
         self.totals.bytes += frames.size
+        self.totals.unwritten_end = _unwritten_end(frames)
         bad = self._check_bodies(frames) if self.bodies else {}
         self._check_property_crcs(frames, bad)
         self._check_flags(frames)
         self._check_times(frames)
         self._check_version(frames)
-        if dispatched is not None:
-            self._check_properties(frames, dispatched, bad)
-        for row in sorted(bad):
+        self._check_properties(frames, dispatched, bad)
+        rows = sorted(bad)
+        for row in rows:
             self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
+        return np.array([row for row in rows if bad[row] != "property-crc"], dtype=np.intp)
 
     def _check_bodies(self, frames: Frames) -> dict[int, str]:
-        wanted = self.report.selection.wants("commitlog.body-crc")
         with_body = frames.body_sizes > 0
         self.totals.without_body += int(len(frames) - np.count_nonzero(with_body))
-        if not wanted:
-            return {}
         computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
         stored = frames.headers.field("body_crc").view(np.uint32)
         self.report.check("commitlog.body-crc", int(np.count_nonzero(with_body)))
@@ -117,7 +118,7 @@ class RecordChecks:
             stored = stored_record_crc(bytes(view[end - CRC32_PROPERTY_SIZE : end]))
             computed = crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
             if stored != computed:
-                shown = "no ten digits" if stored is None else f"{stored:#010x}"
+                shown = "nothing that can be read" if stored is None else f"{stored:#010x}"
                 self._report(frames, row, "commitlog.property-crc",
                              f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
                 bad.setdefault(row, "property-crc")
@@ -182,6 +183,20 @@ def finish_times(totals: RecordTotals, report: Report, now: int) -> None:
         report.add("commitlog.future-timestamp", message, offset=totals.latest_offset)
 
 
+def finish_end(totals: RecordTotals, report: Report) -> None:
+    """The last record's lengths are there, and its body; whether all of it was written, its properties tell."""
+    if totals.unwritten_end is not None:
+        message = "the last record's properties end in zero bytes: it was not written to its end"
+        report.add("commitlog.torn", message, offset=totals.unwritten_end,
+                   effect="the broker keeps the message, without what its last properties said")  # fmt: skip
+
+
+def _unwritten_end(frames: Frames) -> int | None:
+    last = len(frames) - 1
+    end = int(frames.positions[last] + frames.message_sizes[last])
+    return _offset(frames, last) if frames.properties_sizes[last] and not frames.block.data[end - 1] else None
+
+
 def wrong_flag(flag: int) -> str | None:
     """Why a sys flag cannot be right; None when it can."""
     if flag & ~_KNOWN_FLAGS:
@@ -194,11 +209,13 @@ def wrong_flag(flag: int) -> str | None:
 
 
 def rows_with_property_crc(frames: Frames) -> Positions:
-    """Records whose last 20 bytes begin like the property ``__CRC32#``."""
+    """Records whose last 20 bytes begin with the name ``__CRC32#``, or with one that differs in one byte only."""
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
     places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
     names: NDArray[np.uint64] = frames.block.gather("<u8", places)
-    found: Positions = rows[names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))]
+    other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
+    bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
+    found: Positions = rows[bytes_other <= 1]
     return found
 
 

@@ -21,6 +21,7 @@ from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.queues import QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs
+from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.consumers import (
@@ -37,8 +38,9 @@ from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Settings
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.records import RecordTotals, finish_times
+from rmqtool.verify.records import RecordTotals, finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
+from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.workers import AnyPart, check_in_processes
 from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
@@ -73,6 +75,8 @@ class Verification:
         self.log_start = self.log.files[0].start_offset if self.log.files else 0
         self.log_end = self.log_start
         self.ghosts_from: int | None = None
+        self.start: Start | None = None
+        self.not_predicted: str | None = None
         self.settings = self._settings()
         self._index = known_geometries(store) if self.settings.index else []
         self._parts = parts_of(self._index)
@@ -97,8 +101,15 @@ class Verification:
             queues=store.layout != "rocksdb"
             and any(map(selection.wants_any, ("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic"))),
             index=selection.wants_any("index."),
+            recovery=self._recovery_rules(),
             rate=request.rate,
         )
+
+    def _recovery_rules(self) -> RecoveryRules | None:
+        """The rules of the start that is predicted; of a store that is in use nobody asks for one."""
+        if self.holder is not None or self.store.layout == "rocksdb" or not self.request.selection.wants_any("start."):
+            return None
+        return RecoveryRules.of(self.request.version or NEWEST, self.store.conf)
 
     @property
     def total_bytes(self) -> int:
@@ -158,6 +169,7 @@ class Verification:
         total = self.merged()
         self.log_end = total.log_end if total.log_end is not None else self.log_end
         now = max([int(time.time() * 1000), *(file.path.stat().st_mtime_ns // 10**6 for file in self.log.files)])
+        finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         if self.settings.queues:
@@ -167,6 +179,7 @@ class Verification:
         for file in self.log.files:
             if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
+        self._predict(total)
         counts = self.report_with(total.report).totals()
         if (
             self.holder is None
@@ -174,6 +187,16 @@ class Verification:
             and any(counts.get(code) for code in _CRASH_SIGNS)
         ):
             self._report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")
+
+    def _predict(self, total: PartResult) -> None:
+        rules = self.settings.recovery
+        if rules is None:
+            return
+        try:
+            self.start = predict(self.store, rules, total.walks, self.settings.reading(), self._report, total.states,
+                                 self.log_end)  # fmt: skip
+        except RmqtoolError as error:
+            self.not_predicted = str(error)
 
     def _finish_queues(self, total: PartResult, lookups: Lookups) -> None:
         log_start = self.log.files[0].start_offset if self.log.files else 0

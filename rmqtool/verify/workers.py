@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Generator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -94,7 +93,7 @@ def _serve(settings: Settings, connection: Connection) -> None:
     except RmqtoolError as error:
         connection.send(error)
     except (EOFError, BrokenPipeError):
-        os._exit(1)  # the parent is gone
+        return  # the parent is gone
 
 
 def _keep_arrow_to_one_thread() -> None:

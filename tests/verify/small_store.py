@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,12 @@ def finish(store: Path, topics: tuple[str, ...] = TOPICS, geometry: tuple[int, i
     return store
 
 
-def write_topics(store: Path, topics: tuple[str, ...]) -> None:
-    """Write `config/topics.json`."""
+def write_topics(store: Path, topics: tuple[str, ...], attributes: Mapping[str, str] | None = None) -> None:
+    """Write `config/topics.json`, each topic with these attributes."""
     config = store / "config"
     config.mkdir(exist_ok=True)
-    table = {name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "attributes": {}} for name in topics}
+    table = {
+        name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4, "attributes": dict(attributes or {})}
+        for name in topics
+    }
     (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}), encoding="utf-8")
