@@ -66,14 +66,13 @@ class Session:
             )
 
     def _recover(self) -> None:
-        self.home.check()
-        with deferred_signals():
+        with reported(self.places.home), deferred_signals():
+            self.home.check()
             for name in self.home.numbers().values():
                 found = self.settler.recover(name)
                 if found:
                     self.recovered.append(found)
-            with reported(self.places.home):
-                self._remove_leftovers()
+            self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
         if self.system.lstat(self.home.path):
