@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -44,6 +44,10 @@ golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself, hundreds of them
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.starts
+
+rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.rebuilds
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

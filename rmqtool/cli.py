@@ -17,6 +17,7 @@ from rmqtool.commands.explain import explain
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.commands.query import query
+from rmqtool.commands.rebuild import rebuild_cq, rebuild_index
 from rmqtool.commands.undo import undo
 from rmqtool.commands.verify import verify
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
@@ -59,6 +60,8 @@ def cli() -> None:
 cli.add_command(explain)
 cli.add_command(inspect)
 cli.add_command(query)
+cli.add_command(rebuild_cq)
+cli.add_command(rebuild_index)
 cli.add_command(undo)
 cli.add_command(verify)
 

@@ -56,6 +56,8 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "rendering",
         "trace_text",
         "query_text",
+        "rebuild_json",
+        "rebuild_text",
         "verify_json",
         "verify_junit",
         "verify_text",

@@ -272,7 +272,7 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
         while True:
             yield
 
-    monkeypatch.setattr(follow.time, "sleep", Growing(tmp_path, steps()).sleep)
+    monkeypatch.setattr("rmqtool.listing.follow.time.sleep", Growing(tmp_path, steps()).sleep)
     found = follow_log(place_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
     bodies = [
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row
