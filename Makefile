@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint golden bench clean
+.PHONY: help demo test lint golden cleaner bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -34,6 +34,10 @@ lint: $(VENV)/.test ## ruff and mypy
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.golden
+
+cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.cleaning
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

@@ -76,6 +76,11 @@ class Harness:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
 
+    def clean(self, scenarios: Path) -> list[dict[str, Any]]:
+        """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.broker.cleaning`."""
+        answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
+        return answers
+
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
         """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
