@@ -36,7 +36,17 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     ),
     3: ("dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text"),
+    5: (
+        "output",
+        "progress",
+        "overview_json",
+        "overview_text",
+        "message_text",
+        "clean_json",
+        "clean_text",
+        "clean_answer",
+        "clean_rows",
+    ),
     6: ("commands",),
     7: ("cli", "__main__"),
 }

@@ -39,6 +39,7 @@ class Run:
     log: LogRun
     queue_files: tuple[tuple[Queue, MappedFile], ...] = ()
     index_files: tuple[IndexFile, ...] = ()
+    freed_bytes: int = 0  # as the files take them of their disks
 
     @property
     def deletes(self) -> bool:
@@ -78,7 +79,7 @@ class Cleaner:
     def run(self, now: int) -> Run:
         """One run; its files are taken for gone by the next."""
         rules = self.rules
-        disks = self._disks_now()
+        disks, freed = self._disks_now(), sum(self.freed.values())
         trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, self.manual_runs > 0)
         if trigger.manual and trigger.runs:
             self.manual_runs -= 1
@@ -90,7 +91,7 @@ class Cleaner:
         if run.min_offset > self.log_min_offset:
             self.log_min_offset = run.min_offset
             found = replace(found, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
-        return found
+        return replace(found, freed_bytes=sum(self.freed.values()) - freed)
 
     def _clean_queues(self) -> Iterator[tuple[Queue, MappedFile]]:
         for number, state in enumerate(self.states):

@@ -98,10 +98,9 @@ def prepare(version_text: str, number: int, into: Path, now: int) -> Scenario:
 def _choose_settings(found: Scenario, chance: random.Random, version: Version, hour: int) -> None:
     settings = found.settings
     later = (hour + 3) % 24
-    settings["deleteWhen"] = chance.choice(
-        [str(hour), f"{hour:02}", f"{later};{hour:02};x", f"{later}; {hour}", f"{hour} ", f" {hour}", f"{later};{hour};;",
-         f"{later}", f"{later:02};24", "24", "", ";", f";{hour}", f"+{hour}", f"{hour},{later}"]
-    )  # fmt: skip
+    due = (str(hour), f"{hour:02}", f"{later};{hour:02};x", f"{later};{hour};;", f"+{hour}", f"0;{later};{hour}")
+    odd = (f"{later}; {hour}", f"{hour} ", f" {hour}", f"{later:02};24", _NOT_SET, "", ";", f";{hour}")
+    settings["deleteWhen"] = chance.choice(due if chance.random() < 0.6 else (str(later), *odd))
     settings["fileReservedTime"] = chance.choice(["1", "2", "24", "48", "72", "72 ", "0", "-1", "many"])
     for name, values in {
         "diskMaxUsedSpaceRatio": ("75", "75", "60", "5", "88", "92", "99", " 50"),
