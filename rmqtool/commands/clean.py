@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 _EPILOG = examples_and_statuses(
     (
         "rmqtool clean /data/rocketmq/store --dry-run",
-        "rmqtool clean /data/rocketmq/store --dry-run --broker-conf /etc/rocketmq/broker.conf",
-        "rmqtool clean /data/rocketmq/store --dry-run --file-reserved-time 24 --until-stable",
-        "rmqtool clean /data/rocketmq/store --dry-run --disk-used-percent 91 --now 2026-11-22T04:00:00+08:00",
+        "rmqtool clean /data/rocketmq/store --dry-run --until-stable",
+        "rmqtool clean /data/rocketmq/store --dry-run --file-reserved-time 24",
+        "rmqtool clean /data/rocketmq/store --dry-run --disk-used-percent 91",
     ),
     {
         Exit.OK: "done, whether or not anything would go",

@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from rmqtool.errors import UsageError
 
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)", re.ASCII)
-_NUMBER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
+_INT = range(-(1 << 31), 1 << 31)
 _QUARTER_MS = 15 * 60_000  # every zone's offset is a multiple of it since 1972
 _LOOK_AHEAD = 4 * 50  # quarters: two days and the hours that a clock is put forward
 MAX_TIME = 253_370_764_800_000  # the year 9999, epoch ms
@@ -25,7 +26,7 @@ def is_time(delete_when: str, hour: int) -> bool:
     The pieces are parsed one by one and the first match ends it, so that a bad piece may go unnoticed for hours.
     """
     for piece in _pieces(delete_when):
-        if not _NUMBER.fullmatch(piece):
+        if not _NUMBER.fullmatch(piece) or int(piece) not in _INT:
             raise CleanerFailsError(piece)
         if int(piece) == hour:
             return True

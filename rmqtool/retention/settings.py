@@ -11,7 +11,7 @@ from rmqtool.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_
 
 T = TypeVar("T")
 
-_INT = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_INT = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
 _DOUBLE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?[dDfF]?", re.ASCII)
 _MAX_INT = (1 << 31) - 1
 _BLANKS = " \t\n\r\f\v"
