@@ -16,6 +16,7 @@ from rmqtool import __version__
 from rmqtool.commands.clean import clean
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.commands.undo import undo
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
@@ -55,6 +56,7 @@ def cli() -> None:
 
 cli.add_command(inspect)
 cli.add_command(clean)
+cli.add_command(undo)
 
 
 def main() -> NoReturn:
