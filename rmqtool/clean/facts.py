@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
+from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.index import IndexFile, list_index_files
 from rmqtool.lock import Holder, lock_holder
@@ -24,6 +27,11 @@ from rmqtool.scan.lookup import record_at
 from rmqtool.signs import version_signs
 from rmqtool.store import CONSUME_QUEUE, Store
 from rmqtool.versions import NEWEST, Sign, Version, sorted_signs
+
+T = TypeVar("T")
+
+_MOST_LOOKS = 5
+_BETWEEN_LOOKS_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,17 @@ class Facts:
     def by_queue(self) -> dict[tuple[str, int], QueueState]:
         """The queues by topic and number."""
         return {(state.queue.topic, state.queue.queue_id): state for state in self.states}
+
+
+def steadily(look: Callable[[], T], attempts: int = _MOST_LOOKS) -> T:
+    """What `look` returns, which starts anew when a broker has deleted a file that it was about to read."""
+    try:
+        return look()
+    except UnreadableError as error:
+        if attempts == 1 or not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    time.sleep(_BETWEEN_LOOKS_S)
+    return steadily(look, attempts - 1)
 
 
 def gather(

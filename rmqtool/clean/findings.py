@@ -10,11 +10,13 @@ from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.mtimes import WrongTime, wrong_times
 from rmqtool.clean.plan import Plan, cleaner_of
 from rmqtool.findings import Finding
+from rmqtool.lock import ABORT_FILE
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.runs import Rules
 from rmqtool.retention.settings import settings_of
 from rmqtool.store_findings import layout_findings, log_findings, offset_findings
 from rmqtool.times import rfc3339
+from rmqtool.transaction import interrupted
 from rmqtool.versions import NEWEST, OLDEST, Version
 
 _HOUR_MS = 3_600_000
@@ -24,6 +26,7 @@ _DIFFERENT_RULES = (OLDEST, Version(4, 9, 2), Version(5, 0, 0), Version(5, 2, 0)
 def findings_of(plan: Plan) -> Iterator[Finding]:
     """All findings about a plan and the store below it, the most important first."""
     store = plan.facts.store
+    yield from _interrupted(plan)
     yield from geometry_findings(plan.facts)
     yield from _delete_when(plan)
     yield from _blocked(plan)
@@ -35,6 +38,31 @@ def findings_of(plan: Plan) -> Iterator[Finding]:
     yield from layout_findings(store)
     yield from log_findings(store, plan.facts.log)
     yield from offset_findings(store, plan.facts.committed.file)
+
+
+def _interrupted(plan: Plan) -> Iterator[Finding]:
+    """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
+    root = plan.facts.store.root
+    name = interrupted(root)
+    if name:
+        yield Finding(
+            code="store.interrupted-run",
+            severity="warning",
+            file=f".rmqtool/{name}",
+            message="a run of rmqtool that writes was interrupted",
+            effect="none: each state in between is one that it can start on",
+            remedy=f"rmqtool clean {quote(str(root))}  (or any command that writes: it ends the run first)",
+        )
+    if plan.facts.holder is None and (root / ABORT_FILE).exists():
+        yield Finding(
+            code="store.unclean-stop",
+            severity="warning",
+            fault="F13",
+            file=ABORT_FILE,
+            message="the last broker was killed or crashed: the file abort is there and no broker runs",
+            effect="the next start recovers first, and may cut the end of the log and delete index files before its "
+            "cleaner runs",
+        )
 
 
 def _delete_when(plan: Plan) -> Iterator[Finding]:

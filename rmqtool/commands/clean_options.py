@@ -81,9 +81,13 @@ def cleaner_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
-def given_options(options: Mapping[str, str], conf: BrokerConf, version: Version | None) -> str:
+def given_options(
+    options: Mapping[str, str], conf: BrokerConf, version: Version | None, asked: Mapping[str, Any]
+) -> str:
     """The settings of a command line as they are written, for the next one; with a blank in front."""
+    zone = asked["zone"]
     words = [("--broker-conf", conf.path), ("--broker-version", version and str(version))]
+    words += [("--time-zone", zone and str(zone)), ("--manual", "" if asked["manual"] else None)]
     for name, value in options.items():
         if name == _FORCIBLY:
             words.append((f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""))
