@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -55,6 +56,12 @@ def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         raise click.BadParameter(error.message, ctx, param) from error
 
 
+def _number(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number", ctx, param)
+    return value
+
+
 def cleaner_options(command: F) -> F:
     """The cleaner's settings, collected in `options` by the broker's own names; and what replaces measuring."""
 
@@ -72,7 +79,7 @@ def cleaner_options(command: F) -> F:
                      help="As if it were then: 2026-11-21T04:00:00Z, epoch ms, or +2h. Default: the clock."),
         click.option("--time-zone", "zone", callback=_zone, metavar="ZONE",
                      help="The broker's, such as Asia/Shanghai or +08:00. Default: this machine's."),
-        click.option("--disk-used-percent", type=click.FloatRange(0, 100), metavar="PERCENT",
+        click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_number, metavar="PERCENT",
                      help="As if every disk were so full, as that version computes it. Default: measured."),
     ]  # fmt: skip
     wrapped: Any = collected
