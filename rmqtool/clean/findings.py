@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from shlex import quote
 
@@ -246,8 +247,7 @@ def _deleted_by(plan: Plan, version: Version) -> list[object]:
     shown = {setting.name: setting.given for setting in plan.rules.settings.shown if setting.given is not None}
     settings = settings_of(shown, {}, version)
     rules = Rules(settings, version, plan.rules.zone, plan.rules.manual, plan.rules.first_in_use)
-    cleaner = cleaner_of(plan.facts, rules)
-    cleaner.states = []
+    cleaner = cleaner_of(replace(plan.facts, states=[], index_files=[]), rules)
     return [fate.log_file for fate in cleaner.run(plan.now).log.deleted]
 
 

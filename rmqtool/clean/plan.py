@@ -9,6 +9,7 @@ from itertools import islice
 from rmqtool.clean.facts import Facts
 from rmqtool.retention.hours import next_start
 from rmqtool.retention.log_files import Fate
+from rmqtool.retention.queue_cleaner import QueueCleaner
 from rmqtool.retention.queue_files import QueueState
 from rmqtool.retention.runs import Cleaner, Rules, Run
 from rmqtool.retention.trigger import Trigger
@@ -63,7 +64,7 @@ def plan(facts: Facts, rules: Rules, now: int, until_stable: bool = False) -> Pl
     cleaner = cleaner_of(facts, rules)
     runs = list(cleaner.runs(now) if until_stable else islice(cleaner.runs(now), 1))
     shown = runs[:-1] if len(runs) > 1 else runs
-    return Plan(facts, rules, now, shown, runs[-1], cleaner.states, cleaner.freed)
+    return Plan(facts, rules, now, shown, runs[-1], cleaner.queues.states(), cleaner.freed)
 
 
 def cleaner_of(facts: Facts, rules: Rules) -> Cleaner:
@@ -74,5 +75,5 @@ def cleaner_of(facts: Facts, rules: Rules) -> Cleaner:
         max_offset=facts.log_range.max_offset,
         disks=facts.disks,
         index_files=list(facts.index_files),
-        states=list(facts.states),
+        queues=QueueCleaner(facts.states, rules.version),
     )

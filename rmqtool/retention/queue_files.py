@@ -9,7 +9,7 @@ from rmqtool.files import InputFile
 from rmqtool.formats import consume_queue
 from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, MappedFiles
-from rmqtool.queues import Queue, QueueRange, queue_range
+from rmqtool.queues import Queue, QueueRange, moved_range, queue_range
 from rmqtool.versions import Version
 
 _OFFSET_SIZE = 8  # every unit begins with the physical offset
@@ -45,7 +45,7 @@ def follow(state: QueueState, log_min_offset: int, version: Version) -> tuple[li
     if not gone and not _may_move(state, log_min_offset):
         return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
-    found = queue_range(left, log_min_offset, version)
+    found = moved_range(left, state.range, log_min_offset, version)
     if queue.kind == "simple":  # ConsumeQueue#correctMinOffset leaves the minimum where it finds no unit
         found = replace(found, min_offset=max(found.min_offset, state.range.min_offset))
     return gone, QueueState(left, found, max(_first_alive(found), state.first_alive))
@@ -61,11 +61,15 @@ def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list
     return gone
 
 
+def newest_offset_in(queue: Queue, file: MappedFile) -> int:
+    """Where the last unit of a file points to, written or not: by it the broker judges the file."""
+    return _offset_at(file, queue.files.file_size - queue.unit_size)
+
+
 def _expired(queue: Queue, log_min_offset: int) -> list[MappedFile]:
     gone = []
-    position = queue.files.file_size - queue.unit_size
     for file in queue.files.files[:-1]:
-        if _offset_at(file, position) >= log_min_offset:
+        if newest_offset_in(queue, file) >= log_min_offset:
             break
         gone.append(file)
     return gone

@@ -11,7 +11,8 @@ from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.retention.log_files import LogFile, LogRun, allocated_bytes, run_over
-from rmqtool.retention.queue_files import QueueState, expired_index_files, first_state, follow
+from rmqtool.retention.queue_cleaner import QueueCleaner
+from rmqtool.retention.queue_files import expired_index_files
 from rmqtool.retention.settings import Settings
 from rmqtool.retention.trigger import Disks, Trigger, trigger_at
 from rmqtool.versions import Version
@@ -49,7 +50,7 @@ class Run:
 
 @dataclass
 class Cleaner:
-    """The state that runs change; `states` are the queues in the order in which they were listed.
+    """The state that runs change.
 
     `log_min_offset` is the minimum that the queues were last cleaned for (`lastPhysicalMinOffset`, 0 after a start).
     """
@@ -59,7 +60,7 @@ class Cleaner:
     max_offset: int
     disks: Disks
     index_files: Sequence[IndexFile]
-    states: list[QueueState]
+    queues: QueueCleaner
     freed: Counter[int] = field(default_factory=Counter)  # by device, bytes
     log_min_offset: int = 0
     manual_runs: int = field(init=False)
@@ -93,12 +94,10 @@ class Cleaner:
             found = replace(found, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
         return replace(found, freed_bytes=sum(self.freed.values()) - freed)
 
-    def _clean_queues(self) -> Iterator[tuple[Queue, MappedFile]]:
-        for number, state in enumerate(self.states):
-            gone, self.states[number] = follow(state, self.log_min_offset, self.rules.version)
-            for file in gone:
-                self.freed[self.disks.queues.device] += allocated_bytes(file.path)
-                yield state.queue, file
+    def _clean_queues(self) -> list[tuple[Queue, MappedFile]]:
+        gone = self.queues.clean(self.log_min_offset)
+        self.freed[self.disks.queues.device] += sum(allocated_bytes(file.path) for _, file in gone)
+        return gone
 
     def _clean_index(self) -> list[IndexFile]:
         gone = expired_index_files(self.index_files, self.log_min_offset)
@@ -111,8 +110,3 @@ class Cleaner:
         log = [disk.after(self.freed[disk.device]) for disk in self.disks.log]
         queues = self.disks.queues.after(self.freed[self.disks.queues.device])
         return Disks(log, queues, self.disks.major_file_size - sum(self.freed.values()))
-
-
-def first_states(queues: Sequence[Queue], log_min_offset: int, version: Version) -> list[QueueState]:
-    """The queues as a start makes them."""
-    return [first_state(queue, log_min_offset, version) for queue in queues]

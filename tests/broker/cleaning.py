@@ -168,7 +168,7 @@ def predict(found: Scenario, version_text: str, runs: list[dict[str, Any]]) -> I
             "min_offset": cleaner.log_files[0].start_offset if not _in_use(predicted) else predicted.log.min_offset,
             "queues": {
                 (state.queue.topic, state.queue.queue_id): state.range.min_offset
-                for state in cleaner.states
+                for state in cleaner.queues.states()
                 if not found.without_queues
             },
         }
@@ -200,7 +200,7 @@ def _on_disks(found: Scenario, facts: Facts, run: Mapping[str, Any]) -> Facts:
 def _left(cleaner: Cleaner, root: Path, below: Path, found: Scenario) -> set[str]:
     paths = [log_file.file.path for log_file in cleaner.log_files] + [file.path for file in cleaner.index_files]
     if not found.without_queues:
-        paths += [file.path for state in cleaner.states for file in state.queue.files.files]
+        paths += [file.path for state in cleaner.queues.states() for file in state.queue.files.files]
     return {str(path.relative_to(below)) for path in paths if path.is_relative_to(below)}
 
 
