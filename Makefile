@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds cleaner bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -48,6 +48,10 @@ starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself,
 rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.rebuilds
+
+cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.cleaning
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

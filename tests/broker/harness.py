@@ -138,6 +138,11 @@ class Harness:
             starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
             return starts
 
+    def clean(self, scenarios: Path) -> list[dict[str, Any]]:
+        """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.broker.cleaning`."""
+        answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
+        return answers
+
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
         """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""

@@ -17,7 +17,6 @@ from rmqtool.errors import WrongKindError
 from rmqtool.filters import Filters
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
-from rmqtool.listing import follow
 from rmqtool.listing.follow import follow_log
 from rmqtool.listing.index import chain_lengths
 from rmqtool.listing.kinds import LISTINGS, limited
