@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from rmqtool import __version__
+from rmqtool.commands.export import export
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
@@ -53,6 +54,7 @@ def cli() -> None:
 
 
 cli.add_command(inspect)
+cli.add_command(export)
 
 
 def main() -> NoReturn:

@@ -124,14 +124,15 @@ class LastRecord:
 class SplitReader:
     """One pass over a split; what it has met besides messages is known when `events` is at its end.
 
-    `end` is the end of the last record or blank, bytes, and None when there was none.
+    Batches hold the columns `extra` too. Bodies are proven by their CRC where they are read, unless `proves_bodies`
+    is false. `end` is the end of the last record or blank, bytes, and None when there was none.
     """
 
-    def __init__(self, split: Split, query: Query, extra: Sequence[str] = ()) -> None:
+    def __init__(self, split: Split, query: Query, extra: Sequence[str] = (), *, proves_bodies: bool = True) -> None:
         self._split = split
         self._query = query
         columns = (*query.stored_columns, *extra)
-        self._proves_bodies = bool({"body", "stored_body"} & set(columns))
+        self._proves_bodies = proves_bodies and bool({"body", "stored_body"} & set(columns))
         needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies else columns
         self._columns = tuple(dict.fromkeys(needed))
         self.messages = 0
@@ -211,7 +212,9 @@ class SplitReader:
             return
         bodies = batch.column(self._columns.index("body"))
         same_size = np.asarray(pc.binary_length(bodies)) == frames.body_sizes
-        rows = [row for row in np.flatnonzero(compressed & same_size) if _stored_body(frames, row) == bodies[row]]
+        rows = [
+            row for row in np.flatnonzero(compressed & same_size).tolist() if _stored_body(frames, row) == bodies[row]
+        ]
         self.not_decompressed.add(offsets[rows])
 
 
@@ -235,5 +238,3 @@ def _field(name: str) -> pa.Field:
     if name in _TIMESTAMPS:
         return pa.field(name, TIMESTAMP)
     return message_schema((name,)).field(0)
-
-

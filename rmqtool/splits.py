@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from rmqtool.commit_log import log_range
@@ -12,20 +13,12 @@ from rmqtool.files import InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import lock_holder
 from rmqtool.mapped_files import MappedFile
-from rmqtool.store import Store
+from rmqtool.named_stores import NamedStore
 
 SPLIT_SIZE = 128 << 20
 """Default size of a split, bytes."""
 
 _PLANNING_THREADS = 16  # planning waits for disks
-
-
-@dataclass(frozen=True)
-class NamedStore:
-    """A store and the name that tells its rows from those of others."""
-
-    name: str
-    store: Store
 
 
 @dataclass(frozen=True)
@@ -80,6 +73,12 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
     return Source(named.name, store.root, held, first, max(first, min(stop, end)), min_offset, end, live)
 
 
+def whole_records_end(named: NamedStore, near: int | None = None) -> int:
+    """End of the last whole record of a log, bytes; `near` is the physical offset of a record near it, if known."""
+    live = lock_holder(named.store.root) is not None
+    return log_range(named.store.commit_log().files, near, Reading(spare_cache=live)).max_offset
+
+
 def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
     """Cut a source at multiples of `size` within each file; the splits meet and cover all of it.
 
@@ -93,11 +92,11 @@ def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
         before = () if previous is None else (previous,)
         known = (*before, file, *(last if file is not last[0] else ()))
         previous = MappedFile(file.path, file.start_offset, end - file.start_offset)
-        for low in (begin, *range(file.start_offset + size, end, size)):
-            high = min(end, file.start_offset + ((max(low, file.start_offset) - file.start_offset) // size + 1) * size)
-            low, high = max(low, source.start), min(high, source.stop)
-            if low < high:
-                yield Split(source.name, source.root, known, low, high, source.live)
+        borders = (begin, *range(file.start_offset + size, end, size), end)
+        for low, high in pairwise(borders):
+            start, stop = max(low, source.start), min(high, source.stop)
+            if start < stop:
+                yield Split(source.name, source.root, known, start, stop, source.live)
 
 
 def _ends(files: Sequence[MappedFile]) -> list[int]:

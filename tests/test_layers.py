@@ -34,9 +34,9 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "locate",
         "filters",
     ),
-    3: ("splits", "split_reader", "dispatch", "append", "recovery", "retention", "transaction"),
+    3: ("named_stores", "splits", "split_reader", "dispatch", "append", "recovery", "retention", "transaction"),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: ("output", "progress", "overview_json", "overview_text", "message_text"),
+    5: ("output", "progress", "overview_json", "overview_text", "message_text", "export_text"),
     6: ("commands",),
     7: ("cli", "__main__"),
 }

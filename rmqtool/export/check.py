@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from rmqtool.errors import UsageError
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Sums, add_sums, merge_sums
 from rmqtool.filters import Filters
 from rmqtool.findings import Finding
+from rmqtool.named_stores import NamedStore
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import STORE_COLUMN, Query, SplitReader
-from rmqtool.splits import NamedStore, Split, find_source, split_source
+from rmqtool.splits import Split, find_source, split_source
 
 CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""
@@ -63,10 +64,13 @@ class CheckPlan:
         return sum(task.split.size for task in self.tasks)
 
 
-def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedStore]) -> CheckPlan:
-    """What to compare with the logs of `stores`; raises UsageError for a store that is not in the output."""
+def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedStore], rate: int | None) -> CheckPlan:
+    """What to compare with the logs of `stores`, each process reading up to `rate` bytes per second.
+
+    Raises UsageError for a store that is not in the output.
+    """
     plan = CheckPlan([], [], [])
-    query = query_of(manifest)
+    query = replace(query_of(manifest), bytes_per_second=rate)
     known = {source["store"]: source for source in manifest["source"]}
     for named in stores:
         if named.name not in known:

@@ -18,6 +18,7 @@ from rmqtool.export.sink import DataFile
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import MAX_OFFSETS, BodyProblems
 from rmqtool.splits import Source
+from rmqtool.store import relative_to
 
 Json = dict[str, Any]
 
@@ -99,8 +100,8 @@ def _by_store(plan: Plan, results: Sequence[PartResult]) -> tuple[dict[str, Tota
 def _source(source: Source, totals: Totals, before: Json | None) -> Json:
     """What of a store is exported; `next_physical_offset` is where the next run goes on."""
     files = {
-        str(file.path): {
-            "file": str(file.path),
+        relative_to(file.path, source.root): {
+            "file": relative_to(file.path, source.root),
             "size": file.size,
             "physical_offset_first": file.start_offset,
             "physical_offset_last": file.end_offset - 1,

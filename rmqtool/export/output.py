@@ -35,14 +35,15 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
     """The manifest of what was exported to `output`; None without one. Raises UnreadableError."""
     path = output / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
     if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
         raise UnreadableError(f"not a manifest of {MANIFEST_SCHEMA}", file=path)
-    return manifest
+    found: dict[str, Any] = manifest
+    return found
 
 
 @dataclass(frozen=True)

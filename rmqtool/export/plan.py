@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.export.options import ExportOptions, Mode, Target
 from rmqtool.export.results import Totals
 from rmqtool.export.write import Task
+from rmqtool.named_stores import NamedStore
 from rmqtool.scan.events import Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.split_reader import STORE_COLUMN, LastRecord
-from rmqtool.splits import NamedStore, Source, find_sources, split_source
-
-_DEFAULT_DIRECTORY = "store"  # what broker.conf calls storePathRootDir by default
+from rmqtool.splits import Source, find_sources, split_source
 
 
 @dataclass
@@ -38,27 +36,9 @@ class Plan:
         return sum(task.split.size for task in self.tasks)
 
 
-def name_stores(paths: Sequence[tuple[str | None, Path]], manifest: dict[str, Any] | None) -> list[str]:
-    """A name for each store: the one that is given or was given before, else one made of its path.
-
-    That is the last directory not called `store`; where two stores have the same, the whole path.
-    """
-    known = {source["path"]: source["store"] for source in (manifest or {}).get("source", [])}
-    resolved = [str(path.resolve()) for _, path in paths]
-    short = [_short_name(Path(path)) for path in resolved]
-    names = []
-    for (given, _), path, name in zip(paths, resolved, short, strict=True):
-        usual = name if short.count(name) == 1 and name not in known.values() else path
-        names.append(given or known.get(path) or usual)
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"two stores are named {name!r}", hint="give each another name: NAME=STORE")
-    return names
-
-
-def _short_name(path: Path) -> str:
-    names = [name for name in path.parts[1:] if name != _DEFAULT_DIRECTORY]
-    return names[-1] if names else str(path)
+def names_in(manifest: dict[str, Any] | None) -> dict[str, str]:
+    """The names that an output has given to stores, by their paths."""
+    return {source["path"]: source["store"] for source in (manifest or {}).get("source", [])}
 
 
 def has_store_column(manifest: dict[str, Any] | None) -> bool:

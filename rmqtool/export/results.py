@@ -31,8 +31,9 @@ class QueueSums:
         self.message_bytes += other.message_bytes
         self.body_crc_sum += other.body_crc_sum
         if other.queue_offset_first is not None and other.queue_offset_last is not None:
-            self.queue_offset_first = _of_both(min, self.queue_offset_first, other.queue_offset_first)
-            self.queue_offset_last = _of_both(max, self.queue_offset_last, other.queue_offset_last)
+            first, last = other.queue_offset_first, other.queue_offset_last
+            self.queue_offset_first = min(first, first if self.queue_offset_first is None else self.queue_offset_first)
+            self.queue_offset_last = max(last, last if self.queue_offset_last is None else self.queue_offset_last)
 
 
 Queue = tuple[str, str, int]
@@ -123,7 +124,3 @@ def merge_sums(into: Sums, parts: Iterable[Sums]) -> None:
     for part in parts:
         for queue, sums in part.items():
             into.setdefault(queue, QueueSums()).merge(sums)
-
-
-def _of_both(choose: type[min] | type[max], known: int | None, value: int) -> int:  # type: ignore[valid-type]
-    return value if known is None else int(choose(known, value))
