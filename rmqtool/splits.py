@@ -106,12 +106,13 @@ def _ends(files: Sequence[MappedFile]) -> list[int]:
 
 
 def _end_of(files: Sequence[MappedFile], reading: Reading, live: bool) -> int:
-    """End of the log: of its last whole record while a broker writes, of all data otherwise."""
+    """End of the log: of its last whole record, which may be zeros; unless a broker writes, of all data behind it."""
+    end = log_range(files, reading=reading).max_offset
     if live:
-        return log_range(files, reading=reading).max_offset
+        return end
     for mapped in reversed(files):
         with InputFile(mapped.path, reading) as file:
-            end = file.data_end()
-            if end:
-                return mapped.start_offset + end
-    return files[0].start_offset if files else 0
+            data_end = file.data_end()
+            if data_end:
+                return max(end, mapped.start_offset + data_end)
+    return end

@@ -21,8 +21,8 @@ OnDamage = Literal["skip", "fail"]
 
 OPTIONS = (
     "path", "paths", "columns", "body", "topic", "queue", "tag", "key", "from", "to", "fromOffset", "toOffset",
-    "include", "storeColumn", "splitSize", "brokerConf", "onDamage", "pushDown", "maxBytesPerTrigger", "startingOffsets",
-    "failOnDataLoss",
+    "include", "storeColumn", "splitSize", "brokerConf", "onDamage", "pushDown", "maxBytesPerTrigger",
+    "startingOffsets", "failOnDataLoss",
 )  # fmt: skip
 """Their names; upper and lower case are the same to Spark."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 import zipfile
 from functools import cache
@@ -42,9 +44,8 @@ def ship(context: SparkContext) -> None:
 @cache
 def _ship(application: str, context: SparkContext) -> None:
     path = package_zip()
-    context.addPyFile(str(path))  # copies it
-    path.unlink()
-    path.parent.rmdir()
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # executors that come later fetch it too
+    context.addPyFile(str(path))
 
 
 def share_python_path() -> None:
