@@ -25,13 +25,15 @@ _PLANNING_THREADS = 16  # planning waits for disks
 class Source:
     """The part of one store's log that is read: physical offsets from `start` to before `stop`.
 
-    `end` is the end of the last whole record of a `live` store, and of all data of another one; `min_offset` is where
-    the log begins. `files` are all that begin before `end`, in offset order: in those behind it there are only zeros.
+    `end` is the end of the last whole record of a `live` store, and of all data of another one or of a gap behind it;
+    `min_offset` is where the log begins. `files` are all that begin before `end`, in offset order; `last` is the last
+    one that holds something.
     """
 
     name: str
     root: Path
     files: tuple[MappedFile, ...]
+    last: MappedFile | None
     start: int
     stop: int
     min_offset: int
@@ -68,9 +70,14 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
     live = lock_holder(store.root) is not None
     files = tuple(file for file in store.commit_log().files if file.size)
     end = _end_of(files, Reading(spare_cache=live), live)
+    last = max((file for file in files if file.start_offset < end), key=lambda file: file.start_offset, default=None)
+    if not live:
+        # The broker allocates a file ahead only when the one before it is there: a gap is a loss, whatever follows.
+        gaps = (after.start_offset + 1 for before, after in pairwise(files) if before.end_offset < after.start_offset)
+        end = max(end, *gaps, 0)
     min_offset = files[0].start_offset if files else 0
     first, held = max(start, min_offset), tuple(file for file in files if file.start_offset < end)
-    return Source(named.name, store.root, held, first, max(first, min(stop, end)), min_offset, end, live)
+    return Source(named.name, store.root, held, last, first, max(first, min(stop, end)), min_offset, end, live)
 
 
 def whole_records_end(named: NamedStore, near: int | None = None) -> int:
@@ -85,12 +92,12 @@ def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
     What lies in two files that overlap belongs to the later one, as for the broker, which finds a file by dividing
     an offset. Bytes that no file holds belong to the first split of the file behind them.
     """
-    last = source.files[-1:] if source.files else ()
+    last = () if source.last is None else (source.last,)
     previous: MappedFile | None = None
     for file, end in zip(source.files, _ends(source.files), strict=True):
         begin = file.start_offset if previous is None else previous.end_offset
         before = () if previous is None else (previous,)
-        known = (*before, file, *(last if file is not last[0] else ()))
+        known = (*before, file, *(one for one in last if one.start_offset > file.start_offset))
         previous = MappedFile(file.path, file.start_offset, end - file.start_offset)
         borders = (begin, *range(file.start_offset + size, end, size), end)
         for low, high in pairwise(borders):

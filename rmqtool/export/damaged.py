@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.export.options import Target
-from rmqtool.export.sink import DataFile, output_errors, sync
+from rmqtool.export.sink import DataFile, abandon, output_errors, sync
 from rmqtool.files import InputFile
 from rmqtool.scan.events import Damage
 from rmqtool.splits import Split
@@ -80,10 +80,7 @@ class DamagedTable:
     def abandon(self) -> None:
         """Let go of the file after an error."""
         if self._writer is not None:
-            try:
-                self._writer.close()
-            except (OSError, pa.ArrowException):
-                return  # the error that led here is the one to tell
+            abandon(self._writer)
 
     def _read(self, start: int, size: int) -> bytes:
         for file in reversed(self._split.files):

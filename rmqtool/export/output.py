@@ -103,7 +103,7 @@ class Output:
             shutil.rmtree(self._folder)
 
     def _check(self, mode: Mode) -> None:
-        if self.manifest is None and any(os.scandir(self.path)):
+        if self.manifest is None and os.listdir(self.path):
             message = "the output directory is not empty, and no export wrote what is in it"
             raise UsageError(message, file=self.path, hint="give a directory that is new or empty")
         if self.manifest is not None and mode == "error":

@@ -68,5 +68,10 @@ def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
     if options.partition_by:
         return []
     name = "empty.parquet"
-    size = ParquetFile(output.target.folder / name, options.query.schema, options).close()
+    file = ParquetFile(output.target.folder / name, options.query.schema, options)
+    try:
+        size = file.close()
+    except BaseException:
+        file.abandon()
+        raise
     return [DataFile(name, f"part-empty-{output.target.run}.parquet", 0, size, None)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,10 +77,7 @@ class ParquetFile:
     def abandon(self) -> None:
         """Let go of the file after an error."""
         self._batches.clear()
-        try:
-            self._writer.close()
-        except (OSError, pa.ArrowException):
-            return  # the error that led here is the one to tell
+        abandon(self._writer)
 
     def _flush(self) -> None:
         table = pa.Table.from_batches(self._batches, self._schema)
@@ -140,6 +137,13 @@ def unwritable(path: Path, error: OSError) -> RmqtoolError:
         return RmqtoolError("cannot write: no space is left on the output's disk", file=path, hint=hint)
     reason = os.strerror(error.errno).lower() if error.errno else str(error)
     return RmqtoolError(f"cannot write: {reason}", file=path)
+
+
+def abandon(writer: pq.ParquetWriter) -> None:
+    """Close a writer after an error, which is the one to tell, whatever the writer has to say."""
+    with suppress(OSError, pa.ArrowException):
+        writer.close()
+    writer.is_open = False  # else it would try once more, and complain, when it is collected
 
 
 def sync(path: Path) -> int:
