@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 _EPILOG = examples_and_statuses(
     (
-        "rmqtool export /data/rocketmq/store --output /lake/messages",
-        "rmqtool export /data/rocketmq/store --output /lake/messages --mode incremental",
-        "rmqtool export /data/rocketmq/store --output out --topic orders --from -1d --engine local",
-        "rmqtool export '/brokers/*/store' --output /lake/all --master spark://host:7077",
-        "rmqtool export /data/rocketmq/store --check /lake/messages",
+        "rmqtool export /data/rocketmq/store --output /lake/all",
+        "rmqtool export /data/rocketmq/store --output /lake/all --mode incremental",
+        "rmqtool export /data/rocketmq/store --check /lake/all",
+        "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
+        "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
     ),
     {
         Exit.OK: "done",
         Exit.FINDINGS: "--check found a difference",
-        Exit.USAGE: "options that do not fit, or an output that already holds something",
+        Exit.USAGE: "options that do not fit, or an output that is not empty",
         Exit.LOSSY: "done, but bytes of a log are no messages, or a body is wrong",
         Exit.FAILED: "no Java, no Spark, a full disk, something that cannot be read",
         Exit.NOT_A_STORE: "not a RocketMQ store",

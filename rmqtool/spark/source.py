@@ -9,13 +9,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from rmqtool.errors import RmqtoolError
-from rmqtool.scan.events import REASON_MEANINGS, Damage
-from rmqtool.spark.arrow import arrow_schema, columns_of, conform, ddl_of
+from rmqtool.spark.arrow import columns_of, ddl_of
+from rmqtool.spark.batches import SplitPartition, read_batches
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.spark.pushdown import narrowed
-from rmqtool.split_reader import SplitReader
-from rmqtool.splits import Split, find_sources, split_source
+from rmqtool.spark.stream import RocketMQStreamReader
+from rmqtool.splits import find_sources, split_source
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]
@@ -38,16 +37,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
         """The reader of a streaming query."""
-        from rmqtool.spark.stream import RocketMQStreamReader
-
         return RocketMQStreamReader(parse_options(self.options, columns_of(schema)), schema)
-
-
-class SplitPartition(InputPartition):  # type: ignore[misc]
-    """One split as Spark schedules it."""
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
 
 
 class RocketMQReader(DataSourceReader):  # type: ignore[misc]
@@ -79,23 +69,3 @@ class PushDownReader(RocketMQReader):
         narrow = replace(query, filters=narrowed(query.filters, filters))
         self.options = replace(self.options, query=narrow)
         yield from filters
-
-
-def read_batches(split: Split, options: SourceOptions, schema: Any) -> Iterator[pa.RecordBatch]:
-    """The messages of a split as Spark expects them; damage is passed over, or ends the query."""
-    fails = options.on_damage == "fail"
-    pa.set_cpu_count(1)
-    expected = arrow_schema(schema)
-    reader = SplitReader(split, options.query, proves_bodies=fails)
-    for event in reader.events():
-        if not isinstance(event, Damage):
-            yield conform(reader.to_messages(event), expected)
-        elif fails:
-            raise _damaged(split, event.physical_offset, REASON_MEANINGS[event.reason])
-        if fails and reader.wrong_crc.count:
-            raise _damaged(split, reader.wrong_crc.physical_offsets[0], "a body that does not have its CRC")
-
-
-def _damaged(split: Split, offset: int, reason: str) -> RmqtoolError:
-    message = f"{reason} (onDamage=skip passes over what is damaged)"
-    return RmqtoolError(message, file=split.root, offset=offset)

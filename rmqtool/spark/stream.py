@@ -10,8 +10,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.named_stores import NamedStore
+from rmqtool.spark.batches import SplitPartition, read_batches
 from rmqtool.spark.options import SourceOptions
-from rmqtool.spark.source import SplitPartition, read_batches
 from rmqtool.splits import find_source, split_source, whole_records_end
 
 try:  # pyspark 4.2 and later

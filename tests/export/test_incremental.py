@@ -111,7 +111,7 @@ def test_other_options_are_refused(tmp_path: Path) -> None:
         ({"columns": ["topic", "physical_offset"], "include": ()}, "include"),
     ):
         with pytest.raises(UsageError, match=match):
-            export(store, tmp_path / "out", "incremental", **wrong)  # type: ignore[arg-type]
+            export(store, tmp_path / "out", "incremental", **wrong)
     export(store, tmp_path / "out", "incremental", columns=["topic", "physical_offset"])
     assert manifest_of(tmp_path / "out")["rows"] == 3
 

@@ -136,7 +136,7 @@ def test_modes_and_what_is_there(store: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "precious.txt").write_text("mine")
     for mode in ("error", "append", "overwrite", "incremental"):
         with pytest.raises(UsageError, match="not empty"):
-            export(store, tmp_path / "other", mode)  # type: ignore[arg-type]
+            export(store, tmp_path / "other", mode)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["precious.txt"]
 
 

@@ -44,7 +44,7 @@ def test_other_readers_decode_the_directories(golden_store: GoldenStore, tmp_pat
     table = ds.dataset(tmp_path / "out", partitioning="hive").to_table(columns=["topic", "by_topic"])
     pairs = set(zip(table["topic"].to_pylist(), table["by_topic"].to_pylist(), strict=True))
     query = f"select distinct topic, by_topic from read_parquet('{tmp_path}/out/*/*.parquet', hive_partitioning=true)"
-    for found in (pairs, set(duckdb.sql(query).fetchall())):
+    for found in (pairs, set(duckdb.execute(query).fetchall())):
         assert ("%RETRY%billing", "%RETRY%billing") in found
         assert {topic for topic, directory in found if topic != directory and len(topic) < 128} == set()
 
