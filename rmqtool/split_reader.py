@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -146,7 +146,7 @@ class SplitReader:
     def events(self) -> Iterator[pa.RecordBatch | Damage]:
         """Batches of the wanted messages, as the scan gives them, and damage. Raises UnreadableError."""
         split, rate = self._split, self._query.bytes_per_second
-        reading = Reading(RateLimit(rate) if rate else None, spare_cache=split.live)
+        reading = Reading(_rate_limit(rate) if rate else None, spare_cache=split.live)
         for event in scan_files(split.files, split.start, split.stop, reading):
             if isinstance(event, Damage):
                 if not (split.live and event.tail):
@@ -216,6 +216,12 @@ class SplitReader:
             row for row in np.flatnonzero(compressed & same_size).tolist() if _stored_body(frames, row) == bodies[row]
         ]
         self.not_decompressed.add(offsets[rows])
+
+
+@cache
+def _rate_limit(rate: int) -> RateLimit:
+    """One for all splits of this process: each new one would begin with a second's worth of reading."""
+    return RateLimit(rate)
 
 
 def to_timestamps(milliseconds: pa.Array) -> pa.Array:

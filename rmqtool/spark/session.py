@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
 _CLOSING_SECONDS = 10
+_GREETINGS = ("WARNING:", "NOTE:", "Using ", "Picked up ")
 
 
 class SparkError(RmqtoolError):
@@ -138,7 +139,7 @@ def _running(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
         yield context
     except (Py4JError, PySparkException) as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
-            raise SparkError(f"Spark's JVM did not start: {_last_line(log)}") from error
+            raise SparkError(f"Spark's JVM did not start: {_first_words(log)}") from error
         raise failure(error) from error
     finally:
         _stop(context, gateway)
@@ -164,6 +165,7 @@ def _stop(context: Any, gateway: Any) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # another context in this process starts another JVM
 
 
-def _last_line(log: Path) -> str:
-    lines: Sequence[str] = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it said nothing"
+def _first_words(log: Path) -> str:
+    """What the JVM said first, its usual greetings aside."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    return next((line for line in lines if line and not line.startswith(_GREETINGS)), "it said nothing")

@@ -78,7 +78,7 @@ def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp
     store, output = golden_store(STORE), tmp_path / "out"
     process = spawn("export", store, "--output", output, "--include", "prepared,rolled-back",
                     "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
-                    "--limit-rate", "256KiB", "-q", env=environment())  # fmt: skip
+                    "--limit-rate", "96KiB", "-q", env=environment())  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)
     started = descendants(process.pid)
     executors = [pid for pid, command in started.items() if EXECUTOR in command]
