@@ -134,7 +134,3 @@ def _drop_output() -> None:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(Exit.TERMINATED)
-
-
-if __name__ == "__main__":
-    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,7 @@ from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError
 from rmqtool.files import list_directory
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.parts import Part
 
 Layout = Literal["default", "multi-path", "rocksdb"]
 
@@ -38,9 +40,9 @@ class Store:
     conf: BrokerConf
     commit_log_directories: tuple[Path, ...]
 
-    def commit_log(self) -> MappedFiles:
-        """The commit log files as they stand now, of all its directories."""
-        return list_mapped_files(*self.commit_log_directories)
+    def commit_log(self, part: Part = nullcontext) -> MappedFiles:
+        """The commit log files as they stand now, of all its directories; each is a `part`."""
+        return list_mapped_files(*self.commit_log_directories, part=part)
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from rmqtool.config_json import ConfigFile
+from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Finding
 from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, MappedFiles
@@ -14,6 +16,19 @@ from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 # MappedFileQueue#load
 _WRONG_SIZE_EFFECT = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
+
+
+def unread_finding(store: Store, error: RmqtoolError) -> Finding:
+    """A part of the store that could not be read, and is therefore not shown."""
+    hint = f" ({error.hint})" if error.hint else ""
+    return Finding(
+        code="store.unreadable",
+        severity="error",
+        file=store.relative(Path(error.file)) if error.file else None,
+        offset=error.offset,
+        message=f"{error.message}: it is missing from what is shown{hint}",
+        effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
+    )
 
 
 def layout_findings(store: Store) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ PACKAGE = "rmqtool"
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
     0: ("formats", "errors", "findings", "versions", "broker_conf", "times"),
-    1: ("files", "lock", "store", "mapped_files"),
+    1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (
         "scan",
         "commit_log",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,17 +11,18 @@ import click
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.errors import Exit, UsageError
+from rmqtool.errors import Exit, UnreadableError, UsageError
 from rmqtool.output import Style, note, write_document, write_line, write_text
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit
+    from rmqtool.files import RateLimit, Reading
     from rmqtool.listing import BodyChoice
     from rmqtool.locate import LogPart
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.message_text import BodyFormat
     from rmqtool.overview import Overview
+    from rmqtool.scan.reader import Event
     from rmqtool.store import Store
 
 _EPILOG = examples_and_statuses(
@@ -32,8 +34,8 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done",
-        Exit.LOSSY: "done, but bytes of the log are no messages, or a body is wrong",
-        Exit.FAILED: "something cannot be read, or a layout is not supported",
+        Exit.LOSSY: "done, but a part is unreadable, damaged, or a body has not its CRC",
+        Exit.FAILED: "the store, or what is listed, cannot be read or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
@@ -114,7 +116,8 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
     overview = look(store, version, limit)
     statistics = _scan_log(style, overview, limit) if scan else None
-    status = Exit.LOSSY if statistics and statistics.is_lossy else Exit.OK
+    lossy = overview.unread.errors or (statistics and statistics.is_lossy)
+    status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
         write_document(
             "inspect", str(store.root), overview_json(overview, statistics), findings=overview.findings, status=status
@@ -128,17 +131,32 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
     from rmqtool.files import Reading
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
-    from rmqtool.scan.reader import scan_files
 
-    files = overview.log.files
+    first = overview.log_range.min_offset if overview.log_range else 0
     live = overview.holder is not None
     statistics = LogStatistics(live=live)
     with byte_progress("reading the commit log", overview.log.size, style.quiet) as progress:
-        for event in scan_files(files, reading=Reading(limit, spare_cache=live)):
+        for event in _readable_events(overview, Reading(limit, spare_cache=live)):
             statistics.add(event)
-            progress.update(event.physical_offset + event.size - files[0].start_offset)
+            progress.update(event.physical_offset + event.size - first)
     overview.add_signs(statistics.signs)
     return statistics
+
+
+def _readable_events(overview: Overview, reading: Reading) -> Iterator[Event]:
+    """The scan of the whole log; a file that cannot be read is told and left out from there on."""
+    from rmqtool.scan.reader import scan_files
+
+    files, position = list(overview.log.files), 0
+    while files:
+        try:
+            for event in scan_files(files, position, reading=reading):
+                position = event.physical_offset + event.size
+                yield event
+            return
+        except UnreadableError as error:  # noqa: PERF203 - once for each file that cannot be read
+            overview.add_unread(error)
+            files = [file for file in files if str(file.path) != error.file]
 
 
 def _list_messages(

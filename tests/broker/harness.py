@@ -34,6 +34,17 @@ _SETTINGS = {
     "enableLmq": "true",
     "enableMultiDispatch": "true",
 }
+_SHOP_SETTINGS = {
+    # Levels 1 to 16 deliver at once, also what failed and is tried again; 17 and 18 wait.
+    "messageDelayLevel": "1s " * 16 + "30m 2h",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "transactionCheckInterval": "600000",
+    "waitTimeMillsInSendQueue": "10000",
+    "flushConsumerOffsetInterval": "500",
+    "autoCreateSubscriptionGroup": "true",
+    "mappedFileSizeTimerLog": "5200",  # 100 units
+}
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example")
 
@@ -64,6 +75,16 @@ class Harness:
                 jvm.kill()
             else:
                 jvm.finish()
+
+    def write_shop(self, root: Path) -> dict[str, Any]:
+        """Let a whole broker with clients write a store into the empty directory `root`; what they say happened."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "facts.json")
+            arguments = [str(root), str(file)]
+            with Jvm(self.version, Path(scratch), {**_SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
+                jvm.finish()
+            facts: dict[str, Any] = json.loads(file.read_bytes())
+            return facts
 
     def oracle(self, root: Path) -> dict[str, Any]:
         """All that the release says about the store at `root`, asked on a copy."""

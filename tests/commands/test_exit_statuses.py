@@ -37,6 +37,13 @@ def assert_says(found: Result, status: Exit, *words: str) -> None:
     assert [word for word in words if word not in found.err] == []
 
 
+def assert_tells(found: Result, *words: str) -> None:
+    """Assert that an overview is there, and in it what could not be read."""
+    assert found.status == Exit.LOSSY
+    assert found.out.startswith("store ")
+    assert [word for word in ("error: ", *words) if word not in found.out] == []
+
+
 def test_done(store: Path) -> None:
     """A sound store gives 0, with a scan too."""
     assert [inspect(store).status, inspect(store, "--scan").status, listing(store).status] == [Exit.OK] * 3
@@ -141,17 +148,17 @@ def test_a_file_as_store(store: Path) -> None:
 
 @pytest.mark.parametrize("part", ["checkpoint", "index/20240101000000000", "commitlog"])
 def test_wrong_sort_of_entry(store: Path, part: str) -> None:
-    """A directory in place of a file gives 4 where it is needed; a file in place of a directory too."""
+    """A directory in place of a file, or a file in place of a directory, is told beside the rest of the store."""
     path = store / part
     if part == "commitlog":
         shutil.rmtree(path)
         path.write_bytes(b"")
-        assert_says(inspect(store), Exit.FAILED, str(path), "not a directory")
+        assert_tells(inspect(store), part, "not a directory")
         assert_says(inspect(store, part=part), Exit.FAILED, str(path))
         return
     path.mkdir(parents=True)
     if part == "checkpoint":
-        assert_says(inspect(store), Exit.FAILED, str(path), "a directory where a file should be")
+        assert_tells(inspect(store), part, "a directory where a file should be")
     else:
         assert inspect(store, "--json").document["result"]["index"] == []
 
@@ -178,13 +185,34 @@ def open_store() -> Iterator[Path]:
 
 
 @only_root
-@pytest.mark.parametrize("part", ["", "commitlog", "commitlog/00000000000000000000"])
-def test_no_permission(open_store: Path, part: str) -> None:
-    """What this user may not read gives 4, is named, and the hint says who may."""
+def test_no_permission(open_store: Path) -> None:
+    """A store that this user may not read gives 4, is named, and the hint says who may."""
+    open_store.chmod(0)
+    with unchanged(open_store):
+        found = as_nobody("inspect", open_store)
+    assert_says(found, Exit.FAILED, str(open_store), "permission denied", "run as the broker's user")
+
+
+@only_root
+@pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000000000"])
+def test_no_permission_for_a_part(open_store: Path, part: str) -> None:
+    """A part that this user may not read is told beside the rest, with who may."""
     (open_store / part).chmod(0)
     with unchanged(open_store):
         found = as_nobody("inspect", open_store)
-    assert_says(found, Exit.FAILED, str(open_store / part), "permission denied", "run as the broker's user")
+    assert_tells(found, part, "permission denied", "run as the broker's user")
+
+
+@only_root
+@pytest.mark.parametrize(("number", "messages"), [(0, 1), (1, 3)])
+def test_a_scan_passes_over_what_it_may_not_read(open_store: Path, number: int, messages: int) -> None:
+    """The other file's messages are counted, and the status says that not all are."""
+    sorted((open_store / "commitlog").iterdir())[number].chmod(0)
+    with unchanged(open_store):
+        found = as_nobody("inspect", open_store, "--scan", "--json")
+    assert found.status == Exit.LOSSY
+    assert found.document["result"]["commit_log"]["messages"] == messages
+    assert {finding["code"] for finding in found.document["findings"]} == {"store.unreadable"}
 
 
 @only_root
