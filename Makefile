@@ -17,9 +17,10 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | \
 	while read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
 
-demo: $(VENV)/.demo ## install into .venv and inspect the example store
+demo: $(VENV)/.demo ## install into .venv, inspect the example store, export it and ask Spark SQL
 	$(call show,rmqtool inspect $(STORE))
 	$(call show,rmqtool inspect $(STORE)/commitlog --limit 5)
+	@examples/demo_export.sh $(BIN) $(STORE)
 
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
 	@tests/setup-java.sh
