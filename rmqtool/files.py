@@ -29,11 +29,6 @@ class RateLimit:
         self.bytes_per_second = bytes_per_second
         self._due = time.monotonic()
 
-    @property
-    def bytes_per_second(self) -> int:
-        """The rate."""
-        return self._rate
-
     def spend(self, size: int) -> None:
         """Account for `size` bytes; sleep while the average is above the rate."""
         now = time.monotonic()
