@@ -81,11 +81,11 @@ class Settler:
         state = self._home.state(name)
         if state == "abandoned":
             return None
+        if state == "done" and not self._system.lstat(os.path.join(self._home.directory(name), NEW)):
+            return None
         journal = self._home.journal(name)
         if state == "done":
-            if self._system.lstat(os.path.join(self._home.directory(name), NEW)):
-                with reported(self._home.path):
-                    self.tidy(name, journal)
+            self.tidy(name, journal)
             return None
         try:
             outcome = self._resume(name, journal, state)
