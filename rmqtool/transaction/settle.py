@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from rmqtool.errors import UnreadableError
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
 from rmqtool.transaction.mover import Mover, Names, Progress
@@ -122,12 +123,12 @@ class Settler:
             os.path.join(directory, aside, step.path),
         )
 
-    def _settle(self, moves: Moves, *, fresh: bool) -> OSError | None:
+    def _settle(self, moves: Moves, *, fresh: bool) -> OSError | UnreadableError | None:
         """Carry out all; or, after an error, take all back and return the error."""
         try:
             for move, found in self._progress(moves, fresh=fresh):
                 self._mover.carry_out(*move, progress=found)
-        except OSError as error:
+        except (OSError, UnreadableError) as error:
             self._take_back(moves, check=not fresh)
             return error
         return None
@@ -170,7 +171,7 @@ class Settler:
         write_state(self._system, self._home.directory(name), state)
 
 
-def _rolled_back(error: OSError, *, fresh: bool) -> Outcome:
+def _rolled_back(error: OSError | UnreadableError, *, fresh: bool) -> Outcome:
     if fresh:
         raise error
     return "rolled_back"
