@@ -19,7 +19,7 @@ from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 Kind = Literal["simple", "batch"]
 
 _QUEUE_ID = re.compile(r"\d{1,9}", re.ASCII)
-_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
+DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
 _RECOVERED_FILES = 3  # ConsumeQueue#recover looks at the last three
@@ -56,7 +56,7 @@ class QueueRange:
 
 def list_queues(store: Store) -> Iterator[Queue]:
     """Every queue directory, by topic and number; names that are no number are skipped, as the broker does."""
-    for kind, directory in _DIRECTORIES.items():
+    for kind, directory in DIRECTORIES.items():
         for topic in list_directory(store.root / directory):
             if not topic.is_dir():
                 continue
