@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from rmqtool.catalogue import finding
 from rmqtool.config_json import ConfigFile
+from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Finding
 from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+
+
+def unread_finding(store: Store, error: RmqtoolError) -> Finding:
+    """A part of the store that could not be read, and is therefore not shown."""
+    hint = f" ({error.hint})" if error.hint else ""
+    return Finding(
+        code="store.unreadable",
+        severity="error",
+        file=store.relative(Path(error.file)) if error.file else None,
+        offset=error.offset,
+        message=f"{error.message}: it is missing from what is shown{hint}",
+        effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
+    )
 
 
 def layout_findings(store: Store) -> Iterator[Finding]:

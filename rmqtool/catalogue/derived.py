@@ -70,6 +70,20 @@ DERIVED = (
         remedy=_REBUILD,
     ),
     Entry(
+        code="index.ahead",
+        fault="F44",
+        severity="warning",
+        title="The index points behind the end of the commit log",
+        what="The newest index units are of messages that are not in the commit log.",
+        how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
+        "end; an index of another time.",
+        effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
+        "stop new messages are not indexed until the log has grown past them",
+        versions=_INDEX_TRUSTED,
+        repair=_INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
         code="index.missing",
         fault="F45",
         severity="info",

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.delay_levels import DelayLevels, delay_levels_of
+from rmqtool.store import Store
+from rmqtool.store_delays import delay_levels_of_store
 from rmqtool.versions import (
     INDEX_OF_TAGS,
     MULTI_DISPATCH,
@@ -22,20 +24,28 @@ _DEAD_LETTERS = ("%DLQ%",)
 
 @dataclass(frozen=True)
 class DispatchRules:
-    """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`."""
+    """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`.
+
+    `index_tags` says whether tags are indexed, where the version is not to decide that.
+    """
 
     version: Version = NEWEST
     delay_levels: DelayLevels = field(default_factory=lambda: delay_levels_of(BrokerConf()))
     multi_dispatch: bool = False
     lmq: bool = False
+    index_tags: bool | None = None
 
     @classmethod
-    def of(cls, version: Version, conf: BrokerConf, lmq_seen: bool) -> DispatchRules:
-        """The rules of a broker; what its configuration leaves open is taken from `lmq_seen`: %LMQ% queues exist."""
-        multi_dispatch, lmq = conf.text("enableMultiDispatch"), conf.text("enableLmq")
+    def of(cls, version: Version, store: Store, lmq_seen: bool) -> DispatchRules:
+        """The rules of a store's broker.
+
+        What its configuration leaves open is taken from the store: delay levels from their queues, and from `lmq_seen`
+        that %LMQ% queues exist.
+        """
+        multi_dispatch, lmq = store.conf.text("enableMultiDispatch"), store.conf.text("enableLmq")
         return cls(
             version,
-            delay_levels_of(conf),
+            delay_levels_of_store(store),
             lmq_seen if multi_dispatch is None else multi_dispatch.lower() == "true",
             lmq_seen if lmq is None else lmq.lower() == "true",
         )
@@ -43,7 +53,7 @@ class DispatchRules:
     @property
     def indexes_tags(self) -> bool:
         """Whether tags are keys of the index too."""
-        return self.version >= INDEX_OF_TAGS
+        return self.version >= INDEX_OF_TAGS if self.index_tags is None else self.index_tags
 
     @property
     def drops_values_with_separator(self) -> bool:

@@ -25,6 +25,7 @@ from tests.unchanged import unchanged
 WIDTH = 80
 LONG = "long-" * 51
 SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+ERASED, CURSOR_HIDDEN, CURSOR_SHOWN = "\x1b[2K", "\x1b[?25l", "\x1b[?25h"
 NASTY = {
     "escape": "\x1b[31mred\x1b]0;title\x07",
     "one byte CSI": "\x9b31m",
@@ -102,9 +103,9 @@ def test_golden_overviews_fit_into_80_columns(golden_store: GoldenStore) -> None
 def test_a_pipe_gets_whole_lines(store: Path) -> None:
     """Outside a terminal a sentence or a path is never wrapped."""
     found = inspect(store)
-    assert "ignores it: move it out of the directory, do not delete it\n" in found.out
+    assert ": move it out of the directory, do not delete it\n" in found.out
     assert len(re.findall(rf"^{LONG} +1 ", found.out, re.MULTILINE)) == 1  # one row, which grep finds
-    assert len(re.findall(r"^warning: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
+    assert len(re.findall(r"^error: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
 
 
 def test_colour_on_a_terminal(store: Path) -> None:
@@ -159,5 +160,8 @@ def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
 def test_progress_leaves_no_trace(store: Path) -> None:
     """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
     slow = ["inspect", "store", "--scan", "--limit-rate", "40K"]
-    assert "reading the commit log" in on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
+    text = on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
+    *_, last = re.finditer("reading the commit log", text)
+    assert ERASED in text[last.end() :]
+    assert text.rindex(CURSOR_SHOWN) > text.rindex(CURSOR_HIDDEN)
     assert "reading the commit log" not in on_terminal(*slow, "-q", cwd=store.parent, status=Exit.LOSSY)
