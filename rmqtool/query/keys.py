@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
 from rmqtool.messages import BodyChoice
-from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.lookup import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
 from rmqtool.store_view import StoreView
 from rmqtool.times import rfc3339
@@ -71,14 +71,24 @@ def by_key(view: StoreView, query: KeyQuery, body: BodyChoice, notes: Notes) -> 
     add_index_notes(view, notes)
 
 
+def by_any_id(view: StoreView, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
+    found = False
+    for message in by_message_id(view, text, body, notes):
+        found = True
+        yield message
+    if found:
+        return
+    for message in by_key(view, KeyQuery(text.upper(), unique=True), body, notes):
+        notes.add(f"{text} is the unique key of what is shown: --unique-key finds it at once")
+        yield message
+
+
 def index_units(view: StoreView, query: KeyQuery) -> list[IndexUnit]:
     """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
     limit = limit_of(view, query)
-    found = [
-        unit
-        for topic in dict.fromkeys(query.topics or view.topics)
-        for unit in view.index.query(topic, query.key, limit, query.begin, query.end)
-    ]
+    topics = dict.fromkeys(query.topics or view.topics)
+    found = view.index.query_topics(topics, query.key, limit, query.begin, query.end)
     found.sort(key=lambda unit: unit.physical_offset)
     return found[max(0, len(found) - limit) :]
 

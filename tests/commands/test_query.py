@@ -54,6 +54,14 @@ def test_by_message_id(golden_store: GoldenStore, name: str) -> None:
             assert message["message_id"] == message_id
 
 
+def test_a_unique_key_as_message_id(store: Path, says: dict[str, Any]) -> None:
+    """Clients print both as the id: a unique key is found all the same, and it is said what it is."""
+    record = record_of(says, topic="orders", queue_id=0, queue_offset=5)
+    result = query(store, "--json", "--msg-id", record["unique_key"])
+    assert offsets(result) == [record["physical_offset"]]
+    assert "is the unique key of what is shown" in result.err
+
+
 def test_by_queue_offset(store: Path, says: dict[str, Any]) -> None:
     for queue in says["queues"]:
         unit = queue["units"][len(queue["units"]) // 2]
