@@ -98,6 +98,8 @@ _STATES = {
 
 def _group_line(letter: str, item: dict[str, Any], queue_offset: int) -> str:
     distance = item["committed_offset"] - queue_offset
+    if distance == 0:
+        return f"{letter} {item['group']} gets it next"
     if not item["consumed"]:
         return f"{letter} {item['group']} has not passed it: at {item['committed_offset']}, {-distance} before it"
     after = f" after {item['passed_after_time']}" if item["passed_after_time"] else ""
