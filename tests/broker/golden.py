@@ -19,6 +19,7 @@ HOW = {
     "crc32-property": "the messages of `clean` with `enabledAppendPropCRC=true`, then a clean stop",
     "empty": "started and stopped, no message",
     "single": "one message, then a clean stop",
+    "shop": "a whole broker with name server, producers and push consumers, then a clean stop",
 }
 MORE = {
     "more/5.5.0-extras": "consume queue ext, timer wheel with a snapshot, timer log and check, compaction",
@@ -29,7 +30,7 @@ MORE = {
 
 _KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
 NAMES = (
-    *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed")),
+    *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed", "shop")),
     *(f"{version}-crc32-property" for version in ("5.3.3", "5.5.0")),
     "5.3.3-empty",
     "5.3.3-single",
@@ -43,9 +44,12 @@ def make(name: str) -> None:
     with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
         root = Path(scratch, "store")
         root.mkdir()
-        harness.write(root, scenario)
-        oracle = harness.oracle(root)
-        stores.save(name, root, {"scenario": scenario, "how": HOW[scenario], **oracle})
+        facts = {}
+        if scenario == "shop":
+            facts = {"facts": harness.write_shop(root)}
+        else:
+            harness.write(root, scenario)
+        stores.save(name, root, {"scenario": scenario, "how": HOW[scenario], **facts, **harness.oracle(root)})
 
 
 def make_more(name: str) -> None:

@@ -4,7 +4,7 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,13 +27,24 @@ GEOMETRY = {
     "maxHashSlotNum": "50",
     "maxIndexNum": "1000",
 }
-_SETTINGS = {
+SETTINGS = {
     **GEOMETRY,
     "maxMsgsNumBatch": "100000",
     "deleteWhen": "24",  # no hour: the cleaner runs only where a scenario says so
     "diskMaxUsedSpaceRatio": "95",
     "enableLmq": "true",
     "enableMultiDispatch": "true",
+}
+_SHOP_SETTINGS = {
+    # Levels 1 to 16 deliver at once, also what failed and is tried again; 17 and 18 wait.
+    "messageDelayLevel": "1s " * 16 + "30m 2h",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "transactionCheckInterval": "600000",
+    "waitTimeMillsInSendQueue": "10000",
+    "flushConsumerOffsetInterval": "500",
+    "autoCreateSubscriptionGroup": "true",
+    "mappedFileSizeTimerLog": "5200",  # 100 units
 }
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example")
@@ -88,6 +99,16 @@ class Harness:
             else:
                 jvm.finish()
 
+    def write_shop(self, root: Path) -> dict[str, Any]:
+        """Let a whole broker with clients write a store into the empty directory `root`; what they say happened."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "facts.json")
+            arguments = [str(root), str(file)]
+            with Jvm(self.version, Path(scratch), {**SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
+                jvm.finish()
+            facts: dict[str, Any] = json.loads(file.read_bytes())
+            return facts
+
     def oracle(self, root: Path) -> dict[str, Any]:
         """All that the release says about the store at `root`, asked on a copy."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
@@ -98,6 +119,29 @@ class Harness:
     def recover(self, root: Path) -> dict[str, Any]:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
+
+    def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "questions.json")
+            file.write_text(json.dumps(questions), encoding="utf-8")
+            with self._jvm(["ask", str(root), str(file)], settings) as jvm:
+                jvm.finish()
+            answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
+            return answers
+
+    def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
+        """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            names = Path(scratch, "roots.txt")
+            names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
+            starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
+            return starts
+
+    def clean(self, scenarios: Path) -> list[dict[str, Any]]:
+        """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.broker.cleaning`."""
+        answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
+        return answers
 
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
@@ -119,7 +163,7 @@ class Harness:
     def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
         with (
             TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
-            Jvm(self.version, Path(scratch), {**_SETTINGS, **(settings or {})}, arguments) as jvm,
+            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments) as jvm,
         ):
             yield jvm
 

@@ -17,7 +17,6 @@ from rmqtool.errors import WrongKindError
 from rmqtool.filters import Filters
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
-from rmqtool.listing import follow
 from rmqtool.listing.follow import follow_log
 from rmqtool.listing.index import chain_lengths
 from rmqtool.listing.kinds import LISTINGS, limited
@@ -272,7 +271,7 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
         while True:
             yield
 
-    monkeypatch.setattr(follow.time, "sleep", Growing(tmp_path, steps()).sleep)
+    monkeypatch.setattr("rmqtool.listing.follow.time.sleep", Growing(tmp_path, steps()).sleep)
     found = follow_log(place_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
     bodies = [
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row
