@@ -43,7 +43,7 @@ _RAW = {"topic_base64": ("topic", "stored_topic"), "properties_base64": ("proper
 class MessageShape:
     """Which fields of messages are wanted, and which body; `names` may hold ``hex``, the record's bytes."""
 
-    names: tuple[str, ...] = MESSAGE_COLUMNS
+    names: tuple[str, ...] = MESSAGE_COLUMNS + BODY_COLUMNS
     body: BodyChoice = "decompressed"
 
     @classmethod

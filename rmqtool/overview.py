@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
 
+from rmqtool.catalogue import finding
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.dledger_log import dledger_range
@@ -152,14 +153,8 @@ def _findings(overview: Overview) -> Iterator[Finding]:
     yield from (unread_finding(store, error) for error in overview.unread.errors)
     yield from layout_findings(store)
     if overview.last_exit == "unclean":
-        yield Finding(
-            code="store.unclean-stop",
-            severity="warning",
-            fault="F13",
-            file=ABORT_FILE,
-            message="the last broker was killed or crashed: the file abort is there and no broker runs",
-            effect="the next start recovers: it scans the end of the log and cuts what is torn",
-        )
+        message = "the last broker was killed or crashed: the file abort is there and no broker runs"
+        yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
     yield from log_findings(store, overview.log)
     unread = {error.file for error in overview.unread.errors}
     for file, geometry in overview.index:
@@ -173,11 +168,6 @@ def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
     expired = sum(found.expired for _, found in overview.queues)
     if overview.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
-        yield Finding(
-            code="store.version-ambiguous",
-            severity="info",
-            message=f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
-            effect="none",
-            remedy=f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9",
-            count=expired,
-        )
+        message = f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)"
+        remedy = f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9"
+        yield finding("store.version-ambiguous", message, remedy=remedy, count=expired)

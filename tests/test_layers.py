@@ -17,7 +17,7 @@ PACKAGE = "rmqtool"
 
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: ("formats", "errors", "findings", "versions", "broker_conf", "delay_levels", "times"),
+    0: ("formats", "errors", "findings", "catalogue", "versions", "broker_conf", "delay_levels", "times"),
     1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (
         "scan",
@@ -45,7 +45,18 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "store_view",
         "ext_units",
     ),
-    3: ("messages", "message_dicts", "dispatch", "append", "recovery", "retention", "transaction"),
+    3: (
+        "messages",
+        "message_dicts",
+        "named_stores",
+        "splits",
+        "split_reader",
+        "dispatch",
+        "append",
+        "recovery",
+        "retention",
+        "transaction",
+    ),
     4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
     5: (
         "output",
@@ -56,6 +67,16 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "rendering",
         "trace_text",
         "query_text",
+        "rebuild_json",
+        "rebuild_text",
+        "verify_json",
+        "verify_junit",
+        "verify_text",
+        "export_text",
+        "clean_json",
+        "clean_text",
+        "clean_answer",
+        "clean_rows",
     ),
     6: ("commands",),
     7: ("cli", "__main__"),

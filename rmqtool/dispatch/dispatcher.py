@@ -32,7 +32,7 @@ from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.hashing import hash_texts, signed
+from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
@@ -53,6 +53,7 @@ class Dispatcher:
         self.queues: list[QueueName] = []
         self.topics: list[str] = []
         self._batch_topics = batch_topics
+        self._inner_batch_topics: set[str] = set()
         self._topic_numbers: dict[bytes, int] = {}
         self._queue_numbers: dict[int, int] = {}
         self._prefixes = np.empty((2, 0), dtype=np.uint32)
@@ -107,10 +108,16 @@ class Dispatcher:
         prefixes: NDArray[np.uint32] = self._prefixes[int(of_tags)][topics]
         return prefixes
 
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic is known to have batch consume queues: by configuration, or by records seen so far."""
+        known = self._inner_batch_topics if self._batch_topics is None else self._batch_topics
+        return topic in known
+
     def is_batch(self, topics: NDArray[np.int32], sys_flags: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each record's queue is a batch consume queue."""
         if self._batch_topics is None:
             found: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
+            self._inner_batch_topics.update(self.topics[number] for number in set(topics[found].tolist()))
             return found
         if not self._batch_topics:
             return np.zeros(len(topics), dtype=np.bool_)
@@ -177,7 +184,8 @@ class Dispatched:
                 for kind, part in zip((UNIQUE_KEY, KEY, TAGS), parts, strict=False)
             ]
         )
-        hashes = [self._key_hashes(part, kind) for kind, part in enumerate(parts)]
+        hashes = [self._key_hashes(part) for part in parts[:TAGS]]
+        hashes.extend(self._hashes_of_tags(part) for part in parts[TAGS:])
         return IndexKeys(
             np.concatenate(hashes)[order],
             self._frames.physical_offsets[rows].astype(np.int64, copy=False),
@@ -192,9 +200,14 @@ class Dispatched:
         _ = self._tags_codes, self._batches  # they find out
         return np.flatnonzero(self._refused)
 
-    def _key_hashes(self, texts: Texts, kind: int) -> NDArray[np.int32]:
-        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=kind == TAGS)
-        return key_hashes(self._properties.data, texts, prefixes)
+    def _key_hashes(self, texts: Texts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=False)
+        return key_hashes(prefixes, hash_texts(self._properties.data, texts.starts, texts.sizes))
+
+    def _hashes_of_tags(self, texts: Texts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=True)
+        values, lengths = self._tags
+        return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
 
     def _places(self, name: str) -> tuple[Positions, Positions]:
         """Where the value of a property stands; of size 0 without one by the rules of this version."""
@@ -213,12 +226,12 @@ class Dispatched:
         return separators > int(np.count_nonzero(data == NAME_VALUE_SEPARATOR + 1))
 
     @cached_property
+    def _tags(self) -> Hashes:
+        return hash_texts(self._properties.data, *self._places(names.TAGS))
+
+    @cached_property
     def _tags_hashes(self) -> NDArray[np.int64]:
-        starts, sizes = self._places(names.TAGS)
-        if not sizes.any():
-            return np.zeros(len(sizes), dtype=np.int64)
-        hashes = hash_texts(self._properties.data, starts, sizes)
-        return signed(hashes.values).astype(np.int64)
+        return signed(self._tags.values).astype(np.int64)
 
     @cached_property
     def _tags_codes(self) -> NDArray[np.int64]:

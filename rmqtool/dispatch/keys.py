@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.scan.block import Positions
-from rmqtool.scan.hashing import POWERS, hash_texts, signed
+from rmqtool.scan.hashing import POWERS, Hashes, signed
 
 UNIQUE_KEY, KEY, TAGS = 0, 1, 2
 """What a key is: the unique key, a piece of KEYS, or the tags (since 5.4.0)."""
@@ -32,6 +32,9 @@ class IndexKeys:
 
     def __len__(self) -> int:
         return len(self.key_hashes)
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> IndexKeys:
+        return IndexKeys(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 class Texts(NamedTuple):
@@ -70,10 +73,9 @@ def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
     return Texts(np.repeat(texts.rows, counts)[kept], piece_starts[kept], sizes[kept])
 
 
-def key_hashes(data: NDArray[np.uint8], texts: Texts, prefixes: NDArray[np.uint32]) -> NDArray[np.int32]:
-    """Hash of each text behind a prefix, whose own hash is ``prefixes[i]`` (`IndexFile#indexKeyHashMethod`)."""
-    hashes, lengths = hash_texts(data, texts.starts, texts.sizes)
-    found = np.abs(signed(prefixes * POWERS[lengths] + hashes))
+def key_hashes(prefixes: NDArray[np.uint32], texts: Hashes) -> NDArray[np.int32]:
+    """Hash of each text behind a prefix whose own hash is ``prefixes[i]`` (`IndexFile#indexKeyHashMethod`)."""
+    found = np.abs(signed(prefixes * POWERS[texts.lengths] + texts.values))
     found[found < 0] = 0  # Math.abs(Integer.MIN_VALUE) is negative
     return found
 

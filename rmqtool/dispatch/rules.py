@@ -22,12 +22,16 @@ _DEAD_LETTERS = ("%DLQ%",)
 
 @dataclass(frozen=True)
 class DispatchRules:
-    """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`."""
+    """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`.
+
+    `index_tags` says whether tags are indexed, where the version is not to decide that.
+    """
 
     version: Version = NEWEST
     delay_levels: DelayLevels = field(default_factory=lambda: delay_levels_of(BrokerConf()))
     multi_dispatch: bool = False
     lmq: bool = False
+    index_tags: bool | None = None
 
     @classmethod
     def of(cls, version: Version, conf: BrokerConf, lmq_seen: bool) -> DispatchRules:
@@ -43,7 +47,7 @@ class DispatchRules:
     @property
     def indexes_tags(self) -> bool:
         """Whether tags are keys of the index too."""
-        return self.version >= INDEX_OF_TAGS
+        return self.version >= INDEX_OF_TAGS if self.index_tags is None else self.index_tags
 
     @property
     def drops_values_with_separator(self) -> bool:

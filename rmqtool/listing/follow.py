@@ -30,6 +30,8 @@ def follow_log(place: Place, options: ListingOptions, from_end: bool) -> Iterato
     files = place.files
     position = log_range(files, reading=options.reading).max_offset if from_end else options.filters.start
     while True:
+        if files:
+            position = max(position, files[0].start_offset)  # what stood before has been deleted
         if _has_begun(files, position):
             place = replace(place, parts=(Part(files),))
             for event in scan_files(files, position, options.filters.stop, options.reading):

@@ -21,7 +21,7 @@ _WORD = 8
 _MODULUS = 1 << 32
 _WIDTHS = (16, 32, WINDOW)
 _MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all
-_NOT_ASCII = np.uint64(0x8080808080808080)
+_LAST_ASCII = 0x7F
 
 
 def _powers(base: int, count: int) -> NDArray[np.uint32]:
@@ -47,31 +47,33 @@ class Hashes(NamedTuple):
 
 def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> Hashes:
     """Hash the texts at ``data[starts[i] : starts[i] + sizes[i]]``, decoded from UTF-8 as Java does."""
-    values, ascii_only = _hash_window(data, starts, np.minimum(sizes, WINDOW))
+    values = _hash_window(data, starts, np.minimum(sizes, WINDOW))
     rest = np.flatnonzero(sizes > WINDOW)
     done = WINDOW
     while len(rest):
         parts = np.minimum(sizes[rest] - done, WINDOW)
-        more, plain = _hash_window(data, starts[rest] + done, parts)
-        values[rest] = values[rest] * POWERS[parts] + more
-        ascii_only[rest] &= plain
+        values[rest] = values[rest] * POWERS[parts] + _hash_window(data, starts[rest] + done, parts)
         done += WINDOW
         rest = rest[sizes[rest] > done]
-    if ascii_only.all():
+    if is_ascii(data):
         return Hashes(values, sizes)
-    return _hash_one_by_one(data, starts, sizes, values, np.flatnonzero(~ascii_only))
+    others = np.append(np.flatnonzero(data > _LAST_ASCII), len(data))
+    rows = np.flatnonzero(others[np.searchsorted(others, starts)] < starts + sizes)
+    return _hash_one_by_one(data, starts, sizes, values, rows)
 
 
-def _hash_window(
-    data: NDArray[np.uint8], starts: Positions, sizes: Positions
-) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Hashes of texts up to WINDOW bytes as if each byte were a character, and whether that is so."""
+def is_ascii(data: NDArray[np.uint8]) -> bool:
+    """Whether each byte is a character of its own."""
+    return int(data.max(initial=0)) <= _LAST_ASCII
+
+
+def _hash_window(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> NDArray[np.uint32]:
+    """Hashes of texts up to WINDOW bytes as if each byte were a character."""
     most = int(sizes.max(initial=0))
     width = next(width for width in _WIDTHS if most <= width)
     windows: NDArray[Any] = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))[starts]
     words = windows.view("<u8").reshape(len(starts), width // _WORD)
     words &= _FIRST_BYTES[sizes, : width // _WORD]
-    ascii_only = ~np.bitwise_or.reduce(words & _NOT_ASCII, axis=1).astype(np.bool_)
     pairs = words.view("<u2")
     fours = ((pairs & np.uint16(0xFF)) * np.uint16(31) + (pairs >> np.uint16(8))).view("<u4")
     eights = ((fours & np.uint32(0xFFFF)) * np.uint32(31**2) + (fours >> np.uint32(16))).view("<u8")
@@ -79,7 +81,7 @@ def _hash_window(
     values = hashes[:, 0].astype(np.uint32)
     for column in range(1, width // _WORD):
         values = values * POWERS[_WORD] + hashes[:, column].astype(np.uint32)
-    return values * _INVERSES[width - sizes], ascii_only
+    return values * _INVERSES[width - sizes]
 
 
 def _hash_one_by_one(

@@ -4,7 +4,7 @@ import json
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,7 +27,7 @@ GEOMETRY = {
     "maxHashSlotNum": "50",
     "maxIndexNum": "1000",
 }
-_SETTINGS = {
+SETTINGS = {
     **GEOMETRY,
     "maxMsgsNumBatch": "100000",
     "deleteWhen": "24",  # no hour: the cleaner runs only where a scenario says so
@@ -104,7 +104,7 @@ class Harness:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")
             arguments = [str(root), str(file)]
-            with Jvm(self.version, Path(scratch), {**_SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
+            with Jvm(self.version, Path(scratch), {**SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
                 jvm.finish()
             facts: dict[str, Any] = json.loads(file.read_bytes())
             return facts
@@ -130,6 +130,19 @@ class Harness:
             answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
             return answers
 
+    def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
+        """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            names = Path(scratch, "roots.txt")
+            names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
+            starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
+            return starts
+
+    def clean(self, scenarios: Path) -> list[dict[str, Any]]:
+        """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.broker.cleaning`."""
+        answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
+        return answers
+
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
         """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
@@ -150,7 +163,7 @@ class Harness:
     def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
         with (
             TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
-            Jvm(self.version, Path(scratch), {**_SETTINGS, **(settings or {})}, arguments) as jvm,
+            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments) as jvm,
         ):
             yield jvm
 
