@@ -16,9 +16,9 @@ from rmqtool.store import CONSUME_QUEUE
 from rmqtool.store_view import StoreView
 from rmqtool.topics import load_topics
 
-State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue"]
+State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends
-before it; another one in its place; not written; or the queue does not exist."""
+before it; another one in its place; not written; the queue does not exist; or it is in RocksDB, which is not read."""
 
 _LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
 
@@ -100,13 +100,15 @@ def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> 
         units.batch_sizes.tolist(), strict=True,
     )  # fmt: skip
     places = []
+    state: State
     for number, queue_offset, physical_offset, size, tags_code, tags_hash, batch_size in rows:
         topic, queue_id = dispatcher.queues[number]
         queue = view.queue(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
         same = same and unit is not None and _is_tags_code(view, topic, unit.tags_code, {tags_code, tags_hash})
-        state = _state(queue, queue_offset, unit, same)
+        in_rocksdb = queue is None and view.store.layout == "rocksdb"
+        state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same)
         other = queue.find(physical_offset) if queue and not same else None
         places.append(
             QueuePlace(
