@@ -14,6 +14,8 @@ from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
 from rmqtool.messages import BodyChoice
 from rmqtool.query.lookup import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
 from rmqtool.store_view import StoreView
 from rmqtool.times import rfc3339
 
@@ -114,7 +116,17 @@ def why_not_found(view: StoreView, keys: Sequence[str]) -> str:
     if not files:
         return f"{nothing}: there is no index file with a unit; --scan looks at every message"
     first, last = files[0], files[-1]
-    return (
+    covers = (
         f"{nothing}; the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
         f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}; --scan looks at every message"
     )
+    start = behind_index(view, last.end_physical_offset)
+    return covers if start is None else f"{covers}, --scan --from-offset {start} at those stored since"
+
+
+def behind_index(view: StoreView, last_indexed: int) -> int | None:
+    """Where the messages begin that a broker has stored but not indexed before it was stopped; None without one."""
+    if message_at(view, last_indexed) is None:
+        return None
+    events = scan_files(view.log.files, last_indexed + 1, reading=view.reading)
+    return next((event.physical_offset for event in events if isinstance(event, Frames)), None)
