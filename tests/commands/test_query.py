@@ -273,6 +273,22 @@ def test_text(store: Path, says: dict[str, Any]) -> None:
     assert (quiet.out, quiet.err) == (plain.out, "")
 
 
+@pytest.mark.parametrize("name", [STORE, "4.4.0-killed", "5.5.0-shop"])
+def test_traces_as_json(golden_store: GoldenStore, name: str) -> None:
+    """Each trace is what the schema says, of every sort of message, and has the parts that the contract names."""
+    topics = sorted({record["topic"] for record in stores.oracle(name)["records"]})
+    for topic in topics:
+        options = ("--json", "--scan", "--topic", topic, "--limit", "2", "--trace", "--body", "none")
+        result = query(golden_store(name), *options, every=1)
+        assert result.status == 0
+        for message in result.lines:
+            places = message["places"]
+            assert {"commit_log", "consume_queue", "index", "consumers", "delayed_until_timestamp"} <= places.keys()
+            assert places["commit_log"]["physical_offset"] == message["physical_offset"]
+            waits = topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+            assert (places["delayed_until_timestamp"] is not None) == waits
+
+
 def test_text_of_the_other_answers(store: Path) -> None:
     pulled = query(store, "--pull", "--topic", "orders", "--queue", "0", "--queue-offset", "3", "--tag", "BB").out
     assert "status   FOUND" in pulled
