@@ -191,3 +191,12 @@ def test_schemas_refuse_what_is_not_theirs(golden_store: GoldenStore) -> None:
     assert errors_of("listing", {**message, "body_base64": ""})
     assert errors_of("inspect-store", {**document, "error": None})
     assert errors_of("inspect-store", {**document, "result": None})
+
+
+def test_a_message_is_the_same_in_query_and_in_a_listing() -> None:
+    """The schema of query has every field of a listing's message, as it stands there, and what query adds."""
+    listed, found = validator("listing").schema["$defs"]["message"], validator("query").schema["$defs"]["message"]
+    added = found["properties"].keys() - listed["properties"].keys()
+    assert added == {"key_matches", "places"}
+    assert {name: found["properties"][name] for name in listed["properties"]} == listed["properties"]
+    assert found["required"] == listed["required"]
