@@ -61,6 +61,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     5: (
         "output",
         "progress",
+        "overview_facts",
         "overview_json",
         "overview_text",
         "message_text",
