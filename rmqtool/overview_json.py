@@ -13,6 +13,9 @@ from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import Store
 from rmqtool.times import rfc3339
 
+MOST_TIMES = 60
+"""Parts of time that a scan is shown in."""
+
 
 def overview_json(overview: Overview, statistics: LogStatistics | None = None) -> dict[str, Any]:
     """The `result` of ``inspect STORE``; `statistics` come from a scan and add what only the records tell."""
@@ -134,6 +137,11 @@ def _scan(statistics: LogStatistics) -> dict[str, Any]:
         "first_store_time": rfc3339(statistics.first_store_timestamp),
         "last_store_timestamp": statistics.last_store_timestamp,
         "last_store_time": rfc3339(statistics.last_store_timestamp),
+        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.parts()],
+        "times": [
+            {"begin_timestamp": begin, "begin_time": rfc3339(begin), "messages": count}
+            for begin, count in statistics.times.parts(MOST_TIMES)
+        ],
         "topics": [{"topic": topic, **_totals(totals)} for topic, totals in statistics.topics.items()],
         "queues": [
             {"topic": topic, "queue_id": queue_id, **_totals(totals)}

@@ -18,6 +18,8 @@ from rmqtool.overview_facts import bytes_per_hour, group_failures, out_of_range,
 from rmqtool.times import rfc3339
 
 _LABEL_WIDTH = 12
+_PICTURE_WIDTH = 32
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass
@@ -99,6 +101,7 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
         mean = total.bytes // total.messages
         sizes = (statistics.smallest or 0, mean, statistics.largest or 0)
         yield "", "smallest {}, mean {}, largest {}".format(*(byte_size(size) for size in sizes))
+        yield from _pictures(statistics)
     if statistics.wrong_bodies:
         shown = ", ".join(str(offset) for offset in statistics.wrong_body_offsets[:3])
         more = ", ..." if statistics.wrong_bodies > 3 else ""
@@ -110,6 +113,20 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
         places = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
         more = ", ..." if damaged.messages > 3 else ""
         yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {places}{more}"
+
+
+def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
+    """A bar for each part of sizes and times: how high it is tells how many messages are in there."""
+    sizes = statistics.sizes.parts()
+    yield "sizes", f"{_bars([count for _, count in sizes])}  {byte_size(sizes[0][0])} to {byte_size(2 * sizes[-1][0])}"
+    times = statistics.times.parts(_PICTURE_WIDTH)
+    if len(times) > 1:
+        yield "times", f"{_bars([count for _, count in times])}  from {rfc3339(times[0][0])}"
+
+
+def _bars(counts: Sequence[int]) -> str:
+    most = max(counts)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)
 
 
 def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, each: bool) -> None:

@@ -36,6 +36,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "filters",
         "rows",
         "places",
+        "distributions",
         "dledger_log",
         "looks",
         "index_search",
