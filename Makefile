@@ -17,9 +17,13 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | \
 	while read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
 
-demo: $(VENV)/.demo ## install into .venv, inspect the example store, export it and ask Spark SQL
+demo: $(VENV)/.demo ## install into .venv, put every command to the example store, ask Spark SQL
 	$(call show,rmqtool inspect $(STORE))
-	$(call show,rmqtool inspect $(STORE)/commitlog --limit 5)
+	$(call show,rmqtool inspect $(STORE)/commitlog --limit 2)
+	$(call show,rmqtool verify $(STORE))
+	$(call show,rmqtool query $(STORE) --key ORD-1010 --topic payments)
+	$(call show,rmqtool clean $(STORE) --dry-run)
+	$(call show,rmqtool rebuild-cq $(STORE) --dry-run)
 	@examples/demo_export.sh $(BIN) $(STORE)
 
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
