@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.listing.kinds import list_place
+from rmqtool.listing.options import ListingOptions
+from rmqtool.locate import Place, locate
 from rmqtool.mapped_files import list_mapped_files
+from rmqtool.messages import MessageShape
+from rmqtool.rendering.csv_lines import csv_lines
+from rmqtool.rendering.json_lines import json_lines
+from rmqtool.rows import Rows
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
@@ -56,12 +64,29 @@ def read_damaged(names: Sequence[str], store: Path, output: Path) -> int:
     return read_columns(names, make_damaged_log(store), output)
 
 
+def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) -> int:
+    """List all messages of the log as CSV or as JSON lines into a file, as inspect does; count them."""
+    place = locate(store / "commitlog", None, BrokerConf())
+    if not isinstance(place, Place):
+        raise TypeError("no commit log")
+    options = ListingOptions(shape=MessageShape.of("none", columns))
+    count = 0
+    with (output / "listing").open("wb") as file:
+        for rows in list_place(place, options):
+            if isinstance(rows, Rows) and rows.counted:
+                file.write(csv_lines(rows, columns) if csv else json_lines(rows))
+                count += len(rows)
+    return count
+
+
 BASE = Case("base: read + zlib.crc32", read_with_crc)
 
 _FIXED = partial(read_columns, FIXED_AND_TOPIC)
 _VERIFICATION = partial(read_columns, VERIFICATION)
 _ALL_BUT_BODY = partial(read_columns, ALL_BUT_BODY)
 _ALL = partial(read_columns, ALL_COLUMNS)
+_IDS = partial(list_messages, ("message_id", "unique_key"), True)
+_JSON = partial(list_messages, (), False)
 _RESYNC = partial(read_damaged, VERIFICATION)
 
 CASES = {
@@ -71,6 +96,8 @@ CASES = {
         Case("log verification", _VERIFICATION, max_ratio=1.4),
         Case("all columns without bodies", _ALL_BUT_BODY, max_ratio=2.3),
         Case("all columns", _ALL, max_ratio=2.3),
+        Case("message ids and unique keys as CSV", _IDS, max_ratio=5.0),
+        Case("all fields without bodies as JSON lines", _JSON, min_rate=150_000),
         Case("resync: 1% damaged records", _RESYNC),
     ),
     "B": (
@@ -79,6 +106,7 @@ CASES = {
         Case("log verification", _VERIFICATION, min_rate=3_500_000),
         Case("all columns without bodies", _ALL_BUT_BODY, min_rate=1_700_000),
         Case("all columns", _ALL, min_rate=1_700_000),
+        Case("all fields without bodies as JSON lines", _JSON, min_rate=150_000),
         Case("resync: 1% damaged records", _RESYNC),
     ),
 }
