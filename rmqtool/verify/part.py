@@ -59,6 +59,11 @@ class Settings:
         """How files are read."""
         return Reading(RateLimit(self.rate) if self.rate else None, spare_cache=self.live)
 
+    @property
+    def levels_are_known(self) -> bool:
+        """Whether broker.conf says how long delay levels are; else the default may not be what the broker had."""
+        return self.conf.text("messageDelayLevel") is not None
+
     def report(self) -> Report:
         """An empty report."""
         return Report(self.selection, self.max_examples, str(self.root))
@@ -172,7 +177,7 @@ class _LogCheck:
         self._index: IndexCheck | None = None
         if settings.queues:
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
-                                      self._dispatcher.is_batch_topic)  # fmt: skip
+                                      self._dispatcher.is_batch_topic, settings.levels_are_known)  # fmt: skip
             result.states = self._queues.states
         self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
         if settings.index:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
-from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
+from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
@@ -23,6 +23,7 @@ from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MAX_PLACES, QueueState
 from rmqtool.verify.report import Report
+from rmqtool.verify.unit_differences import Differences
 
 BATCH = 256 << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
@@ -42,7 +43,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool],
+        is_batch: Callable[[str], bool], levels_are_known: bool,
     ) -> None:  # fmt: skip
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
@@ -51,6 +52,8 @@ class QueueCheck:
         self._open = open_files
         self._owner_of = owner_of
         self._is_batch = is_batch
+        self._levels_are_known = levels_are_known
+        self._has_ext_files = (root / _EXT).is_dir()
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -92,7 +95,8 @@ class QueueCheck:
         if queue is None:
             state = self.states.setdefault(name, QueueState(name))
             files = self._files_of(name)
-            queue = _OneQueue(state, files, self._report, self._extents, self._owner_of, self._root)
+            differences = Differences(name, self._has_ext_files, self._levels_are_known)
+            queue = _OneQueue(state, files, differences, self._report, self._extents, self._owner_of, self._root)
             self._queues[number] = queue
         return queue
 
@@ -116,8 +120,8 @@ class _OneQueue:
     """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
 
     def __init__(
-        self, state: QueueState, files: QueueFiles | None, report: Report, extents: Extents, owner_of: OwnerOf,
-        root: Path,
+        self, state: QueueState, files: QueueFiles | None, differences: Differences, report: Report,
+        extents: Extents, owner_of: OwnerOf, root: Path,
     ) -> None:  # fmt: skip
         self.state = state
         self._root = root
@@ -125,6 +129,7 @@ class _OneQueue:
         self._report = report
         self._extents = extents
         self._owner_of = owner_of
+        self._differences = differences
         self._shift = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
@@ -203,7 +208,7 @@ class _OneQueue:
         same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
         if same_place[0]:
             stop = _stretch(same_place & ~same)
-            self._differ(units[:stop], found[:stop], expected[:stop], number)
+            self._differ(units[:stop], found[:stop], number)
             self._next = number + stop
             return stop
         moved = files.find(int(units.physical_offsets[0]))
@@ -213,29 +218,10 @@ class _OneQueue:
             return 0
         return self._absent(files, units, found, number)
 
-    def _differ(self, units: QueueUnits, found: NDArray[np.void], expected: NDArray[np.void], number: int) -> None:
+    def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
         """Units that point to the right record and tell something else of it."""
         self.state.prove(number, number + len(units))
-        for row in range(len(units)):
-            code, message, severity = "consumequeue.tags-code", None, None
-            stored_code, wanted = int(found["tags_code"][row]), int(units.tags_codes[row])
-            if found["message_size"][row] != expected["message_size"][row]:
-                code = "consumequeue.wrong-record"
-                message = f"size {int(found['message_size'][row])}, the record has {int(units.message_sizes[row])}"
-            elif stored_code != wanted and stored_code <= MAX_EXT_ADDRESS:
-                if (self._root / _EXT).is_dir():
-                    continue
-                code, message = (
-                    "consumequeue.ext-address",
-                    f"{stored_code} is an address in {_EXT}/, which is not there",
-                )
-            elif stored_code != wanted:
-                message = f"tags code {stored_code}, the record gives {wanted}"
-                if stored_code == int(units.tags_hashes[row]):
-                    message += ": a delayed message, dispatched by the recovery of a broker 4.9.2 to 4.9.8"
-                    severity = "info"
-            else:
-                code, message = "consumequeue.batch-unit", "other times, offsets or counts than the record gives"
+        for row, code, message, severity in self._differences.of(units, found):
             self._tell(code, message, units, row, number + row, severity=severity)
 
     def _absent(self, files: QueueFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:
