@@ -24,7 +24,7 @@ from rmqtool.verify.damage import DamageChecks
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
-from rmqtool.verify.index_units import IndexUnits, Part, known_geometries, parts_of
+from rmqtool.verify.index_units import IndexUnits, Part
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_check import QueueCheck
@@ -52,6 +52,8 @@ class Settings:
     live: bool = False
     queues: bool = True
     index: bool = True
+    files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
+    index_parts: tuple[Part, ...] = ()  # likewise
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
 
@@ -99,6 +101,7 @@ class PartResult:
     log_end: int | None = None  # behind the last record
     ghosts_from: int | None = None  # where old records begin that are no part of the log
     walks: list[FileWalk] = field(default_factory=list)
+    unread: str | None = None  # why the rest of the part was not read
 
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found."""
@@ -111,6 +114,7 @@ class PartResult:
             else:
                 self.states[name] = deepcopy(state)
         self.walks.extend(later.walks)
+        self.unread = self.unread or later.unread
         self.log_end = later.log_end if later.log_end is not None else self.log_end
         self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
 
@@ -126,35 +130,36 @@ class PartCheck:
         self.settings = settings
         self._progress = progress
         self._store: Store = open_store(settings.root, settings.conf)
-        self._files = self._store.commit_log().files
+        self._files = settings.files
+        self._reading = settings.reading()
         self._batch_topics = load_topics(self._store).with_batch_queues
-        self._index = parts_of(known_geometries(self._store)) if settings.index else []
         self.result = PartResult(settings.report())
 
     def check(self, part: LogPart | IndexPart) -> PartResult:
         """Do one part; raises UnreadableError."""
         self.result = PartResult(self.settings.report())
         if isinstance(part, IndexPart):
-            reading = self.settings.reading()
-            check_chains(self._store, self._index[part.number], self.result.report, reading, self.settings.live)
+            index_file = self.settings.index_parts[part.number]
+            check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live)
             self._progress(part.bytes)
         else:
             self._check_log(part)
         return self.result
 
     def _check_log(self, part: LogPart) -> None:
-        open_files = OpenFiles(self.settings.reading())
+        open_files = OpenFiles(self._reading)
         try:
             check = _LogCheck(self._store, self._files, self.settings, part, self.result, open_files,
-                              self._batch_topics, self._index)  # fmt: skip
-            for event in scan_files(self._files, part.start, part.stop, self.settings.reading()):
+                              self._batch_topics)  # fmt: skip
+            for event in scan_files(self._files, part.start, part.stop, self._reading):
                 if not check.take(event):
                     break
                 self._progress(event.size)
             check.finish()
-        except UnreadableError:
+        except UnreadableError as error:
             if not self.settings.live:
-                raise  # a running broker deletes files
+                raise
+            self.result.unread = str(error)  # a running broker deletes files
         finally:
             open_files.close()
 
@@ -164,7 +169,7 @@ class _LogCheck:
 
     def __init__(
         self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
-        open_files: OpenFiles, batch_topics: frozenset[str] | None, index: Sequence[Part],
+        open_files: OpenFiles, batch_topics: frozenset[str] | None,
     ) -> None:  # fmt: skip
         self._part = part
         self._result = result
@@ -181,9 +186,10 @@ class _LogCheck:
             result.states = self._queues.states
         self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
         if settings.index:
-            self._index = IndexCheck(store, report, IndexUnits(index, open_files), extents, lookups.hashes_at,
+            units = IndexUnits(settings.index_parts, open_files)
+            self._index = IndexCheck(store, report, units, extents, lookups.hashes_at,
                                      part.index_start, part.index_stop, settings.tags_expected,
-                                     files[0].start_offset if files else 0)  # fmt: skip
+                                     files[0].start_offset if files else 0, settings.live)  # fmt: skip
 
     def take(self, event: Event) -> bool:
         """Check one event; whether the log goes on behind it."""
