@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import FileWalk, LogWalker, RecoveryRules
-from rmqtool.scan.events import Blank
+from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store import Store, open_store
@@ -32,6 +32,8 @@ from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordChecks, RecordTotals
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
+
+_MOST_TRIES = 64  # for real damage each costs a second look at some megabytes
 
 Progress = Callable[[int], None]
 """Told how many more bytes are done."""
@@ -151,7 +153,7 @@ class PartCheck:
         try:
             check = _LogCheck(self._store, self._files, self.settings, part, self.result, open_files,
                               self._batch_topics)  # fmt: skip
-            for event in scan_files(self._files, part.start, part.stop, self._reading):
+            for event in self._events(part):
                 if not check.take(event):
                     break
                 self._progress(event.size)
@@ -162,6 +164,23 @@ class PartCheck:
             self.result.unread = str(error)  # a running broker deletes files
         finally:
             open_files.close()
+
+    def _events(self, part: LogPart) -> Iterator[Event]:
+        """The scan; where a broker writes meanwhile, damage is looked at once more before it is believed.
+
+        Between a look at the end of the log and a look behind it records may have been written there.
+        """
+        start, tries = part.start, _MOST_TRIES if self.settings.live else 0
+        tried = -1
+        while True:
+            for event in scan_files(self._files, start, part.stop, self._reading):
+                if tries and isinstance(event, Damage) and not event.tail and event.physical_offset != tried:
+                    tries, tried = tries - 1, event.physical_offset
+                    break
+                yield event
+            else:
+                return
+            start = tried
 
 
 class _LogCheck:
@@ -181,8 +200,9 @@ class _LogCheck:
         self._queues: QueueCheck | None = None
         self._index: IndexCheck | None = None
         if settings.queues:
-            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
-                                      self._dispatcher.is_batch_topic, settings.levels_are_known)  # fmt: skip
+            is_batch = self._dispatcher.is_batch_topic
+            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of, is_batch,
+                                      settings.levels_are_known, settings.live)  # fmt: skip
             result.states = self._queues.states
         self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
         if settings.index:

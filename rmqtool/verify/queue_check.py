@@ -43,7 +43,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool], levels_are_known: bool,
+        is_batch: Callable[[str], bool], levels_are_known: bool, live: bool,
     ) -> None:  # fmt: skip
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
@@ -53,6 +53,7 @@ class QueueCheck:
         self._owner_of = owner_of
         self._is_batch = is_batch
         self._levels_are_known = levels_are_known
+        self._live = live
         self._has_ext_files = (root / _EXT).is_dir()
         self._parts: list[QueueUnits] = []
         self._waiting = 0
@@ -107,7 +108,7 @@ class QueueCheck:
         files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
         if not files.files:
             return None
-        return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open)
+        return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open, self._live)
 
 
 def is_directory_name(topic: str) -> bool:
@@ -198,6 +199,7 @@ class _OneQueue:
 
     def _look(self, files: QueueFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
         """Compare from unit `number` on; how many records are through, none when their units stand elsewhere."""
+        _ = files.written_stop  # before the units are read: what was written by then must be there
         found = files.units(number, len(units))
         width = f"V{files.size}"
         same = found.view(width) == expected.view(width)

@@ -53,7 +53,7 @@ class QueueRest:
         self._check_files(queue)
         if not queue.files.files:
             return
-        files = QueueFiles(queue, self.open_files)
+        files = QueueFiles(queue, self.open_files, self.bounds.live)
         self.report.check("consumequeue.wrong-record", max(0, files.written_stop - files.start))
         self._check_end(files)
         rest = [(files.start, files.written_stop)]
