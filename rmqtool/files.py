@@ -185,7 +185,7 @@ class InputFile:
 def read_all(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a small file."""
     with InputFile(path) as file:
-        return file.read(0, limit)
+        return file.read(0, min(limit, file.size))  # memory for what is there, however high the limit
 
 
 def list_directory(path: Path) -> list[os.DirEntry[str]]:

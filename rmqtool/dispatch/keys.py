@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,9 @@ class IndexKeys:
 
     def __len__(self) -> int:
         return len(self.key_hashes)
+
+    def __getitem__(self, rows: NDArray[np.bool_]) -> IndexKeys:
+        return IndexKeys(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 class Texts(NamedTuple):
