@@ -63,11 +63,6 @@ class Settings:
         """How files are read."""
         return Reading(RateLimit(self.rate) if self.rate else None, spare_cache=self.live)
 
-    @property
-    def levels_are_known(self) -> bool:
-        """Whether broker.conf says how long delay levels are; else the default may not be what the broker had."""
-        return self.conf.text("messageDelayLevel") is not None
-
     def report(self) -> Report:
         """An empty report."""
         return Report(self.selection, self.max_examples, str(self.root))
@@ -202,7 +197,7 @@ class _LogCheck:
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of, is_batch,
-                                      settings.levels_are_known, settings.live)  # fmt: skip
+                                      settings.live)  # fmt: skip
             result.states = self._queues.states
         self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
         if settings.index:

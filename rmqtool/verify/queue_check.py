@@ -23,7 +23,7 @@ from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MAX_PLACES, QueueState
 from rmqtool.verify.report import Report
-from rmqtool.verify.unit_differences import Differences
+from rmqtool.verify.unit_differences import differences
 
 BATCH = 256 << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
@@ -43,7 +43,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool], levels_are_known: bool, live: bool,
+        is_batch: Callable[[str], bool], live: bool,
     ) -> None:  # fmt: skip
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
@@ -52,9 +52,7 @@ class QueueCheck:
         self._open = open_files
         self._owner_of = owner_of
         self._is_batch = is_batch
-        self._levels_are_known = levels_are_known
         self._live = live
-        self._has_ext_files = (root / _EXT).is_dir()
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -96,8 +94,7 @@ class QueueCheck:
         if queue is None:
             state = self.states.setdefault(name, QueueState(name))
             files = self._files_of(name)
-            differences = Differences(name, self._has_ext_files, self._levels_are_known)
-            queue = _OneQueue(state, files, differences, self._report, self._extents, self._owner_of, self._root)
+            queue = _OneQueue(state, files, self._report, self._extents, self._owner_of, self._root)
             self._queues[number] = queue
         return queue
 
@@ -121,8 +118,8 @@ class _OneQueue:
     """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
 
     def __init__(
-        self, state: QueueState, files: QueueFiles | None, differences: Differences, report: Report,
-        extents: Extents, owner_of: OwnerOf, root: Path,
+        self, state: QueueState, files: QueueFiles | None, report: Report, extents: Extents, owner_of: OwnerOf,
+        root: Path,
     ) -> None:  # fmt: skip
         self.state = state
         self._root = root
@@ -130,7 +127,7 @@ class _OneQueue:
         self._report = report
         self._extents = extents
         self._owner_of = owner_of
-        self._differences = differences
+        self._has_ext_files = (root / _EXT).is_dir()
         self._shift = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
@@ -223,7 +220,7 @@ class _OneQueue:
     def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
         """Units that point to the right record and tell something else of it."""
         self.state.prove(number, number + len(units))
-        for row, code, message, severity in self._differences.of(units, found):
+        for row, code, message, severity in differences(units, found, self._has_ext_files):
             self._tell(code, message, units, row, number + row, severity=severity)
 
     def _absent(self, files: QueueFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:

@@ -30,7 +30,7 @@ PRE_BLANK = 0x7FFFFFFF
 def dispatch(root: Path, version: Version) -> tuple[dict[QueueName, QueueUnits], list[IndexKeys]]:
     """The units of each queue, and the keys of each run, of a whole store."""
     store = open_store(root)
-    dispatcher = Dispatcher(DispatchRules.of(version, store.conf, lmq_seen=True), load_topics(store).with_batch_queues)
+    dispatcher = Dispatcher(DispatchRules.of(version, store, lmq_seen=True), load_topics(store).with_batch_queues)
     units, keys = [], []
     for event in scan_files(store.commit_log().files):
         if isinstance(event, Frames):

@@ -108,12 +108,13 @@ def test_multi_dispatch_by_version(version: str, topic: str, expected: bool) -> 
     assert not DispatchRules(parse_version(version)).multi_dispatches(topic)
 
 
-def test_multi_dispatch_by_configuration() -> None:
+def test_multi_dispatch_by_configuration(tmp_path: Path) -> None:
     """broker.conf decides; without it, whether there are such queues."""
     conf = parse_broker_conf("enableMultiDispatch=TRUE\nenableLmq=false")
-    rules = DispatchRules.of(Version(5, 3, 3), conf, lmq_seen=False)
+    LogBuilder().write(tmp_path)
+    rules = DispatchRules.of(Version(5, 3, 3), open_store(tmp_path, conf), lmq_seen=False)
     assert (rules.multi_dispatch, rules.lmq) == (True, False)
-    seen = DispatchRules.of(Version(5, 3, 3), parse_broker_conf(""), lmq_seen=True)
+    seen = DispatchRules.of(Version(5, 3, 3), open_store(tmp_path), lmq_seen=True)
     assert (seen.multi_dispatch, seen.lmq) == (True, True)
 
 

@@ -118,7 +118,7 @@ def test_delay_queues_hold_times(tmp_path: Path) -> None:
         (2598919, given, False, True),
         (START_TIME + 5_000, given, True, True),
         (START_TIME + 5_000, parse_broker_conf("messageDelayLevel=1s 2s 5s"), False, False),
-        (START_TIME + 5_000, None, False, True),  # the level may be configured so: the queue itself tells
+        (START_TIME + 5_000, None, False, False),  # the level may be configured so: the queue itself tells
         (START_TIME + 5_001, None, True, True),
     ):
         write_queue(store, "SCHEDULE_TOPIC_XXXX", [unit(builder, 0, code)], 2)
