@@ -12,7 +12,11 @@ from rmqtool.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
+from rmqtool.store import open_store
+from rmqtool.verify.outcome import outcome_of
+from rmqtool.verify.verification import Request, Verification
 from tests.benchmarks.damage import make_damaged_log
+from tests.benchmarks.derived import make_derived
 from tests.benchmarks.logs import log_files
 from tests.benchmarks.measure import Case, Program
 
@@ -56,6 +60,16 @@ def read_damaged(names: Sequence[str], store: Path, output: Path) -> int:
     return read_columns(names, make_damaged_log(store), output)
 
 
+def verify_derived(store: Path, _output: Path) -> int:
+    """Verify log, queues and index, both ways; the first run derives them."""
+    verification = Verification(open_store(make_derived(store)), Request())
+    verification.run(lambda size: None)
+    outcome = outcome_of(verification)
+    if outcome.verdict != "clean":
+        raise ValueError(f"a healthy store is {outcome.verdict}: {outcome.findings[:3]}")
+    return outcome.totals.messages
+
+
 BASE = Case("base: read + zlib.crc32", read_with_crc)
 
 _FIXED = partial(read_columns, FIXED_AND_TOPIC)
@@ -71,6 +85,7 @@ CASES = {
         Case("log verification", _VERIFICATION, max_ratio=1.4),
         Case("all columns without bodies", _ALL_BUT_BODY, max_ratio=2.3),
         Case("all columns", _ALL, max_ratio=2.3),
+        Case("verify: log, queues, index", verify_derived, max_ratio=3.5, max_peak=512 << 20),
         Case("resync: 1% damaged records", _RESYNC),
     ),
     "B": (
@@ -79,6 +94,7 @@ CASES = {
         Case("log verification", _VERIFICATION, min_rate=3_500_000),
         Case("all columns without bodies", _ALL_BUT_BODY, min_rate=1_700_000),
         Case("all columns", _ALL, min_rate=1_700_000),
+        Case("verify: log, queues, index", verify_derived, min_rate=1_100_000, max_peak=512 << 20),
         Case("resync: 1% damaged records", _RESYNC),
     ),
 }
