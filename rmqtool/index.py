@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from rmqtool.formats.index_file import (
     file_size,
     unit_position,
 )
+from rmqtool.parts import Part
 from rmqtool.store import INDEX, Store
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
@@ -56,11 +59,23 @@ class Geometry:
     units: int
 
 
-def list_index_files(store: Store) -> Iterator[IndexFile]:
-    """The index files in name order; names that are no number are skipped, as the broker does."""
-    for entry in list_directory(store.root / INDEX):
-        if _NUMBER.fullmatch(entry.name) and entry.is_file():
-            yield read_header(Path(entry.path))
+def index_paths(store: Store) -> list[Path]:
+    """Paths of the index files in name order; names that are no number are skipped, as the broker does."""
+    entries = list_directory(store.root / INDEX)
+    return [Path(entry.path) for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_file()]
+
+
+def list_index_files(store: Store, part: Part = nullcontext) -> list[IndexFile]:
+    """The index files in name order; names that are no number are skipped, as the broker does. Each is a `part`."""
+    found: list[IndexFile] = []
+    entries: list[os.DirEntry[str]] = []
+    with part():
+        entries = list_directory(store.root / INDEX)
+    for entry in entries:
+        with part():
+            if _NUMBER.fullmatch(entry.name) and entry.is_file():
+                found.append(read_header(Path(entry.path)))
+    return found
 
 
 def read_header(path: Path) -> IndexFile:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from rmqtool.files import list_directory, unreadable
 from rmqtool.formats.file_name import start_offset_of
+from rmqtool.parts import Part
 
 StrayKind = Literal["directory", "name", "special"]
 
@@ -59,17 +61,24 @@ class MappedFiles:
         return sum(file.size for file in self.files)
 
 
-def list_mapped_files(*directories: Path) -> MappedFiles:
-    """List the mapped files of one queue, which may be spread over several directories; a missing one is empty."""
+def list_mapped_files(*directories: Path, part: Part = nullcontext) -> MappedFiles:
+    """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
+
+    Each directory and each file is a `part`.
+    """
     files: list[MappedFile] = []
     strays: list[Stray] = []
     for directory in directories:
-        for entry in list_directory(directory):
-            found = _classify(entry)
-            if isinstance(found, MappedFile):
-                files.append(found)
-            elif found:
-                strays.append(found)
+        entries: list[os.DirEntry[str]] = []
+        with part():
+            entries = list_directory(directory)
+        for entry in entries:
+            with part():
+                found = _classify(entry)
+                if isinstance(found, MappedFile):
+                    files.append(found)
+                elif found:
+                    strays.append(found)
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
 
 

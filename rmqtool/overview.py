@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
 
+from rmqtool.catalogue import finding
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
-from rmqtool.errors import UnsupportedError
+from rmqtool.dledger_log import dledger_range
+from rmqtool.errors import RmqtoolError, UnsupportedError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.parts import Part, Unread
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
 from rmqtool.store import CHECKPOINT, Store
-from rmqtool.store_findings import index_finding, layout_findings, log_findings, offset_findings
+from rmqtool.store_findings import index_finding, layout_findings, log_findings, offset_findings, unread_finding
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A store at a glance; every part is as its files stood when it was looked at."""
+    """A store at a glance; every part is as its files stood when it was looked at.
+
+    What could not be read is in `unread` and not in its part; without `log_range` the log's first or last records.
+    """
 
     store: Store
     version: Version | None
@@ -34,17 +41,23 @@ class Overview:
     last_exit: str
     signs: list[Sign]
     log: MappedFiles
-    log_range: LogRange
+    log_range: LogRange | None
     queues: list[tuple[Queue, QueueRange]]
     index: list[tuple[IndexFile, Geometry | None]]
     checkpoint: dict[str, int] | None
     committed: CommittedOffsets
+    unread: Unread
     findings: list[Finding] = field(default_factory=list)
 
     def lag(self, committed: CommittedOffset) -> int | None:
         """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
         found = self._ranges.get((committed.topic, committed.queue_id))
         return found.max_offset - committed.offset if found else None
+
+    def add_unread(self, error: RmqtoolError) -> None:
+        """Add what a scan of all records could not read."""
+        self.unread.errors.append(error)
+        self.findings.append(unread_finding(self.store, error))
 
     def add_signs(self, names: Iterable[str]) -> None:
         """Add signs of the version that a scan of all records has shown."""
@@ -59,29 +72,41 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     """Look at a store; `version` decides rules that changed, and without it the newest that fits."""
     holder = lock_holder(store.root)
     reading = Reading(limit, spare_cache=holder is not None)
-    log = store.commit_log()
-    log_min_offset = log.files[0].start_offset if log.files else -1
-    rules = version or NEWEST
-    queues = [(queue, queue_range(queue, log_min_offset, rules)) for queue in list_queues(store)]
-    index = list(_with_geometry(store))
-    checkpoint = read_checkpoint(store)
+    unread = Unread()
+    log = store.commit_log(unread.part)
+    queues = list(_with_range(store, log, version or NEWEST, unread.part))
+    index = list(_with_geometry(store, unread.part))
+    checkpoint, found_range = None, None
+    with unread.part():
+        checkpoint = read_checkpoint(store)
+    with unread.part():
+        found_range = _log_range(store, log, queues, reading)
+    signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index])
+    if found_range is not None:
+        with unread.part():
+            signs |= _signs_in_records(log, index, reading)
     overview = Overview(
         store=store,
         version=version,
         holder=holder,
         last_exit=_last_exit(store, holder),
-        signs=sorted_signs(
-            version_signs(store, checkpoint, [file for file, _ in index]) | _signs_in_records(log, index, reading)
-        ),
+        signs=sorted_signs(signs),
         log=log,
-        log_range=log_range(log.files, _last_record_hint(queues), reading),
+        log_range=found_range,
         queues=queues,
         index=index,
         checkpoint=checkpoint,
         committed=load_offsets(store),
+        unread=unread,
     )
     overview.findings.extend(_findings(overview))
     return overview
+
+
+def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: Reading) -> LogRange:
+    if store.layout == "dledger":
+        return dledger_range(log.files, reading)
+    return log_range(log.files, _last_record_hint(queues), reading)
 
 
 def _signs_in_records(log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: Reading) -> set[str]:
@@ -104,33 +129,37 @@ def _last_record_hint(queues: list[tuple[Queue, QueueRange]]) -> int | None:
     return max(ends, default=None)
 
 
-def _with_geometry(store: Store) -> Iterator[tuple[IndexFile, Geometry | None]]:
+def _with_range(store: Store, log: MappedFiles, version: Version, part: Part) -> Iterator[tuple[Queue, QueueRange]]:
+    """The queues that can be read, each with its range."""
+    log_min_offset = log.files[0].start_offset if log.files else -1
+    for queue in list_queues(store, part):
+        with part():
+            yield queue, queue_range(queue, log_min_offset, version)
+
+
+def _with_geometry(store: Store, part: Part) -> Iterator[tuple[IndexFile, Geometry | None]]:
     """The index files, each with its geometry, which is most often that of the one before."""
     known = store.conf.index_geometry
-    for file in list_index_files(store):
-        try:
+    for file in list_index_files(store, part):
+        geometry = None
+        with part(), suppress(UnsupportedError):
             geometry = geometry_of(file, known)
-        except UnsupportedError:
-            yield file, None
-            continue
-        known = (geometry.slots, geometry.units)
+            known = (geometry.slots, geometry.units)
         yield file, geometry
 
 
 def _findings(overview: Overview) -> Iterator[Finding]:
     store = overview.store
+    yield from (unread_finding(store, error) for error in overview.unread.errors)
     yield from layout_findings(store)
     if overview.last_exit == "unclean":
-        yield Finding(
-            code="store.unclean-stop",
-            severity="warning",
-            fault="F13",
-            file=ABORT_FILE,
-            message="the last broker was killed or crashed: the file abort is there and no broker runs",
-            effect="the next start recovers: it scans the end of the log and cuts what is torn",
-        )
+        message = "the last broker was killed or crashed: the file abort is there and no broker runs"
+        yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
     yield from log_findings(store, overview.log)
-    yield from (index_finding(store, file) for file, geometry in overview.index if geometry is None and file.keys)
+    unread = {error.file for error in overview.unread.errors}
+    for file, geometry in overview.index:
+        if geometry is None and file.keys and str(file.path) not in unread:
+            yield index_finding(store, file)
     yield from _version_findings(overview)
     yield from offset_findings(store, overview.committed.file)
 
@@ -139,11 +168,6 @@ def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
     expired = sum(found.expired for _, found in overview.queues)
     if overview.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
-        yield Finding(
-            code="store.version-ambiguous",
-            severity="info",
-            message=f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
-            effect="none",
-            remedy=f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9",
-            count=expired,
-        )
+        message = f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)"
+        remedy = f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9"
+        yield finding("store.version-ambiguous", message, remedy=remedy, count=expired)

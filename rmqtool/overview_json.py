@@ -48,17 +48,18 @@ def _broker(overview: Overview) -> dict[str, Any]:
 
 
 def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[str, Any]:
-    found = overview.log_range
+    files, found = overview.log.files, overview.log_range
+    first, last = (found.first_store_timestamp, found.last_store_timestamp) if found else (None, None)
     return {
-        "files": len(overview.log.files),
+        "files": len(files),
         "bytes": overview.log.size,
         "file_size": overview.log.file_size,
-        "min_offset": found.min_offset,
-        "max_offset": found.max_offset,
-        "first_store_timestamp": found.first_store_timestamp,
-        "first_store_time": rfc3339(found.first_store_timestamp),
-        "last_store_timestamp": found.last_store_timestamp,
-        "last_store_time": rfc3339(found.last_store_timestamp),
+        "min_offset": found.min_offset if found else files[0].start_offset,
+        "max_offset": found.max_offset if found else None,
+        "first_store_timestamp": first,
+        "first_store_time": rfc3339(first),
+        "last_store_timestamp": last,
+        "last_store_time": rfc3339(last),
         "messages": statistics.total.messages if statistics else None,
     }
 

@@ -74,6 +74,9 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
         yield "commit log", "no file"
         return
     files = f"{_count(len(log.files), 'file')} of {byte_size(log.file_size)}"
+    if found is None:
+        yield "commit log", f"{files}, offsets from {log.files[0].start_offset}; the end cannot be read"
+        return
     yield "commit log", f"{files}, offsets {found.min_offset} to {found.max_offset}"
     if found.first_store_timestamp is not None:
         yield "", f"stored {rfc3339(found.first_store_timestamp)} to {rfc3339(found.last_store_timestamp)}"

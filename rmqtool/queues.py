@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +15,7 @@ import numpy as np
 from rmqtool.files import InputFile, list_directory
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.parts import Part
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 
@@ -55,16 +58,28 @@ class QueueRange:
     expired: bool = False
 
 
-def list_queues(store: Store) -> Iterator[Queue]:
-    """Every queue directory, by topic and number; names that are no number are skipped, as the broker does."""
+def list_queues(store: Store, part: Part = nullcontext) -> Iterator[Queue]:
+    """Every queue directory, by topic and number; names that are no number are skipped, as the broker does.
+
+    Each directory and each file is a `part`.
+    """
     for kind, directory in _DIRECTORIES.items():
-        for topic in list_directory(store.root / directory):
-            if not topic.is_dir():
-                continue
-            numbered = [entry for entry in list_directory(Path(topic.path)) if _QUEUE_ID.fullmatch(entry.name)]
+        for topic in _directories_in(store.root / directory, part):
+            numbered = [entry for entry in _directories_in(Path(topic.path), part) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
-                if entry.is_dir():
-                    yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path)))
+                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), part=part))
+
+
+def _directories_in(path: Path, part: Part) -> list[os.DirEntry[str]]:
+    entries: list[os.DirEntry[str]] = []
+    with part():
+        entries = list_directory(path)
+    found = []
+    for entry in entries:
+        with part():
+            if entry.is_dir():
+                found.append(entry)
+    return found
 
 
 def queue_range(queue: Queue, log_min_offset: int, version: Version) -> QueueRange:
@@ -79,6 +94,14 @@ def queue_range(queue: Queue, log_min_offset: int, version: Version) -> QueueRan
     if last.count == 0 and number > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue
         last = _WrittenFile(queue, files[number - 1], whole=True)
     return _batch_range(first, last, log_min_offset)
+
+
+def written_end(queue: Queue) -> tuple[int, int]:
+    """Where the units end that a start keeps: number of the last file kept and units in it; (-1, 0) without a file."""
+    if not queue.files.files:
+        return -1, 0
+    number, last = _recovered(queue)
+    return number, last.count
 
 
 def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: Version) -> QueueRange:

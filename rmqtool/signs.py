@@ -8,10 +8,11 @@ from pathlib import Path
 
 from rmqtool.config_json import load_config
 from rmqtool.errors import RmqtoolError
-from rmqtool.files import list_directory, read_all
+from rmqtool.files import read_all
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.queues import Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 
 _BY_PATH = {
@@ -37,9 +38,13 @@ _BY_CHECKPOINT = {
 _LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
 
 
-def version_signs(store: Store, checkpoint: dict[str, int] | None, index_files: Iterable[IndexFile]) -> set[str]:
-    """Names of the signs that files, checkpoint, configuration and index headers show."""
+def version_signs(
+    store: Store, checkpoint: dict[str, int] | None, queues: Iterable[Queue], index_files: Iterable[IndexFile]
+) -> set[str]:
+    """Names of the signs that files, checkpoint, configuration, names of queues and index headers show."""
     found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG)}
+    if any(queue.topic.startswith(_LMQ_PREFIX) for queue in queues):
+        found.add("lmq-queue")
     found.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
     if any(0 < file.hash_slot_count < file.keys for file in index_files):
         found.add("index-slots-counted-once")
@@ -50,8 +55,6 @@ def _path_signs(root: Path) -> Iterator[str]:
     yield from (sign for path, sign in _BY_PATH.items() if os.path.exists(root / path))
     if holds_rocksdb(root / CONSUME_QUEUE):
         yield "rocksdb-queues"
-    if any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(root / CONSUME_QUEUE)):
-        yield "lmq-queue"
     try:
         if read_all(root / ABORT_FILE, 1):
             yield "abort-process-id"

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.host import build_host
@@ -17,6 +18,9 @@ V4 = ("192.0.2.17", 43210)
 V6 = ("2001:db8::17", 43210)
 START_TIME = 1_700_000_000_000
 LOG = "commitlog"
+GIB = 1 << 30
+QUEUE_FILE = 6_000_000
+"""Size of a file of a consume queue by default, bytes."""
 
 
 def message(physical_offset: int = 0, **fields: Any) -> bytes:
@@ -121,3 +125,20 @@ def write_sparse(path: Path, pieces: Mapping[int, bytes], size: int) -> Path:
             file.seek(position)
             file.write(data)
     return path
+
+
+def write_large_store(root: Path, log_files: int, queues: int) -> Path:
+    """A store of sparse files of the default sizes: records at the head of each, three files in each queue."""
+    offsets_of: list[int] = []
+    for number in range(log_files):
+        start = number * GIB
+        records = message(start) + message(start + len(message()))
+        offsets_of += [start, start + len(message())]
+        write_sparse(root / LOG / file_name(start), {0: records}, GIB)
+    first, last = build_unit(offsets_of[0], 100, 0), build_unit(offsets_of[-1], 100, 0)
+    pieces = [{0: first, QUEUE_FILE - 20: first}, {0: first, QUEUE_FILE - 20: last}, {0: last * 100}]
+    for number in range(queues):
+        directory = root / "consumequeue" / f"topic{number // 8}" / str(number % 8)
+        for place, piece in enumerate(pieces):
+            write_sparse(directory / file_name(place * QUEUE_FILE), piece, QUEUE_FILE)
+    return root

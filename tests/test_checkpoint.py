@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize("name", stores.names())
+@pytest.mark.parametrize("name", stores.driven_names())
 def test_golden_checkpoints(name: str, golden_store: GoldenStore) -> None:
     """Times are those of records or lie before the log's end, and 5.5.0 tells where its queues were flushed."""
     checkpoint = read_checkpoint(open_store(golden_store(name)))

@@ -152,7 +152,7 @@ def test_a_broken_file_of_light_queues_is_told(store: Path) -> None:
     assert loaded.file.problem.startswith("not JSON")
 
 
-@pytest.mark.parametrize("name", stores.names())
+@pytest.mark.parametrize("name", stores.driven_names())
 def test_golden_offsets(name: str, golden_store: GoldenStore) -> None:
     """Three groups on two topics: in the middle, at the beginning, and ten behind the maximum."""
     offsets = load_offsets(open_store(golden_store(name))).offsets

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.commit_log import LogRange
 from rmqtool.errors import UnreadableError
 from rmqtool.files import InputFile
 from rmqtool.findings import Finding
@@ -23,13 +24,10 @@ from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview, look
 from rmqtool.store import open_store
 from rmqtool.versions import Version, parse_version
-from tests.building import LOG, START_TIME, LogBuilder, message, write_sparse
+from tests.building import GIB, LOG, START_TIME, LogBuilder, message, write_large_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
-
-GIB = 1 << 30
-QUEUE_FILE = 6_000_000
 
 
 @pytest.fixture
@@ -67,6 +65,7 @@ def test_a_clean_store(store: Path) -> None:
     assert overview.findings == []
     assert overview.last_exit == "clean"
     assert (overview.holder, overview.version, overview.signs, overview.index) == (None, None, [], [])
+    assert overview.log_range is not None
     assert overview.log_range.min_offset == 1 << 16
     assert overview.log_range.last_store_timestamp == START_TIME + 1
     assert [(queue.topic, found.min_offset, found.max_offset) for queue, found in overview.queues] == [
@@ -145,21 +144,23 @@ def make_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "fault"),
+    ("name", "make", "expected"),
     [
-        ("backup", make_directory, "F05"),
-        (file_name(0), make_directory, "F05"),
-        ("notes.txt", make_file, "F04"),
-        ("core", make_file, "F04"),
+        ("backup", make_directory, ("commitlog.stray-directory", "warning", "F05")),
+        (file_name(0), make_directory, ("commitlog.stray-directory", "warning", "F05")),
+        ("notes.txt", make_file, ("commitlog.stray", "error", "F04")),
+        ("core", make_file, ("commitlog.stray", "error", "F04")),
     ],
 )
-def test_strays_in_the_log(store: Path, name: str, make: Callable[[Path], None], fault: str) -> None:
+def test_strays_in_the_log(
+    store: Path, name: str, make: Callable[[Path], None], expected: tuple[str, str, str]
+) -> None:
     """What is no commit log file is named, and the rest is shown nevertheless."""
     make(store / LOG / name)
     finding = the_finding(store)
-    assert (finding.code, finding.severity, finding.fault) == ("commitlog.stray", "warning", fault)
+    assert (finding.code, finding.severity, finding.fault) == expected
     assert finding.file == f"commitlog/{name}"
-    assert "do not delete it" in finding.effect
+    assert "move it out of the directory" in finding.effect
     assert len(seen(store).log.files) == 2
 
 
@@ -167,7 +168,7 @@ def test_an_empty_last_file(store: Path) -> None:
     """It is in the way of a start before 5.1.3 only; one in the middle always is."""
     (store / LOG / file_name((1 << 16) + 8192)).touch()
     finding = the_finding(store)
-    assert (finding.code, finding.severity, finding.fault) == ("commitlog.file-size", "warning", "F03")
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.empty-file", "warning", "F03")
     assert "since 5.1.3 a start deletes it" in finding.effect
     os.truncate(store / LOG / file_name(1 << 16), 0)
     severities = [finding.severity for finding in seen(store).findings if finding.fault == "F03"]
@@ -215,7 +216,7 @@ def test_nothing_but_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / LOG).mkdir()
     (tmp_path / LOG / file_name(0)).touch()
     finding = the_finding(tmp_path)
-    assert (finding.code, finding.fault, finding.message) == ("commitlog.file-size", "F03", "0 bytes")
+    assert (finding.code, finding.fault, finding.message) == ("commitlog.empty-file", "F03", "0 bytes")
 
 
 def test_rocksdb_queues_are_told(store: Path) -> None:
@@ -368,7 +369,7 @@ def test_a_store_of_queues_only(tmp_path: Path) -> None:
     queue.mkdir(parents=True)
     (queue / file_name(600)).write_bytes(build_unit(7, 100, 0) + bytes(580))
     overview = seen(tmp_path)
-    assert (overview.log, overview.log_range.min_offset, overview.log_range.max_offset) == (MappedFiles(), -1, 0)
+    assert (overview.log, overview.log_range) == (MappedFiles(), LogRange(-1, 0))
     assert [(found.min_offset, found.max_offset) for _, found in overview.queues] == [(30, 31)]
     assert (overview.findings, overview.last_exit, overview.checkpoint) == ([], "unknown", None)
 
@@ -385,13 +386,31 @@ def test_a_multi_path_store(store: Path, tmp_path: Path) -> None:
     assert overview.store.layout == "multi-path"
 
 
-def test_a_file_that_cannot_be_read_is_no_finding(store: Path) -> None:
-    """What would make the answer untrue ends it."""
-    path = min((store / LOG).iterdir())
-    path.unlink()
+def test_a_file_that_cannot_be_read_is_told_beside_the_rest(store: Path) -> None:
+    """One file less in the log, and every other part as before."""
+    path = store / LOG / file_name(10 << 16)
     path.symlink_to("nowhere")
-    with pytest.raises(UnreadableError):
-        look(open_store(store))
+    overview = seen(store)
+    assert [(found.code, found.file) for found in overview.findings] == [
+        ("store.unreadable", str(path.relative_to(store)))
+    ]
+    assert overview.log_range is not None
+    assert [(found.min_offset, found.max_offset) for _, found in overview.queues] == [(3, 15)]
+
+
+def test_a_log_whose_first_record_cannot_be_read(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no range then, which is told, and the queues are there."""
+    log = store / LOG / file_name(1 << 16)
+
+    def fail(file: InputFile, *rest: object) -> None:
+        if file.path == log:
+            raise UnreadableError("cannot read: input/output error", file=file.path, offset=0)
+
+    monkeypatch.setattr(InputFile, "read_into", fail)
+    overview = seen(store)
+    assert overview.log_range is None
+    assert [(found.code, found.offset) for found in overview.findings] == [("store.unreadable", 0)]
+    assert len(overview.queues) == 1
 
 
 @pytest.fixture
@@ -408,32 +427,16 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
-def write_large(root: Path, log_files: int, queues: int) -> Path:
-    """A store of sparse files of the default sizes: records at the head of each, three files in each queue."""
-    offsets_of: list[int] = []
-    for number in range(log_files):
-        start = number * GIB
-        records = message(start) + message(start + len(message()))
-        offsets_of += [start, start + len(message())]
-        write_sparse(root / LOG / file_name(start), {0: records}, GIB)
-    first, last = build_unit(offsets_of[0], 100, 0), build_unit(offsets_of[-1], 100, 0)
-    pieces = [{0: first, QUEUE_FILE - 20: first}, {0: first, QUEUE_FILE - 20: last}, {0: last * 100}]
-    for number in range(queues):
-        directory = root / "consumequeue" / f"topic{number // 8}" / str(number % 8)
-        for place, piece in enumerate(pieces):
-            write_sparse(directory / file_name(place * QUEUE_FILE), piece, QUEUE_FILE)
-    return root
-
-
 def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
     """As many files of the log are opened for 100 as for 10, and no more than five times one of a queue."""
     counts: dict[tuple[int, int], tuple[int, int]] = {}
     for log_files, queues in ((10, 10), (100, 10), (100, 1000)):
-        root = write_large(tmp_path / f"{log_files}-{queues}", log_files, queues)
+        root = write_large_store(tmp_path / f"{log_files}-{queues}", log_files, queues)
         opened.clear()
         overview = look(open_store(root))
         assert len(overview.queues) == queues
         assert {(found.min_offset, found.max_offset) for _, found in overview.queues} == {(0, 600_100)}
+        assert overview.log_range is not None
         assert overview.log_range.max_offset == (log_files - 1) * GIB + 2 * len(message())
         in_log = sum(path.parent.name == LOG for path in opened)
         counts[log_files, queues] = in_log, sum("consumequeue" in path.parts for path in opened)

@@ -84,9 +84,10 @@ def gather(
     log = store.commit_log()
     index_files = list(list_index_files(store))
     log_min_offset = log.files[0].start_offset if log.files else -1
-    states = [first_state(queue, log_min_offset, rules) for queue in list_queues(store)]
+    queues = list(list_queues(store))
+    states = [first_state(queue, log_min_offset, rules) for queue in queues]
     log_files = [found for found in map(stat_log_file, log.files) if found]
-    signs = version_signs(store, read_checkpoint(store), index_files) | sampled_signs(log.files, reading)
+    signs = version_signs(store, read_checkpoint(store), queues, index_files) | sampled_signs(log.files, reading)
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
     disks = [disk_of(path, rules, used_ratio) for path in store.commit_log_directories]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, rules, used_ratio)

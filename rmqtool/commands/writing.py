@@ -27,14 +27,18 @@ def confirm(style: Style, question: str, yes: bool) -> None:
 
     A "no" ends the command as Ctrl-C does: nothing was changed.
     """
-    if yes:
-        return
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    require_answer(yes)
+    if not yes:
+        click.confirm(visible(question), default=False, abort=True, err=True)
+
+
+def require_answer(yes: bool) -> None:
+    """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
+    if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(
             "nobody is at a terminal to be asked: nothing was changed",
             hint="look with --dry-run at what would be done, then run it with --yes",
         )
-    click.confirm(visible(question), default=False, abort=True, err=True)
 
 
 def tell_recovered(style: Style, recovered: Iterable[Recovered]) -> None:

@@ -60,7 +60,7 @@ class StoreGuard:
             HELD_HERE.discard(self._key)
             self._key = None
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            self._system.release(self._descriptor)
             self._descriptor = -1
 
     def _refuse_holder(self) -> None:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.errors import UnreadableError
-from rmqtool.files import read_all
+from rmqtool.files import InputFile, read_all
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.transaction.digest import Manifest, text_digest
 from rmqtool.transaction.places import Places
-from rmqtool.transaction.system import System, write_file
+from rmqtool.transaction.system import System, create_file, sync_path
 
 State = Literal["committing", "deleting", "done", "undoing", "abandoned"]
 STATES: tuple[State, ...] = ("committing", "deleting", "done", "undoing", "abandoned")
@@ -123,7 +123,8 @@ def read_journal(directory: Path, places: Places) -> Journal:
     """The journal in a transaction's directory; raise UnreadableError when it is not as this program writes it."""
     path = directory / JOURNAL
     try:
-        journal = _parse(json.loads(read_all(path, _MAX_SIZE)))
+        with InputFile(path) as file:
+            journal = _parse(json.loads(file.read(0, min(file.size, _MAX_SIZE))))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unknown(path) from error
     if journal.id != directory.name:
@@ -152,7 +153,21 @@ def read_state(directory: Path) -> State:
 
 def write_state(system: System, directory: str, state: State) -> None:
     """Say how far a transaction is; on the disk when this returns."""
-    write_file(system, f"{directory}/{STATE}", f"{state}\n".encode())
+    prepare_state(system, directory, state)
+    path = os.path.join(directory, STATE)
+    system.rename(f"{path}.{state}", path)
+    sync_path(system, directory)
+
+
+def prepare_state(system: System, directory: str, state: State) -> None:
+    """Make a later `write_state` a mere rename: a disk that is full by then can't stop it."""
+    path, data = os.path.join(directory, f"{STATE}.{state}"), f"{state}\n".encode()
+    status = system.lstat(path)
+    if status and status.st_size == len(data):
+        return
+    if status:
+        system.unlink(path)
+    create_file(system, path, data)
 
 
 def _parse(found: dict[str, Any]) -> Journal:

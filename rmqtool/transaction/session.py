@@ -10,7 +10,7 @@ from types import TracebackType
 from rmqtool.errors import UnwritableError
 from rmqtool.transaction.attributes import Neighbours
 from rmqtool.transaction.guard import StoreGuard
-from rmqtool.transaction.home import STAGING, TRASH, Home, Recovered
+from rmqtool.transaction.home import STAGING, Home, Recovered
 from rmqtool.transaction.mover import Mover
 from rmqtool.transaction.places import Places
 from rmqtool.transaction.report import reported
@@ -66,21 +66,20 @@ class Session:
             )
 
     def _recover(self) -> None:
-        self.home.check()
-        with deferred_signals():
+        with reported(self.places.home), deferred_signals():
+            self.home.check()
             for name in self.home.numbers().values():
                 found = self.settler.recover(name)
                 if found:
                     self.recovered.append(found)
-            with reported(self.places.home):
-                self._remove_leftovers()
+            self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        if self.system.lstat(self.home.directory(STAGING)):
+        if self.system.lstat(self.home.path):
+            was_staging = self.system.lstat(self.home.directory(STAGING)) is not None
             self.home.clear()
-            self.recovered.append(Recovered(None, None, "rolled_back"))
-        elif self.system.lstat(self.home.directory(TRASH)):
-            self.home.clear()
+            if was_staging:
+                self.recovered.append(Recovered(None, None, "rolled_back"))
 
 
 def _user_name(uid: int) -> str:

@@ -66,6 +66,10 @@ class System:
         """Close; errors of writes show in `sync`."""
         os.close(descriptor)
 
+    def release(self, descriptor: int) -> None:
+        """Close a file that holds a lock; a process that dies does this as well."""
+        os.close(descriptor)
+
     def write(self, descriptor: int, data: memoryview, position: int) -> int:
         """Write at `position`; return how many bytes were taken."""
         return os.pwrite(descriptor, data, position)
@@ -169,19 +173,14 @@ def sync_path(system: System, path: str) -> None:
         system.close(descriptor)
 
 
-def write_file(system: System, path: str, data: bytes) -> None:
-    """Put a small file of our own in place, whole or not at all, and wait until it is on the disk."""
-    temporary = path + ".tmp"
-    if system.lstat(temporary):
-        system.unlink(temporary)
-    descriptor = system.open_to_write(temporary, create=True)
+def create_file(system: System, path: str, data: bytes) -> None:
+    """Write a new file of our own; its bytes are on the disk when this returns, its name once the directory is."""
+    descriptor = system.open_to_write(path, create=True)
     try:
         write_all(system, descriptor, data, 0)
         system.sync(descriptor)
     finally:
         system.close(descriptor)
-    system.rename(temporary, path)
-    sync_path(system, os.path.dirname(path))
 
 
 def remove_tree(system: System, path: str) -> None:

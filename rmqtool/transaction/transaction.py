@@ -15,7 +15,7 @@ from rmqtool.store import Store
 from rmqtool.transaction.attributes import set_attributes
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import NEW, OLD, Recovered
-from rmqtool.transaction.journal import JOURNAL, Change, Deletion, Journal, Step, write_state
+from rmqtool.transaction.journal import JOURNAL, Change, Deletion, Journal, State, Step, prepare_state, write_state
 from rmqtool.transaction.places import parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
@@ -23,7 +23,7 @@ from rmqtool.transaction.settle import ForeignError
 from rmqtool.transaction.signals import Deferred, deferred_signals
 from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.steps import Planner
-from rmqtool.transaction.system import SYSTEM, System, remove_tree, sync_path, write_file
+from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, sync_path
 
 _RESERVE = 16 << 20  # stays free beside what is written: directories, the journal; bytes
 
@@ -91,8 +91,8 @@ class Transaction:
         `mtime_ns` None: that of the file it replaces, or of a neighbour. `check` gets the path of the file that was
         read back from the disk; what it raises ends the transaction.
         """
-        self._places.check(name)
         with reported(self._places.path(name)):
+            self._places.check(name)
             file = self._stage().add_file(name, mtime_ns, check)
         if size:
             file.set_size(size)
@@ -100,8 +100,8 @@ class Transaction:
 
     def directory(self, name: str) -> None:
         """Begin a directory that may stay empty."""
-        self._places.check(name)
         with reported(self._places.path(name)):
+            self._places.check(name)
             self._stage().add_directory(name)
 
     def put(self, name: str) -> None:
@@ -115,7 +115,8 @@ class Transaction:
     def delete(self, path: str | Path) -> None:
         """Delete a file for good, in the order of the calls: a name in the store, or a file of its commit log."""
         name = self._deletable(path)
-        status = self._system.lstat(self._places.path(name))
+        with reported(self._places.path(name)):
+            status = self._system.lstat(self._places.path(name))
         if status is None or not stat.S_ISREG(status.st_mode):
             raise UnwritableError("no regular file: not deleted", file=self._places.path(name))
         self._deletions[name] = Deletion(name, status.st_size, status.st_mtime_ns)
@@ -158,7 +159,8 @@ class Transaction:
                 self._home.clear()
 
     def _add(self, name: str, *, staged: bool) -> None:
-        self._places.check(name)
+        with reported(self._places.path(name)):
+            self._places.check(name)
         above = parents_of(name)
         if name in self._changes or name in self._above or not self._changes.keys().isdisjoint(above):
             raise ValueError(f"{name} is changed twice")
@@ -190,7 +192,10 @@ class Transaction:
         steps = self._assemble(changes, staging)
         number = max(self._home.numbers(), default=0) + 1
         journal = Journal(number, self.command, steps, tuple(self._deletions.values()))
-        write_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
+        create_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
+        states: tuple[State, ...] = ("done", "deleting") if self._deletions else ("done",)
+        for state in states:
+            prepare_state(self._system, self._home.staging, state)
         write_state(self._system, self._home.staging, "committing")
         return journal
 
@@ -252,6 +257,6 @@ class Transaction:
         except ForeignError as error:
             raise UnwritableError("somebody else writes to the store", file=self._places.root) from error
         except UnwritableError as error:
-            if self._system.lstat(self._home.directory(name)):
+            if os.path.lexists(self._home.directory(name)):
                 error.hint = "stopped half-way: the next command that writes, or rmqtool undo, ends it"
             raise

@@ -10,7 +10,16 @@ from types import TracebackType
 from rmqtool.errors import ChangedError
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
-from rmqtool.transaction.journal import Change, Journal, State, Step, read_journal, read_state, write_state
+from rmqtool.transaction.journal import (
+    Change,
+    Journal,
+    State,
+    Step,
+    prepare_state,
+    read_journal,
+    read_state,
+    write_state,
+)
 from rmqtool.transaction.places import HOME, Places, parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
@@ -102,6 +111,7 @@ class Undo:
         journal = self._home.journal(kept.id)
         with reported(self._home.directory(kept.id)):
             self._prepare(kept.id, journal)
+            prepare_state(self._system, self._home.directory(kept.id), "done")
             with deferred_signals():
                 write_state(self._system, self._home.directory(kept.id), "undoing")
                 try:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -27,18 +27,23 @@ class Case:
     """A job on a store's commit log, and what it has to reach.
 
     `run` takes the store and an empty directory for output; it must be a function of a module or a partial of one.
-    `max_ratio` is the most that it may take in multiples of the base case, `min_rate` the least messages per second.
+    `max_ratio` is the most that it may take in multiples of the base case, `min_rate` the least messages per second,
+    `max_peak` the most memory, bytes.
     """
 
     name: str
     run: Callable[[Path, Path], object]
     max_ratio: float | None = None
     min_rate: float | None = None
+    max_peak: int = 300 << 20
 
 
 @dataclass(frozen=True)
 class Program:
-    """A command line, ``{store}`` standing for a store of one message, and the most seconds that it may take."""
+    """A command line and the most seconds that it may take.
+
+    ``{store}`` stands for a store of one message, ``{large}`` for one of 100 log files of 1 GiB and 1,000 queues.
+    """
 
     name: str
     arguments: tuple[str, ...]
@@ -70,9 +75,9 @@ def measure_cases(cases: Sequence[Case], store: Path, runs: int) -> list[list[Ru
     return [list(runs_of_case) for runs_of_case in zip(*rounds, strict=True)]
 
 
-def measure_program(program: Program, store: Path, runs: int) -> float | None:
+def measure_program(program: Program, stores: Mapping[str, Path], runs: int) -> float | None:
     """Start a program once untimed, then `runs` times; the median wall time, s, or None when it fails."""
-    command = [sys.executable, *(argument.format(store=store) for argument in program.arguments)]
+    command = [sys.executable, *(argument.format(**stores) for argument in program.arguments)]
     try:
         return statistics.median([_time_command(command) for _ in range(runs + 1)][1:])
     except subprocess.CalledProcessError as error:

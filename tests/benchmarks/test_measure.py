@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,9 +100,10 @@ def test_all_columns_are_read() -> None:
 
 
 def test_programs(tmp_path: Path) -> None:
-    """A program gets the store's path; one that fails has no time."""
-    assert measure_program(Program("ok", ("-c", f"assert {str(tmp_path)!r} == '{{store}}'")), tmp_path, 1)
-    assert measure_program(Program("broken", ("-c", "raise SystemExit(3)")), tmp_path, 1) is None
+    """A program gets the path of the store that it names; one that fails has no time."""
+    stores = {"store": tmp_path, "large": tmp_path / "large"}
+    assert measure_program(Program("ok", ("-c", f"assert {str(tmp_path)!r} == '{{store}}'")), stores, 1)
+    assert measure_program(Program("broken", ("-c", "raise SystemExit(3)")), stores, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,7 @@ def test_other_sizes_are_refused(text: str) -> None:
     [
         ({"max_ratio": 1e9, "min_rate": 1}, False),
         ({"max_ratio": 0.001}, True),
+        ({"max_peak": 50 * MIB}, True),
         ({"min_rate": 1e12}, True),
         ({}, False),
     ],
@@ -132,7 +135,7 @@ def test_a_missed_target_is_told(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    targets: dict[str, float],
+    targets: dict[str, Any],
     missed: bool,
 ) -> None:
     """The table and the exit status say that a case is too slow."""

@@ -14,23 +14,32 @@ _POM = """\
   <modelVersion>4.0.0</modelVersion>
   <groupId>rmqtool</groupId><artifactId>harness</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies><dependency>
-    <groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-broker</artifactId><version>{version}</version>
+    <groupId>org.apache.rocketmq</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
   </dependency></dependencies>
 </project>
 """
 
 
-def class_path(version: str) -> str:
-    """Class path of the harness and of the broker of `version`, fetched and compiled when not in the cache."""
-    jars = cached(cache() / version / "jars", lambda into: _fetch(version, into))
-    sources = sorted([*(_SOURCES / "common").glob("*.java"), *(_SOURCES / family(version)).glob("*.java")])
-    classes = cached(cache() / version / f"classes-{_digest(sources)}", lambda into: _compile(sources, jars, into))
-    return f"{classes}:{jars}/*"
+def class_path(version: str, whole: bool = False) -> str:
+    """Class path of the harness and of the broker of `version`, fetched and compiled when not in the cache.
+
+    A `whole` broker has a name server and clients beside it.
+    """
+    folders = ["common", family(version)]
+    jars = [cached(cache() / version / "jars", lambda into: _fetch(version, "rocketmq-broker", into))]
+    if whole:
+        folders.append("whole")
+        name_server = cache() / version / "jars-name-server"
+        jars.append(cached(name_server, lambda into: _fetch(version, "rocketmq-namesrv", into)))
+    all_jars = ":".join(f"{directory}/*" for directory in jars)
+    sources = sorted(source for folder in folders for source in (_SOURCES / folder).glob("*.java"))
+    classes = cached(cache() / version / f"classes-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
+    return f"{classes}:{all_jars}"
 
 
-def _fetch(version: str, into: Path) -> None:
+def _fetch(version: str, artifact: str, into: Path) -> None:
     pom = into.parent / "pom.xml"
-    pom.write_text(_POM.format(version=version), encoding="utf-8")
+    pom.write_text(_POM.format(version=version, artifact=artifact), encoding="utf-8")
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
     try:
         _run([tool("mvn"), "-B", "-q", "-f", str(pom), *goal])
@@ -38,8 +47,8 @@ def _fetch(version: str, into: Path) -> None:
         raise HarnessUnavailable(f"the jars of {version} cannot be fetched: {error}") from error
 
 
-def _compile(sources: list[Path], jars: Path, into: Path) -> None:
-    options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", str(into), "-cp", f"{jars}/*"]
+def _compile(sources: list[Path], jars: str, into: Path) -> None:
+    options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", str(into), "-cp", jars]
     _run([tool("javac"), *options, *map(str, sources)])
 
 

@@ -1,12 +1,14 @@
 """One Java process of the harness: its options, its log, its end."""
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
 
 from tests.broker.classes import class_path
-from tests.broker.tools import HarnessError, tool
+from tests.broker.loopback import UNAVAILABLE
+from tests.broker.tools import HarnessError, HarnessUnavailable, tool
 from tests.broker.versions import features
 
 TIMEOUT_S = 120
@@ -16,16 +18,25 @@ _LAST_LINES = 40
 _OPENED = ("nio", "lang", "lang.reflect", "util", "net", "util.concurrent")
 _OPENED_INTERNALS = ("sun.nio.ch", "jdk.internal.ref", "jdk.internal.misc")
 _LOGBACK = Path(__file__).parent / "logback.xml"
+_LOOPBACK = Path(__file__).parent / "loopback.py"
 
 
 class Jvm:
-    """A run of the harness's main class; `scratch` takes its settings, its log and what it thinks is home."""
+    """A run of the harness's main class; `scratch` takes its settings, its log and what it thinks is home.
 
-    def __init__(self, version: str, scratch: Path, settings: dict[str, str], arguments: list[str]) -> None:
+    A `whole` broker runs with a name server and clients, where there is no network but loopback.
+    """
+
+    def __init__(
+        self, version: str, scratch: Path, settings: dict[str, str], arguments: list[str], whole: bool = False
+    ) -> None:
         self._log = scratch / "jvm.log"
         settings_file = scratch / "store.properties"
         settings_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-        command = [tool("java"), *_options(version, scratch, settings_file), "Main", *arguments]
+        options = _options(version, scratch, settings_file, class_path(version, whole))
+        command = [tool("java"), *options, "WholeMain" if whole else "Main", *arguments]
+        if whole:
+            command = [sys.executable, str(_LOOPBACK), *command]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
@@ -62,6 +73,8 @@ class Jvm:
             status = self._process.wait(TIMEOUT_S)
         except subprocess.TimeoutExpired:
             raise self._error(f"has not ended after {TIMEOUT_S} s") from None
+        if status == UNAVAILABLE:
+            raise HarnessUnavailable("a whole broker needs a network namespace of its own (Linux, root)")
         if status != 0:
             raise self._error(f"ended with {status}")
 
@@ -77,7 +90,7 @@ class Jvm:
         return HarnessError("\n".join([f"the Java process {what}; its last lines:", *lines[-_LAST_LINES:]]))
 
 
-def _options(version: str, scratch: Path, settings_file: Path) -> list[str]:
+def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> list[str]:
     opened = [*(f"java.{name}" for name in _OPENED), *_OPENED_INTERNALS]
     return [
         "-Xmx384m",
@@ -86,6 +99,7 @@ def _options(version: str, scratch: Path, settings_file: Path) -> list[str]:
         *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened),
         "-XX:-UsePerfData",
         f"-Duser.home={scratch}",  # logs go below it
+        f"-Drocketmq.home.dir={scratch}",
         f"-Djava.io.tmpdir={scratch}",  # so do the native libraries that lz4 and zstd unpack
         "-Dfile.encoding=UTF-8",
         f"-Dlogback.configurationFile={_LOGBACK}",
@@ -96,5 +110,5 @@ def _options(version: str, scratch: Path, settings_file: Path) -> list[str]:
         f"-Dharness.settings={settings_file}",
         f"-Dharness.features={','.join(sorted(features(version)))}",
         "-cp",
-        class_path(version),
+        classes,
     ]

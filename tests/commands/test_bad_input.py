@@ -199,9 +199,10 @@ def last(store: Path) -> Path:
 
 
 NEXT = f"commitlog/{9 * 65536:020d}"
-SIZE, STRAY, CONFIG = "commitlog.file-size", "commitlog.stray", "config.consumer-offset"
+SIZE, EMPTY, CONFIG = "commitlog.file-size", "commitlog.empty-file", "config.consumer-offset"
+STRAY, FOLDER = "commitlog.stray", "commitlog.stray-directory"
 GAP, OVERLAP, GEOMETRY = "commitlog.gap", "commitlog.overlap", "index.geometry"
-UNCLEAN, AMBIGUOUS = "store.unclean-stop", "store.version-ambiguous"
+UNCLEAN, AMBIGUOUS, UNREADABLE = "store.unclean-stop", "store.version-ambiguous", "store.unreadable"
 V4, V5 = NAMES[:1], NAMES[1:]
 
 LOG_CASES = {
@@ -230,23 +231,27 @@ LOG_CASES = {
     "at the end of numbers": Case(rename(2, 2**63 - 1 - 8 * 65536), scan=LOSSY, listing=LOSSY, codes=(GAP,)),
     "beyond numbers": Case(rename(2, 10**20 - 1 - 8 * 65536), codes=(STRAY,)),
     "swapped": Case(swap, scan=LOSSY, listing=LOSSY),
-    "empty at the end": Case(put(NEXT), codes=(SIZE,)),
-    "empty in the middle": Case(sparse(second, 0), scan=LOSSY, listing=LOSSY, codes=(SIZE, GAP)),
+    "empty at the end": Case(put(NEXT), codes=(EMPTY,)),
+    "empty in the middle": Case(sparse(second, 0), scan=LOSSY, listing=LOSSY, codes=(EMPTY, GAP)),
     "odd size": Case(sparse(second, 12_345), scan=LOSSY, listing=LOSSY, codes=(SIZE, GAP)),
     "seven bytes": Case(put(NEXT, b"\0\0\1\0\xda\xa3\x20"), scan=LOSSY, listing=LOSSY, codes=(SIZE,)),
     "huge and sparse": Case(sparse(last, 1 << 40), codes=(SIZE,)),
     "stray file": Case(put("commitlog/readme.txt", b"x"), codes=(STRAY,)),
     "backup copy": Case(lambda store: shutil.copy(second(store), f"{second(store)}.bak"), codes=(STRAY,)),
-    "directory": Case(directory("commitlog/00000000000000000000"), codes=(STRAY,)),
+    "directory": Case(directory("commitlog/00000000000000000000"), codes=(FOLDER,)),
     "linked file": Case(moved_and_linked(second)),
     "linked directory": Case(moved_and_linked(lambda store: store / "commitlog")),
-    "dangling file": Case(link(NEXT, "nowhere"), FAILED, FAILED, FAILED, NEXT),
-    "looping file": Case(link(NEXT, Path(NEXT).name), FAILED, FAILED, FAILED, NEXT),
+    "dangling file": Case(link(NEXT, "nowhere"), LOSSY, LOSSY, FAILED, NEXT, (UNREADABLE,)),
+    "looping file": Case(link(NEXT, Path(NEXT).name), LOSSY, LOSSY, FAILED, NEXT, (UNREADABLE,)),
     "dangling stray": Case(link("commitlog/x", "nowhere"), codes=(STRAY,)),
-    "link to a directory": Case(link("commitlog/x", "."), codes=(STRAY,)),
+    "link to a directory": Case(link("commitlog/x", "."), codes=(FOLDER,)),
     "dangling directory": Case(link("commitlog", "nowhere"), listing=FAILED, names="commitlog", gone=(AMBIGUOUS,)),
-    "looping directory": Case(link("commitlog", "commitlog"), FAILED, FAILED, FAILED, "commitlog"),
-    "file for directory": Case(file_for_directory("commitlog"), FAILED, FAILED, FAILED, "commitlog"),
+    "looping directory": Case(
+        link("commitlog", "commitlog"), LOSSY, LOSSY, FAILED, "commitlog", (UNREADABLE,), (AMBIGUOUS,)
+    ),
+    "file for directory": Case(
+        file_for_directory("commitlog"), LOSSY, LOSSY, FAILED, "commitlog", (UNREADABLE,), (AMBIGUOUS,)
+    ),
     "no log": Case(
         lambda store: shutil.rmtree(store / "commitlog"), listing=FAILED, names="commitlog", gone=(AMBIGUOUS,)
     ),
@@ -275,12 +280,19 @@ QUEUE_CASES = {
     "directory for file": Case(directory("consumequeue/orders/0/00000000000000009000")),
     "dangling topic": Case(link("consumequeue/x", "nowhere")),
     "dangling queue": Case(link("consumequeue/orders/9", "nowhere")),
-    "looping topic": Case(link("consumequeue/x", "x"), FAILED, FAILED, OK, "consumequeue/x"),
+    "looping topic": Case(link("consumequeue/x", "x"), LOSSY, LOSSY, OK, "consumequeue/x", (UNREADABLE,)),
     "topic in itself": Case(link("consumequeue/orders/9", "..")),
     "dangling file": Case(
-        link("consumequeue/orders/0/00000000000000009000", "nowhere"), FAILED, FAILED, OK, "00000000000000009000"
+        link("consumequeue/orders/0/00000000000000009000", "nowhere"),
+        LOSSY,
+        LOSSY,
+        OK,
+        "00000000000000009000",
+        (UNREADABLE,),
     ),
-    "file for directory": Case(file_for_directory("consumequeue"), FAILED, FAILED, OK, "consumequeue"),
+    "file for directory": Case(
+        file_for_directory("consumequeue"), LOSSY, LOSSY, OK, "consumequeue", (UNREADABLE,), (AMBIGUOUS,)
+    ),
     "no queues": Case(lambda store: shutil.rmtree(store / "consumequeue"), gone=(AMBIGUOUS,)),
     "batch: partial unit": Case(on(batch, lambda data: data[:-3]), stores=V5),
     "batch: zeroed": Case(on(batch, lambda data: bytes(len(data))), stores=V5),
@@ -310,9 +322,9 @@ INDEX_CASES = {
     "directory": Case(directory("index/20200101000000000")),
     "dangling": Case(link("index/20200101000000000", "nowhere")),
     "looping": Case(
-        link("index/20200101000000000", "20200101000000000"), FAILED, FAILED, OK, "index/20200101000000000"
+        link("index/20200101000000000", "20200101000000000"), LOSSY, LOSSY, OK, "index/20200101000000000", (UNREADABLE,)
     ),
-    "file for directory": Case(file_for_directory("index"), FAILED, FAILED, OK, "index"),
+    "file for directory": Case(file_for_directory("index"), LOSSY, LOSSY, OK, "index", (UNREADABLE,)),
 }
 
 CHECKPOINT_CASES = {
@@ -320,9 +332,9 @@ CHECKPOINT_CASES = {
     "empty": Case(put("checkpoint")),
     "all ones": Case(put("checkpoint", b"\xff" * 4096)),
     "greatest numbers": Case(put("checkpoint", (b"\x7f" + b"\xff" * 7) * 6)),
-    "directory": Case(directory("checkpoint"), FAILED, FAILED, OK, "checkpoint"),
+    "directory": Case(directory("checkpoint"), LOSSY, LOSSY, OK, "checkpoint", (UNREADABLE,)),
     "dangling": Case(link("checkpoint", "nowhere")),
-    "looping": Case(link("checkpoint", "checkpoint"), FAILED, FAILED, OK, "checkpoint"),
+    "looping": Case(link("checkpoint", "checkpoint"), LOSSY, LOSSY, OK, "checkpoint", (UNREADABLE,)),
     "missing": Case(lambda store: (store / "checkpoint").unlink()),
     "lock is a directory": Case(directory("lock")),
     "lock is a loop": Case(link("lock", "lock")),

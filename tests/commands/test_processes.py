@@ -33,6 +33,21 @@ def _unchanged(store: Path) -> object:
         yield
 
 
+def test_an_interrupt_while_modules_load() -> None:
+    """Ctrl-C in the first moments ends it as quietly as later."""
+    interrupting = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'click': os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from rmqtool.__main__ import main\n"
+        "main()"
+    )
+    process = subprocess.run([sys.executable, "-c", interrupting], cwd=ROOT, capture_output=True, check=False)
+    assert (process.returncode, process.stderr) == (-signal.SIGINT, b"")
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("arguments", [["{}", "--scan"], ["{}/commitlog", "--json"]])
 def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:

@@ -25,6 +25,7 @@ from tests.unchanged import unchanged
 WIDTH = 80
 LONG = "long-" * 51
 SEQUENCE = re.compile(r"\x1b\[[0-9;]*m")
+ERASED, CURSOR_HIDDEN, CURSOR_SHOWN = "\x1b[2K", "\x1b[?25l", "\x1b[?25h"
 NASTY = {
     "escape": "\x1b[31mred\x1b]0;title\x07",
     "one byte CSI": "\x9b31m",
@@ -159,5 +160,8 @@ def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
 def test_progress_leaves_no_trace(store: Path) -> None:
     """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
     slow = ["inspect", "store", "--scan", "--limit-rate", "40K"]
-    assert "reading the commit log" in on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
+    text = on_terminal(*slow, cwd=store.parent, status=Exit.LOSSY)
+    *_, last = re.finditer("reading the commit log", text)
+    assert ERASED in text[last.end() :]
+    assert text.rindex(CURSOR_SHOWN) > text.rindex(CURSOR_HIDDEN)
     assert "reading the commit log" not in on_terminal(*slow, "-q", cwd=store.parent, status=Exit.LOSSY)

@@ -16,6 +16,11 @@ def names() -> list[str]:
     return sorted(path.name.removesuffix(_ARCHIVE) for path in HERE.glob(f"*{_ARCHIVE}"))
 
 
+def driven_names() -> list[str]:
+    """Names of those for which the store classes were driven directly: all but the shops."""
+    return [name for name in names() if not name.endswith("-shop")]
+
+
 def unpack(name: str, into: Path) -> Path:
     """Unpack a golden store below `into`, modification times included; its root directory."""
     root = into / name

@@ -21,7 +21,7 @@ final class Session {
     final ConcurrentMap<String, TopicConfig> topics;
     final DefaultMessageStore store;
 
-    private Session(Path root) throws Exception {
+    Session(Path root) throws Exception {
         this.root = root;
         this.topics = topicsOf(root);
         this.store = Family.open(config(root), topics);

@@ -1,0 +1,32 @@
+"""Reading a store part by part: what cannot be read is kept as an error, and the rest is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import unreadable
+
+Part = Callable[[], AbstractContextManager[object]]
+"""Makes the context in which one part is read; `nullcontext` lets errors through."""
+
+
+class Unread:
+    """The errors of the parts that could not be read."""
+
+    def __init__(self) -> None:
+        self.errors: list[RmqtoolError] = []
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Read one part; its error ends the part, not the whole."""
+        try:
+            yield
+        except RmqtoolError as error:
+            self.errors.append(error)
+        except OSError as error:
+            if error.filename is None:  # not of what is read, for that has a name
+                raise
+            self.errors.append(unreadable(Path(error.filename), None, error))

@@ -1,0 +1,120 @@
+import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.function.LongSupplier;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MQVersion;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/** The broker with its name server. */
+final class WholeBroker {
+    static final String NAME_SERVER = "127.0.0.1:9876";
+    private static final long PATIENCE_MS = 60_000;
+
+    final BrokerController controller;
+    private final NamesrvController nameServer;
+
+    private WholeBroker(BrokerController controller, NamesrvController nameServer) {
+        this.controller = controller;
+        this.nameServer = nameServer;
+    }
+
+    static WholeBroker start(Path root) throws Exception {
+        // BrokerStartup does so: a name server takes no topics from a broker of no version.
+        System.setProperty(RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
+        NettyServerConfig nameServerNetty = new NettyServerConfig();
+        nameServerNetty.setListenPort(9876);
+        NamesrvController nameServer = new NamesrvController(new NamesrvConfig(), nameServerNetty);
+        check(nameServer.initialize(), "the name server");
+        nameServer.start();
+
+        Properties settings = settings(root);
+        BrokerConfig broker = new BrokerConfig();
+        MessageStoreConfig store = new MessageStoreConfig();
+        NettyServerConfig netty = new NettyServerConfig();
+        MixAll.properties2Object(settings, broker);
+        MixAll.properties2Object(settings, store);
+        netty.setListenPort(10911);
+        BrokerController controller = new BrokerController(broker, netty, new NettyClientConfig(), store);
+        check(controller.initialize(), "the broker");
+        controller.start();
+        return new WholeBroker(controller, nameServer);
+    }
+
+    private static void check(boolean initialized, String what) {
+        if (!initialized) {
+            throw new IllegalStateException(what + " cannot be initialized");
+        }
+    }
+
+    private static Properties settings(Path root) throws Exception {
+        Properties settings = new Properties();
+        try (InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {
+            settings.load(file);
+        }
+        settings.setProperty("namesrvAddr", NAME_SERVER);
+        settings.setProperty("brokerIP1", "127.0.0.1");
+        settings.setProperty("brokerIP2", "127.0.0.1");
+        settings.setProperty("brokerName", "shop");
+        settings.setProperty("storePathRootDir", root.toString());
+        settings.setProperty("storePathCommitLog", root.resolve("commitlog").toString());
+        return settings;
+    }
+
+    void declare(String topic, int queues) throws Exception {
+        declare(new TopicConfig(topic, queues, queues, 6));
+    }
+
+    /** A topic with a batch consume queue (5.x). */
+    void declareBatch(String topic) throws Exception {
+        TopicConfig config = new TopicConfig(topic, 1, 1, 6);
+        Map<String, String> attributes = new HashMap<>();
+        attributes.put("+queue.type", "BatchCQ");
+        TopicConfig.class.getMethod("setAttributes", Map.class).invoke(config, attributes);
+        declare(config);
+    }
+
+    private void declare(TopicConfig config) throws Exception {
+        controller.getTopicConfigManager().updateTopicConfig(config);
+        // A broker of 5.x takes some seconds to find out that its name server is there.
+        await("route of " + config.getTopicName(), () -> {
+            controller.registerBrokerAll(false, false, true);
+            return nameServer.getRouteInfoManager().pickupTopicRouteData(config.getTopicName()) == null ? 0 : 1;
+        }, 1);
+    }
+
+    long max(String topic, int queue) {
+        try {
+            return controller.getMessageStore().getMaxOffsetInQueue(topic, queue);
+        } catch (Exception unavailable) { // 5.5.0 declares an exception
+            throw new IllegalStateException(unavailable);
+        }
+    }
+
+    /** Wait until `number` is at least `wanted`. */
+    static void await(String what, LongSupplier number, long wanted) throws InterruptedException {
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        while (number.getAsLong() < wanted) {
+            if (System.currentTimeMillis() > deadline) {
+                throw new IllegalStateException(what + ": " + number.getAsLong() + " instead of " + wanted);
+            }
+            Thread.sleep(50);
+        }
+    }
+
+    void stop() {
+        controller.shutdown();
+        nameServer.shutdown();
+    }
+}

@@ -1,0 +1,30 @@
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** A name server, a broker and clients in one process, on loopback only: `root` takes the store, `facts` what happened. */
+public final class WholeMain {
+    private WholeMain() {
+    }
+
+    public static void main(String[] arguments) {
+        try {
+            run(Path.of(arguments[0]), Path.of(arguments[1]));
+            // Client and broker threads that are no daemons must not keep the process.
+            Runtime.getRuntime().halt(0);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(Path root, Path facts) throws Exception {
+        WholeBroker broker = WholeBroker.start(root);
+        Shop shop = new Shop(broker);
+        shop.declareTopics();
+        shop.produce();
+        shop.consume();
+        shop.close();
+        Files.write(facts, Json.bytes(Facts.of(broker, shop)));
+        broker.stop();
+    }
+}
