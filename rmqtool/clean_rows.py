@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from rmqtool.clean.plan import Plan
-from rmqtool.clean_answer import duration, moment
+from rmqtool.clean_answer import moment
 from rmqtool.output import byte_size
 from rmqtool.retention.hours import MAX_TIME, local_time
 from rmqtool.retention.log_files import Fate
@@ -20,11 +20,11 @@ _WHAT = {
     "forced": "goes: disk full",
     "last-file": "stays: last file",
     "ahead": "allocated ahead",
-    "shielded": "stays: younger file first",
+    "shielded": "behind a younger",
     "next-run": "goes in a later run",
-    "no-trigger": "expired, waits for the hour",
-    "cleaner-fails": "expired, the cleaner fails",
-    "in-use": "stays: still being read",
+    "no-trigger": "expired, not the hour",
+    "cleaner-fails": "expired, run fails",
+    "in-use": "stays: being read",
 }
 
 
@@ -42,10 +42,11 @@ class _Row:
 
 def file_rows(plan: Plan, each: bool) -> Iterator[Sequence[object]]:
     """One row for each day and fate, or for each file; the bar of an age is full when the file expires."""
-    fates = sorted((*plan.deleted, *plan.kept), key=lambda fate: fate.log_file.start_offset)
+    several = each and len(plan.runs) > 1
+    fates = [(fate, number if several else 0) for number, run in enumerate(plan.runs, 1) for fate in run.log.deleted]
     rows: list[_Row] = []
-    for fate in fates:
-        row = _row_of(plan, fate)
+    for fate, number in (*fates, *((fate, 0) for fate in plan.kept)):
+        row = _row_of(plan, fate, number)
         if each or not rows or (rows[-1].label, rows[-1].what) != (row.label, row.what):
             rows.append(row)
         rows[-1].files += 1
@@ -60,25 +61,35 @@ def file_rows(plan: Plan, each: bool) -> Iterator[Sequence[object]]:
             row.files,
             byte_size(row.bytes),
             Text(_bar(row.bytes / largest if largest else 0), style=style),
-            duration(age) if age >= 0 else "future",
+            _age(age),
             Text(_bar(age / reserved), style=style),
             Text(row.what, style="red" if row.deleted else ""),
         )
 
 
-def _row_of(plan: Plan, fate: Fate) -> _Row:
+def _row_of(plan: Plan, fate: Fate, run: int) -> _Row:
     modified = fate.log_file.mtime
     if 0 <= modified <= MAX_TIME:
         label = local_time(modified, plan.rules.zone).strftime("%Y-%m-%d")
     else:
         label = f"{modified} ms"
-    return _Row(label, _what(plan, fate), fate.deleted, modified)
+    return _Row(label, f"run {run}, {_what(plan, fate)}" if run else _what(plan, fate), fate.deleted, modified)
 
 
 def _what(plan: Plan, fate: Fate) -> str:
     if fate.reason == "not-expired":
         return f"expires {moment(fate.expires, plan)[:10]}"
     return _WHAT[fate.reason]
+
+
+def _age(milliseconds: int) -> str:
+    """An age in one unit, such as ``3.2 d``."""
+    hours = milliseconds / 3_600_000
+    if hours < 0:
+        return "future"
+    if hours < 1:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} d"
 
 
 def _bar(share: float) -> str:

@@ -16,6 +16,7 @@ from rmqtool.clean_answer import answer, duration, moment
 from rmqtool.clean_rows import file_rows
 from rmqtool.findings import Finding
 from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
+from rmqtool.retention.hours import local_time
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20
@@ -57,7 +58,8 @@ def note_next(plan: Plan, options: str, done: bool = False) -> None:
     if plan.runs[0].deletes and not plan.facts.holder:
         note(f"delete it now, with the broker stopped: {command}")
     elif not plan.runs[0].deletes and plan.next_start is not None:
-        note(f"at the next hour of deleteWhen: {command} --dry-run --now {plan.next_start}")
+        when = local_time(plan.next_start, plan.rules.zone).isoformat(timespec="seconds")
+        note(f"at the next hour of deleteWhen: {command} --dry-run --now {when}")
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
