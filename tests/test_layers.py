@@ -44,6 +44,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "queue_times",
         "store_view",
         "ext_units",
+        "store_delays",
     ),
     3: (
         "messages",

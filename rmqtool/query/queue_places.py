@@ -86,7 +86,7 @@ class QueuePlace:
 def dispatched(view: StoreView, frame: Frames) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
     lmq_seen = any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(view.store.root / CONSUME_QUEUE))
-    rules = DispatchRules.of(view.rules, view.store.conf, lmq_seen)
+    rules = DispatchRules.of(view.rules, view.store, lmq_seen)
     dispatcher = Dispatcher(rules, load_topics(view.store).with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 

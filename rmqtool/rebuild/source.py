@@ -107,9 +107,9 @@ def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
 
 
 def _task(source: Source) -> Task:
-    options, conf = source.options, source.store.conf
+    options = source.options
     # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
-    rules = DispatchRules.of(source.version, conf, lmq_seen=True)
+    rules = DispatchRules.of(source.version, source.store, lmq_seen=True)
     return Task(source.log.files, rules, options.selection, options.order, options.reading)
 
 
