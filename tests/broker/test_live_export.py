@@ -18,7 +18,7 @@ _RATE = 2000  # messages per second that the broker writes meanwhile
 
 def _export(store: Path, output: Path) -> int:
     """Rows of one run, from a process of its own: our locks must never be the broker's."""
-    command = [sys.executable, "-m", "rmqtool", "export", store, "--output", output, "--mode", "incremental"]
+    command = [sys.executable, "-m", "rmqtool", "export", str(store), "--output", str(output), "--mode", "incremental"]
     options = ["--engine", "local", "--include", "prepared,rolled-back"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
