@@ -24,7 +24,7 @@ from tests.unchanged import unchanged
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STORE = "5.5.0-killed"
-SECONDS = 150
+SECONDS = 500
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
