@@ -16,7 +16,7 @@ import pytest
 from rmqtool.cli import cli
 from rmqtool.errors import Exit
 from tests.building import LogBuilder, write_log
-from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
+from tests.commands.running import ROOT, Result, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
 from tests.golden import stores
