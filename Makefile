@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint golden matrix bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds cleaner matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -17,9 +17,13 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | \
 	while read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
 
-demo: $(VENV)/.demo ## install into .venv, inspect the example store, export it and ask Spark SQL
+demo: $(VENV)/.demo ## install into .venv, put every command to the example store, ask Spark SQL
 	$(call show,rmqtool inspect $(STORE))
-	$(call show,rmqtool inspect $(STORE)/commitlog --limit 5)
+	$(call show,rmqtool inspect $(STORE)/commitlog --limit 2)
+	$(call show,rmqtool verify $(STORE))
+	$(call show,rmqtool query $(STORE) --key ORD-1010 --topic payments)
+	$(call show,rmqtool clean $(STORE) --dry-run)
+	$(call show,rmqtool rebuild-cq $(STORE) --dry-run)
 	@examples/demo_export.sh $(BIN) $(STORE)
 
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
@@ -32,9 +36,27 @@ lint: $(VENV)/.test ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
+	$(BIN)/python -m tests.findings_page
+
+flips: $(VENV)/.test ## change every byte of a small store, three ways each, and verify it: takes hours
+	$(BIN)/python -m tests.verify.flips -j "$$(nproc)"
+
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.golden
+
+starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself, hundreds of them
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.starts
+
+rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.rebuilds
+
+cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.cleaning
 
 matrix: ## run the tests of Spark with each pyspark 4, every one in an environment of its own
 	@tests/setup-java.sh

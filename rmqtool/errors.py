@@ -72,6 +72,18 @@ class WrongKindError(RmqtoolError):
     kind = "wrong-kind"
 
 
+class UnwritableError(RmqtoolError):
+    """What cannot be written: permission, space, I/O, a name outside the store."""
+
+    kind = "unwritable"
+
+
+class ChangedError(RmqtoolError):
+    """A store that is no longer what a plan or an undo was made for."""
+
+    kind = "changed"
+
+
 class StoreInUseError(RmqtoolError):
     """A broker runs on the store and the command would write."""
 

@@ -18,6 +18,7 @@ _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
 _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
 _FIRST_LOOK = 4 << 10  # data is mostly near; only where it is not, more is read at once, bytes
+_SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
 _ZEROS = bytes(1 << 20)
 
 
@@ -25,18 +26,13 @@ class RateLimit:
     """Sleeps so that no more than `bytes_per_second` are read on average."""
 
     def __init__(self, bytes_per_second: int) -> None:
-        self._rate = bytes_per_second
+        self.bytes_per_second = bytes_per_second
         self._due = time.monotonic()
-
-    @property
-    def bytes_per_second(self) -> int:
-        """The rate."""
-        return self._rate
 
     def spend(self, size: int) -> None:
         """Account for `size` bytes; sleep while the average is above the rate."""
         now = time.monotonic()
-        self._due = max(self._due, now - 1.0) + size / self._rate
+        self._due = max(self._due, now - 1.0) + size / self.bytes_per_second
         if self._due > now:
             time.sleep(self._due - now)
 
@@ -138,7 +134,7 @@ class InputFile:
         The file is halved rather than read backwards: mapped files are allocated whole, and the rest is mostly a hole.
         """
         end = self.size
-        while end - start > len(_ZEROS):
+        while end - start > _SMALL_END:
             middle = (start + end) // 2
             if self.next_data(middle, end) < end:
                 start = middle
@@ -189,7 +185,7 @@ class InputFile:
 def read_all(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a small file."""
     with InputFile(path) as file:
-        return file.read(0, limit)
+        return file.read(0, min(limit, file.size))  # memory for what is there, however high the limit
 
 
 def list_directory(path: Path) -> list[os.DirEntry[str]]:

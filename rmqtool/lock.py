@@ -16,6 +16,9 @@ LOCK_FILE = "lock"
 ROCKSDB_LOCK_FILE = "rocksdbstore/LOCK"  # since 5.4.0, held from before the recovery on
 ABORT_FILE = "abort"
 
+HELD_HERE: set[tuple[int, int]] = set()
+"""Device and inode of the lock files that this process holds itself: opening and closing one could release it."""
+
 # struct flock: type, whence, start, length, process id; on macOS start, length, process id, type, whence.
 _ON_MACOS = sys.platform == "darwin"
 _FLOCK = struct.Struct("@qqihh" if _ON_MACOS else "@hhqqi4x")
@@ -35,7 +38,7 @@ def lock_holder(root: Path) -> Holder | None:
 
     A POSIX record lock is asked for with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
     recovering holds no lock: its maps of the store's files are looked for, under the process id in `abort`.
-    Not for a process that holds these locks itself: closing any descriptor of a file releases them (POSIX).
+    A lock that this process holds itself, see `HELD_HERE`, is nobody's.
     """
     for name in (LOCK_FILE, ROCKSDB_LOCK_FILE):
         found, pid = _record_lock(root / name)
@@ -49,6 +52,9 @@ def lock_holder(root: Path) -> Holder | None:
 
 def _record_lock(path: Path) -> tuple[bool, int | None]:
     try:
+        status = os.stat(path)
+        if (status.st_dev, status.st_ino) in HELD_HERE:
+            return False, None
         with InputFile(path) as file:
             answer = fcntl.fcntl(file.fileno(), fcntl.F_GETLK, _question())
     except (UnreadableError, WrongKindError, OSError):

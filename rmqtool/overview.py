@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
 
+from rmqtool.catalogue import finding
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
+from rmqtool.dledger_log import dledger_range
 from rmqtool.errors import RmqtoolError, UnsupportedError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
@@ -78,7 +80,7 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     with unread.part():
         checkpoint = read_checkpoint(store)
     with unread.part():
-        found_range = log_range(log.files, _last_record_hint(queues), reading)
+        found_range = _log_range(store, log, queues, reading)
     signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index])
     if found_range is not None:
         with unread.part():
@@ -99,6 +101,12 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     )
     overview.findings.extend(_findings(overview))
     return overview
+
+
+def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: Reading) -> LogRange:
+    if store.layout == "dledger":
+        return dledger_range(log.files, reading)
+    return log_range(log.files, _last_record_hint(queues), reading)
 
 
 def _signs_in_records(log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: Reading) -> set[str]:
@@ -145,14 +153,8 @@ def _findings(overview: Overview) -> Iterator[Finding]:
     yield from (unread_finding(store, error) for error in overview.unread.errors)
     yield from layout_findings(store)
     if overview.last_exit == "unclean":
-        yield Finding(
-            code="store.unclean-stop",
-            severity="warning",
-            fault="F13",
-            file=ABORT_FILE,
-            message="the last broker was killed or crashed: the file abort is there and no broker runs",
-            effect="the next start recovers: it scans the end of the log and cuts what is torn",
-        )
+        message = "the last broker was killed or crashed: the file abort is there and no broker runs"
+        yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
     yield from log_findings(store, overview.log)
     unread = {error.file for error in overview.unread.errors}
     for file, geometry in overview.index:
@@ -166,11 +168,6 @@ def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
     expired = sum(found.expired for _, found in overview.queues)
     if overview.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
-        yield Finding(
-            code="store.version-ambiguous",
-            severity="info",
-            message=f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)",
-            effect="none",
-            remedy=f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9",
-            count=expired,
-        )
+        message = f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)"
+        remedy = f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9"
+        yield finding("store.version-ambiguous", message, remedy=remedy, count=expired)

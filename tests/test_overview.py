@@ -144,21 +144,23 @@ def make_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "make", "fault"),
+    ("name", "make", "expected"),
     [
-        ("backup", make_directory, "F05"),
-        (file_name(0), make_directory, "F05"),
-        ("notes.txt", make_file, "F04"),
-        ("core", make_file, "F04"),
+        ("backup", make_directory, ("commitlog.stray-directory", "warning", "F05")),
+        (file_name(0), make_directory, ("commitlog.stray-directory", "warning", "F05")),
+        ("notes.txt", make_file, ("commitlog.stray", "error", "F04")),
+        ("core", make_file, ("commitlog.stray", "error", "F04")),
     ],
 )
-def test_strays_in_the_log(store: Path, name: str, make: Callable[[Path], None], fault: str) -> None:
+def test_strays_in_the_log(
+    store: Path, name: str, make: Callable[[Path], None], expected: tuple[str, str, str]
+) -> None:
     """What is no commit log file is named, and the rest is shown nevertheless."""
     make(store / LOG / name)
     finding = the_finding(store)
-    assert (finding.code, finding.severity, finding.fault) == ("commitlog.stray", "warning", fault)
+    assert (finding.code, finding.severity, finding.fault) == expected
     assert finding.file == f"commitlog/{name}"
-    assert "do not delete it" in finding.effect
+    assert "move it out of the directory" in finding.effect
     assert len(seen(store).log.files) == 2
 
 
@@ -166,7 +168,7 @@ def test_an_empty_last_file(store: Path) -> None:
     """It is in the way of a start before 5.1.3 only; one in the middle always is."""
     (store / LOG / file_name((1 << 16) + 8192)).touch()
     finding = the_finding(store)
-    assert (finding.code, finding.severity, finding.fault) == ("commitlog.file-size", "warning", "F03")
+    assert (finding.code, finding.severity, finding.fault) == ("commitlog.empty-file", "warning", "F03")
     assert "since 5.1.3 a start deletes it" in finding.effect
     os.truncate(store / LOG / file_name(1 << 16), 0)
     severities = [finding.severity for finding in seen(store).findings if finding.fault == "F03"]
@@ -214,7 +216,7 @@ def test_nothing_but_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / LOG).mkdir()
     (tmp_path / LOG / file_name(0)).touch()
     finding = the_finding(tmp_path)
-    assert (finding.code, finding.fault, finding.message) == ("commitlog.file-size", "F03", "0 bytes")
+    assert (finding.code, finding.fault, finding.message) == ("commitlog.empty-file", "F03", "0 bytes")
 
 
 def test_rocksdb_queues_are_told(store: Path) -> None:

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.same_names import WINDOW, SameNames, find_same_names
+from rmqtool.scan.same_names import SameNames, find_same_names
 from rmqtool.scan.text import is_utf8, to_strings
 
-_PADDING = WINDOW  # zeros behind the last property, so that a window or a word can be read at any name
+PADDING = 64
+"""Zeros behind the last property, so that a window or a word can be read wherever one begins, bytes."""
+
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -26,7 +28,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 def read_properties(frames: Frames) -> SameNames | PropertyTable:
     """The properties of all records, in the form that they allow; both forms have `column` and `maps`."""
     data, ends = _gather(frames)
-    stops = _places_of(PROPERTY_SEPARATOR, data)
+    stops = places_of(PROPERTY_SEPARATOR, data)
     same_names = find_same_names(data, stops, ends)
     return PropertyTable(data, stops, ends) if same_names is None else same_names
 
@@ -40,7 +42,7 @@ class PropertyTable:
 
     def __init__(self, data: NDArray[np.uint8], stops: Positions, ends: Positions) -> None:
         self.records = len(ends)
-        self._data, self._ends = data, ends
+        self.data, self._ends = data, ends
         starts = np.zeros(len(stops), dtype=np.intp)
         np.add(stops[:-1], 1, out=starts[1:])
         middles = _middles(data, starts, stops)
@@ -64,6 +66,11 @@ class PropertyTable:
 
     def column(self, name: bytes) -> pa.StringArray:
         """The value of one property for each record, the last one of duplicates; null without it."""
+        starts, sizes = self.places(name)
+        return _with_nulls(to_strings(self._slices(starts, sizes)), sizes > 0)
+
+    def places(self, name: bytes) -> tuple[Positions, Positions]:
+        """Where the value of one property stands in `data`, and its size; of size 0 for a record without it."""
         found = np.flatnonzero(self._name_sizes == len(name))
         found = found[self._is_name(found, name)]
         rows = self.record_numbers[found]
@@ -71,7 +78,7 @@ class PropertyTable:
         sizes = np.zeros(self.records, dtype=np.intp)
         starts[rows] = self._values[found]  # of equal rows the last assignment stays
         sizes[rows] = self._value_sizes[found]
-        return _with_nulls(to_strings(self._slices(starts, sizes)), sizes > 0)
+        return starts, sizes
 
     def maps(self) -> pa.MapArray:
         """All properties of each record as a map in stored order; of duplicates the last value, in the first place."""
@@ -109,10 +116,10 @@ class PropertyTable:
     @cached_property
     def _words(self) -> NDArray[np.uint64]:
         """The eight bytes at any position, as one little-endian number."""
-        return np.ndarray((len(self._data) - _WORD + 1,), "<u8", self._data, strides=(1,))
+        return np.ndarray((len(self.data) - _WORD + 1,), "<u8", self.data, strides=(1,))
 
     def _slices(self, starts: Positions, sizes: Positions) -> pa.BinaryArray:
-        return gather_slices(pa.py_buffer(self._data), starts, starts + sizes)
+        return gather_slices(pa.py_buffer(self.data), starts, starts + sizes)
 
 
 def _gather(frames: Frames) -> tuple[NDArray[np.uint8], Positions]:
@@ -123,7 +130,7 @@ def _gather(frames: Frames) -> tuple[NDArray[np.uint8], Positions]:
     block, count = frames.block, len(frames)
     starts, sizes = np.empty((2, count + 1), dtype=np.intp)
     starts[:count], sizes[:count] = frames.properties_positions, frames.properties_sizes
-    starts[count], sizes[count] = block.length + 1, _PADDING
+    starts[count], sizes[count] = block.length + 1, PADDING
     unended = block.gather("u1", starts[:count] + sizes[:count] - 1) != PROPERTY_SEPARATOR
     unended &= sizes[:count] > 0
     any_unended = bool(unended.any())
@@ -138,7 +145,7 @@ def _gather(frames: Frames) -> tuple[NDArray[np.uint8], Positions]:
     return data, ends
 
 
-def _places_of(byte: int, data: NDArray[np.uint8]) -> Positions:
+def places_of(byte: int, data: NDArray[np.uint8]) -> Positions:
     """Where `byte` stands in `data`, which ends with padding.
 
     NumPy takes its time for each of many False before a True: so first four bytes at once, then which of the four.
@@ -158,7 +165,7 @@ def _places_of(byte: int, data: NDArray[np.uint8]) -> Positions:
 
 def _middles(data: NDArray[np.uint8], starts: Positions, stops: Positions) -> Positions:
     """End of the name of every piece; of a piece without one that is the end of the piece or later."""
-    name_ends = _places_of(NAME_VALUE_SEPARATOR, data)
+    name_ends = places_of(NAME_VALUE_SEPARATOR, data)
     if len(name_ends) == len(stops) and (name_ends >= starts).all() and (name_ends < stops).all():
         return name_ends
     name_ends = np.append(name_ends, len(data))

@@ -35,7 +35,8 @@ class SameNames:
     def __init__(self, names: Names, data: NDArray[np.uint8], starts: Offsets, ends: Offsets) -> None:
         self._names = names
         self._records = len(starts) // len(names)
-        self._data = pa.py_buffer(data)
+        self.data = data
+        self._buffer = pa.py_buffer(data)
         self._starts = starts
         self._ends = ends
 
@@ -44,14 +45,23 @@ class SameNames:
         if name not in self._names:
             return pa.nulls(self._records, pa.string())
         rows = slice(self._names.index(name), None, len(self._names))
-        return to_strings(gather_slices(self._data, self._starts[rows], self._ends[rows]))
+        return to_strings(gather_slices(self._buffer, self._starts[rows], self._ends[rows]))
+
+    def places(self, name: bytes) -> tuple[Positions, Positions]:
+        """Where the value of one property stands in `data`, and its size; of size 0 when the records lack it."""
+        if name not in self._names:
+            nowhere = np.zeros(self._records, dtype=np.intp)
+            return nowhere, nowhere
+        rows = slice(self._names.index(name), None, len(self._names))
+        starts = self._starts[rows].astype(np.intp)
+        return starts, self._ends[rows] - starts
 
     def maps(self) -> pa.MapArray:
         """All properties of each record as a map in stored order."""
         width, usual = len(self._names), _round_up(self._records)
         bounds = _multiples(width, usual + 1)[: self._records + 1]
         names = _repeated_names(self._names, usual)[: self._records * width]
-        values = to_strings(gather_slices(self._data, self._starts, self._ends))
+        values = to_strings(gather_slices(self._buffer, self._starts, self._ends))
         return pa.MapArray.from_arrays(bounds, names, values)
 
 

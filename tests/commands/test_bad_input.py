@@ -199,7 +199,8 @@ def last(store: Path) -> Path:
 
 
 NEXT = f"commitlog/{9 * 65536:020d}"
-SIZE, STRAY, CONFIG = "commitlog.file-size", "commitlog.stray", "config.consumer-offset"
+SIZE, EMPTY, CONFIG = "commitlog.file-size", "commitlog.empty-file", "config.consumer-offset"
+STRAY, FOLDER = "commitlog.stray", "commitlog.stray-directory"
 GAP, OVERLAP, GEOMETRY = "commitlog.gap", "commitlog.overlap", "index.geometry"
 UNCLEAN, AMBIGUOUS, UNREADABLE = "store.unclean-stop", "store.version-ambiguous", "store.unreadable"
 V4, V5 = NAMES[:1], NAMES[1:]
@@ -230,20 +231,20 @@ LOG_CASES = {
     "at the end of numbers": Case(rename(2, 2**63 - 1 - 8 * 65536), scan=LOSSY, listing=LOSSY, codes=(GAP,)),
     "beyond numbers": Case(rename(2, 10**20 - 1 - 8 * 65536), codes=(STRAY,)),
     "swapped": Case(swap, scan=LOSSY, listing=LOSSY),
-    "empty at the end": Case(put(NEXT), codes=(SIZE,)),
-    "empty in the middle": Case(sparse(second, 0), scan=LOSSY, listing=LOSSY, codes=(SIZE, GAP)),
+    "empty at the end": Case(put(NEXT), codes=(EMPTY,)),
+    "empty in the middle": Case(sparse(second, 0), scan=LOSSY, listing=LOSSY, codes=(EMPTY, GAP)),
     "odd size": Case(sparse(second, 12_345), scan=LOSSY, listing=LOSSY, codes=(SIZE, GAP)),
     "seven bytes": Case(put(NEXT, b"\0\0\1\0\xda\xa3\x20"), scan=LOSSY, listing=LOSSY, codes=(SIZE,)),
     "huge and sparse": Case(sparse(last, 1 << 40), codes=(SIZE,)),
     "stray file": Case(put("commitlog/readme.txt", b"x"), codes=(STRAY,)),
     "backup copy": Case(lambda store: shutil.copy(second(store), f"{second(store)}.bak"), codes=(STRAY,)),
-    "directory": Case(directory("commitlog/00000000000000000000"), codes=(STRAY,)),
+    "directory": Case(directory("commitlog/00000000000000000000"), codes=(FOLDER,)),
     "linked file": Case(moved_and_linked(second)),
     "linked directory": Case(moved_and_linked(lambda store: store / "commitlog")),
     "dangling file": Case(link(NEXT, "nowhere"), LOSSY, LOSSY, FAILED, NEXT, (UNREADABLE,)),
     "looping file": Case(link(NEXT, Path(NEXT).name), LOSSY, LOSSY, FAILED, NEXT, (UNREADABLE,)),
     "dangling stray": Case(link("commitlog/x", "nowhere"), codes=(STRAY,)),
-    "link to a directory": Case(link("commitlog/x", "."), codes=(STRAY,)),
+    "link to a directory": Case(link("commitlog/x", "."), codes=(FOLDER,)),
     "dangling directory": Case(link("commitlog", "nowhere"), listing=FAILED, names="commitlog", gone=(AMBIGUOUS,)),
     "looping directory": Case(
         link("commitlog", "commitlog"), LOSSY, LOSSY, FAILED, "commitlog", (UNREADABLE,), (AMBIGUOUS,)

@@ -21,7 +21,7 @@ final class Session {
     final ConcurrentMap<String, TopicConfig> topics;
     final DefaultMessageStore store;
 
-    private Session(Path root) throws Exception {
+    Session(Path root) throws Exception {
         this.root = root;
         this.topics = topicsOf(root);
         this.store = Family.open(config(root), topics);
@@ -86,7 +86,7 @@ final class Session {
         return config;
     }
 
-    private static ConcurrentMap<String, TopicConfig> topicsOf(Path root) throws Exception {
+    static ConcurrentMap<String, TopicConfig> topicsOf(Path root) throws Exception {
         TopicConfigManager manager = new TopicConfigManager();
         Path file = root.resolve("config/topics.json");
         if (Files.exists(file)) {

@@ -1,0 +1,77 @@
+"""Where the units of batch consume queues go (`BatchConsumeQueue#putBatchMessagePositionInfo`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+
+from rmqtool.append.simple_queues import Head
+from rmqtool.append.sinks import UnitSink
+from rmqtool.dispatch.units import QueueUnits, group
+from rmqtool.formats.batch_consume_queue import UNIT_SIZE
+
+_RAW = np.dtype(f"V{UNIT_SIZE}")
+
+BatchHeads = Callable[[int], Head | None]
+"""Units of a queue that stand before those of the log, numbered by their place; None without any."""
+
+
+class BatchQueues:
+    """All batch queues: units one behind the other, whatever their queue offsets, and no filler.
+
+    A queue begins at byte 0, or behind the units that `heads` gives.
+    """
+
+    def __init__(self, sink: UnitSink, heads: BatchHeads = lambda queue: None) -> None:
+        self.repeated: dict[int, int] = defaultdict(int)
+        self.refused: dict[int, int] = defaultdict(int)  # units whose base offset or size no broker accepts
+        self.ranges: dict[int, tuple[int, int]] = {}  # lowest and highest queue offset of each queue, the end exclusive
+        self._sink = sink
+        self._heads = heads
+        self._firsts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}  # number of the next unit
+        self._last: dict[int, int] = {}  # physical offset of the last unit
+
+    def end(self, queue: int) -> int:
+        """Number of the next unit; -1 when the queue has none."""
+        return self._ends.get(queue, -1)
+
+    def first(self, queue: int) -> int:
+        """Number of the unit that the queue's first file begins with."""
+        return self._firsts[queue]
+
+    def add(self, units: QueueUnits) -> None:
+        """Place a batch of units, which follow those of the batch before in the log."""
+        if not len(units):
+            return
+        order, bounds = group(units.queues)
+        grouped = units[order]
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            self._add(int(grouped.queues[low]), grouped[low:high])
+
+    def _add(self, queue: int, units: QueueUnits) -> None:
+        sound = (units.queue_offsets >= 0) & (units.batch_sizes > 0)
+        new = units.physical_offsets > self._last.get(queue, -1)
+        new[1:] &= np.diff(units.physical_offsets) > 0
+        self.refused[queue] += int((~sound).sum())
+        self.repeated[queue] += int((sound & ~new).sum())
+        units = units[sound & new]
+        if not len(units):
+            return
+        if queue not in self._ends:
+            self._begin(queue)
+        stored = units.as_batch_consume_queue().view(_RAW)
+        self._sink.put(queue, self._ends[queue], stored, units.store_timestamps)
+        self._ends[queue] += len(units)
+        self._last[queue] = int(units.physical_offsets[-1])
+        begin, end = int(units.queue_offsets[0]), int(units.queue_offsets[-1]) + int(units.batch_sizes[-1])
+        self.ranges[queue] = (self.ranges.get(queue, (begin, 0))[0], end)
+
+    def _begin(self, queue: int) -> None:
+        head = self._heads(queue)
+        self._firsts[queue] = self._ends[queue] = head.number if head else 0
+        if head and len(head.units):
+            self._sink.put(queue, head.number, head.units, head.timestamps)
+            self._ends[queue] += len(head.units)

@@ -1,0 +1,100 @@
+"""Files for the units of queues: whole length from the start, holes where nothing was put."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqtool.append.sinks import FileGrid, Timestamps, Units
+
+_MAX_OPEN = 128  # a store may have 40,000 queues
+_MAX_SECONDS = 1 << 33  # later times no file system keeps
+
+PathOf = Callable[[int, int], Path]
+"""Path of the file of a queue that starts at a byte."""
+
+
+class FileTree:
+    """A sink that writes files; each one's modification time is its last message's store time. Raises OSError."""
+
+    def __init__(self, path_of: PathOf, grid: FileGrid) -> None:
+        self._path_of = path_of
+        self._grid = grid
+        self._open: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._ends: dict[int, int] = {}  # number of the unit behind the last of each queue
+
+    def __enter__(self) -> FileTree:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+        """Write units, in as many files as they need."""
+        data, size = units.view("u1").data, self._grid.unit_size
+        for piece in self._grid.pieces(number, len(units)):
+            descriptor = self._descriptor(queue, piece.start)
+            write_all(descriptor, data[piece.low * size : piece.high * size], piece.position)
+            set_time(descriptor, int(timestamps[piece.high - 1]))
+        self._ends[queue] = max(self._ends.get(queue, 0), number + len(units))
+
+    def cut(self, queue: int, number: int) -> None:
+        """Clear the queue from unit `number` on."""
+        for piece in self._grid.pieces(number, self._ends.get(queue, 0) - number):
+            self._clear(queue, piece.start, piece.position)
+        self._ends[queue] = number
+
+    def _clear(self, queue: int, start: int, position: int) -> None:
+        descriptor = self._open.pop((queue, start), None)
+        if descriptor is not None:
+            os.close(descriptor)
+        path = self._path_of(queue, start)
+        if position == 0:
+            path.unlink(missing_ok=True)
+        elif path.exists():
+            os.truncate(path, position)
+            os.truncate(path, self._grid.file_size)
+
+    def _descriptor(self, queue: int, start: int) -> int:
+        descriptor = self._open.get((queue, start))
+        if descriptor is not None:
+            return descriptor
+        if len(self._open) >= _MAX_OPEN:
+            os.close(self._open.popitem(last=False)[1])
+        descriptor = self._open[queue, start] = create_file(self._path_of(queue, start), self._grid.file_size)
+        return descriptor
+
+
+def create_file(path: Path, size: int) -> int:
+    """Open a file for writing, made with its directories and at its whole length when it is not there."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, flags, 0o644)
+    if os.fstat(descriptor).st_size != size:
+        os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def write_all(descriptor: int, data: memoryview | bytes, position: int) -> None:
+    """Write all of `data` at `position`; the system may take less at once."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(descriptor, view, position)
+        view, position = view[done:], position + done
+
+
+def set_time(descriptor: int, timestamp: int) -> None:
+    """Set access and modification time, epoch ms."""
+    nanoseconds = file_time(timestamp)
+    os.utime(descriptor, ns=(nanoseconds, nanoseconds))
+
+
+def file_time(timestamp: int) -> int:
+    """A store timestamp, epoch ms, as a modification time that every file system keeps, ns."""
+    return min(max(timestamp, 0), _MAX_SECONDS * 1000) * 1_000_000

@@ -1,0 +1,180 @@
+"""Index files as the broker builds them (`IndexService#buildIndex`, `IndexFile#putKey`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.append.sinks import IndexSink
+from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
+from rmqtool.formats.layout import build
+from rmqtool.index import Geometry
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_WESTERNMOST = timedelta(hours=-12)
+_LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
+_MAX_INT = (1 << 31) - 1
+
+Numbers = NDArray[Any]
+
+
+def index_file_name(timestamp: int) -> str:
+    """Name of an index file whose first message was stored at `timestamp`, epoch ms: ``yyyyMMddHHmmssSSS``.
+
+    A broker takes its local time. Files are loaded by name, so ours must not sort behind those that it creates later:
+    the time is that of UTC-12, which is never ahead of the broker's.
+    """
+    time = _EPOCH + timedelta(milliseconds=clamp_timestamp(timestamp)) + _WESTERNMOST
+    return f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03d}"
+
+
+def clamp_timestamp(timestamp: int) -> int:
+    """A store timestamp, epoch ms, that a name can tell: a damaged one may be any number."""
+    return min(max(timestamp, 0), _LATEST)
+
+
+@dataclass
+class _Open:
+    """The file that is being filled."""
+
+    number: int
+    slots: NDArray[np.int32]  # number of the newest unit of each slot
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    used_slots: int = 0
+    count: int = 1  # number of the next unit
+
+
+class IndexBuilder:
+    """Puts keys into index files; a file that is full is followed by the next."""
+
+    def __init__(self, sink: IndexSink, geometry: Geometry, count_every_put: bool) -> None:
+        self.units = 0
+        self.files = 0
+        self.end_timestamp = 0  # of the last put
+        self._sink = sink
+        self._geometry = geometry
+        self._count_every_put = count_every_put  # before 4.7.1 the header counted puts, not slots
+        self._file: _Open | None = None
+        self._name_timestamp = -1
+
+    def add(self, keys: IndexKeys, physical_offsets: Numbers, store_timestamps: Numbers) -> None:
+        """Put the keys of a run of records, whose own offsets and timestamps are given too.
+
+        A broker creates a file for the first record that it looks at, whether that has keys or not.
+        """
+        done = 0
+        while True:
+            if self._is_full():
+                behind = keys.physical_offsets[done] if done < len(keys) else None
+                row = self._next_record(physical_offsets, behind)
+                if row is None:
+                    return
+                self._begin(int(store_timestamps[row]))
+            if done == len(keys):
+                return
+            done += self._put(keys, done)
+
+    def finish(self) -> None:
+        """Complete the last file."""
+        if self._file is not None:
+            self._complete(self._file)
+            self._file = None
+
+    def _is_full(self) -> bool:
+        return self._file is None or self._file.count >= self._geometry.units
+
+    def _next_record(self, physical_offsets: Numbers, next_key: int | None) -> int | None:
+        """Row of the record for which the next file is created: one without keys may come before the next key."""
+        last = -1 if self._file is None else self._file.end_physical_offset
+        row = int(np.searchsorted(physical_offsets, last, side="right"))
+        if next_key is not None and next_key == last:
+            row = int(np.searchsorted(physical_offsets, last))
+        return row if row < len(physical_offsets) else None
+
+    def _begin(self, timestamp: int) -> None:
+        before = self._file
+        if before is not None:
+            self._complete(before)
+        self._name_timestamp = max(clamp_timestamp(timestamp), self._name_timestamp + 1)
+        slots = np.zeros(self._geometry.slots, dtype=np.int32)
+        seeds = (max(before.end_timestamp, 0), max(before.end_physical_offset, 0)) if before else (0, 0)
+        self._file = _Open(self.files, slots, seeds[0], seeds[0], seeds[1], seeds[1])
+        self._sink.begin(self.files, index_file_name(self._name_timestamp))
+        self.files += 1
+
+    def _put(self, keys: IndexKeys, start: int) -> int:
+        """Put keys from `start` on until the file is full; return how many."""
+        file = self._file
+        if file is None:
+            raise RuntimeError("no index file is open")
+        count = min(len(keys) - start, self._geometry.units - file.count)
+        rows = slice(start, start + count)
+        timestamps = keys.store_timestamps[rows]
+        units = np.empty(count, dtype=UNIT_DTYPE)
+        units["key_hash"] = keys.key_hashes[rows]
+        units["physical_offset"] = keys.physical_offsets[rows]
+        units["seconds_since_begin"] = self._seconds(file, timestamps)
+        units["previous"] = previous = self._link(file, keys.key_hashes[rows])
+        self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.tobytes())
+        if file.count == 1:
+            file.begin_physical_offset = int(keys.physical_offsets[start])
+            file.begin_timestamp = int(timestamps[0])
+        file.used_slots += count if self._count_every_put else int((previous == 0).sum())
+        file.count += count
+        file.end_physical_offset = int(keys.physical_offsets[start + count - 1])
+        file.end_timestamp = self.end_timestamp = int(timestamps[-1])
+        self.units += count
+        return count
+
+    @staticmethod
+    def _seconds(file: _Open, timestamps: Numbers) -> Numbers:
+        """Seconds since the header's begin; that of a file's first unit is still the end of the file before."""
+        begins = np.full(len(timestamps), file.begin_timestamp if file.count > 1 else timestamps[0], dtype=np.int64)
+        if file.count == 1:
+            begins[0] = file.begin_timestamp
+        seconds = np.clip((timestamps - begins) // 1000, 0, _MAX_INT)
+        seconds[begins <= 0] = 0
+        return seconds
+
+    @staticmethod
+    def _link(file: _Open, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The older unit in each one's slot; the slots then hold the newest."""
+        numbers = np.arange(file.count, file.count + len(hashes), dtype=np.int32)
+        places = (hashes - hashes // len(file.slots) * len(file.slots)).astype(np.intp)
+        previous = file.slots.take(places)
+        file.slots[places] = numbers
+        repeated = np.flatnonzero(file.slots.take(places) != numbers)  # the same slot comes again in this block
+        if len(repeated):
+            _link_within(previous, places, numbers, repeated)
+        return previous
+
+    def _complete(self, file: _Open) -> None:
+        data = file.slots.astype(SLOT_DTYPE)
+        self._sink.put(file.number, HEADER_SIZE, data.view("u1").data)
+        header = {
+            "begin_timestamp": file.begin_timestamp,
+            "end_timestamp": file.end_timestamp,
+            "begin_physical_offset": file.begin_physical_offset,
+            "end_physical_offset": file.end_physical_offset,
+            "hash_slot_count": file.used_slots,
+            "index_count": file.count,
+        }
+        self._sink.put(file.number, 0, build(IndexHeader, header))
+        self._sink.finish(file.number, file.end_timestamp)
+
+
+def _link_within(previous: Numbers, places: Numbers, numbers: Numbers, repeated: Numbers) -> None:
+    """Link units to older ones of the same block: each in `repeated` is followed by one in its slot."""
+    wanted = np.unique(places[repeated])
+    rows = np.flatnonzero(wanted.take(np.minimum(np.searchsorted(wanted, places), len(wanted) - 1)) == places)
+    order = rows[np.argsort(places[rows], kind="stable")]
+    same = np.flatnonzero(places[order[1:]] == places[order[:-1]])
+    previous[order[same + 1]] = numbers[order[same]]

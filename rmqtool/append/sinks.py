@@ -1,0 +1,77 @@
+"""What takes the units of queues once their place is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+Units = NDArray[Any]
+"""Stored units of one queue, one behind the other, one element each."""
+
+Timestamps = NDArray[Any]
+"""The store timestamp of each unit's message, epoch ms."""
+
+
+class Piece(NamedTuple):
+    """Units ``low:high`` of those that were put, which go to byte `position` of the file that starts at `start`."""
+
+    start: int
+    position: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class FileGrid:
+    """Files of `file_size` bytes, filled with as many units of `unit_size` bytes as fit as a whole."""
+
+    file_size: int
+    unit_size: int
+
+    @property
+    def units_per_file(self) -> int:
+        """How many units a file holds."""
+        return self.file_size // self.unit_size
+
+    def start_of(self, number: int) -> int:
+        """Where the file of unit `number` starts in the queue, bytes."""
+        return number // self.units_per_file * self.file_size
+
+    def first_unit(self, start: int) -> int:
+        """Number of the first unit of the file that starts at `start`."""
+        return start // self.file_size * self.units_per_file
+
+    def pieces(self, number: int, count: int) -> Iterator[Piece]:
+        """The parts of `count` units from unit `number` on that lie in one file each."""
+        done = 0
+        while done < count:
+            in_file = (number + done) % self.units_per_file
+            high = min(count, done + self.units_per_file - in_file)
+            yield Piece(self.start_of(number + done), in_file * self.unit_size, done, high)
+            done = high
+
+
+class UnitSink(Protocol):
+    """Takes the units of all queues of one kind."""
+
+    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+        """Units of one queue from unit `number` on; what was put there before gives way."""
+
+    def cut(self, queue: int, number: int) -> None:
+        """The queue ends before unit `number`: what was put from there on counts no more."""
+
+
+class IndexSink(Protocol):
+    """Takes the bytes of index files, which are numbered from 0 on in the order of their creation."""
+
+    def begin(self, number: int, name: str) -> None:
+        """A file is created."""
+
+    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
+        """Bytes of a file; what is never put is zero."""
+
+    def finish(self, number: int, timestamp: int) -> None:
+        """Nothing more of this file follows; `timestamp` is that of its last put, epoch ms."""

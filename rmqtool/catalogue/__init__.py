@@ -1,0 +1,91 @@
+"""The catalogue of findings: one table of what each code means, for every command, the docs and the tests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from shlex import quote
+from types import MappingProxyType
+from typing import Any
+
+from rmqtool.catalogue.consume_queue_files import CONSUME_QUEUE_FILES
+from rmqtool.catalogue.consume_queues import CONSUME_QUEUES
+from rmqtool.catalogue.derived import DERIVED
+from rmqtool.catalogue.entry import Entry
+from rmqtool.catalogue.log_files import LOG_FILES
+from rmqtool.catalogue.messages import MESSAGES
+from rmqtool.catalogue.records import RECORDS
+from rmqtool.catalogue.starts import STARTS
+from rmqtool.catalogue.surroundings import CONFIG, STORE
+from rmqtool.findings import Finding, Severity
+
+__all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
+
+_FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
+
+_PARTS = (
+    *(STARTS, STORE, LOG_FILES, RECORDS, MESSAGES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG),
+)
+
+CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})
+"""Every code with its page, in the order in which they are listed."""
+
+
+def finding(
+    code: str,
+    message: str,
+    *,
+    store: Path | str | None = None,
+    severity: Severity | None = None,
+    effect: str | None = None,
+    remedy: str | None = None,
+    **place: Any,
+) -> Finding:
+    """A finding of the catalogue: severity, fault, effect and remedy are its page's, unless given.
+
+    The remedy is filled with the path `store` and the `place` (file, offset, topic, queue_id, queue_offset); where one
+    of its fields is not known it is left out.
+    """
+    entry = CATALOGUE[code]
+    return Finding(
+        code=code,
+        fault=entry.fault,
+        severity=severity or entry.severity,
+        message=message,
+        effect=effect or entry.effect,
+        remedy=remedy or _remedy(entry, {**place, "store": store}),
+        **place,
+    )
+
+
+def _remedy(entry: Entry, known: Mapping[str, Any]) -> str | None:
+    if entry.remedy is None:
+        return None
+    try:
+        return entry.remedy.format_map({name: quote(str(value)) for name, value in known.items() if value is not None})
+    except KeyError:
+        return None
+
+
+def lookup(text: str) -> list[Entry]:
+    """The pages that `text` names: a code, a fault's number (``F16``), or the beginning of codes (``commitlog``)."""
+    fault = _FAULT.fullmatch(text)
+    if fault:
+        number = f"F{int(fault[1]):02}"
+        return [entry for entry in CATALOGUE.values() if entry.fault == number]
+    wanted = text.lower()
+    if wanted in CATALOGUE:
+        return [CATALOGUE[wanted]]
+    return [entry for code, entry in CATALOGUE.items() if wanted and code.startswith(wanted)]
+
+
+def close_matches(text: str) -> list[str]:
+    """Codes that `text` may have been meant for, the closest first."""
+    wanted = text.lower()
+    names = {name: code for code in CATALOGUE for name in (code, code.partition(".")[2])}
+    found = [names[name] for name in get_close_matches(wanted, names, n=5, cutoff=0.6)]
+    inside = [code for code in CATALOGUE if len(wanted) > 2 and wanted in code]
+    return list(dict.fromkeys([*found, *inside]))[:5]

@@ -1,0 +1,118 @@
+"""Findings about the files of consume queues: their names, their sizes, and which are there."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_REBUILD = "rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run"
+
+CONSUME_QUEUE_FILES = (
+    Entry(
+        code="consumequeue.zero-file",
+        fault="F35",
+        severity="warning",
+        title="The last file of a queue holds only zeros",
+        what="The file was made, and no unit was written to it.",
+        how="A crash just after the file was made.",
+        effect="since 4.5.1 a start may count the zeros as one unit: the queue grows by a message that does not exist",
+        versions=(
+            ("4.4.0", "no harm in most cases."),
+            (
+                "4.5.1 and later",
+                "one bogus unit (offset 0, size 0), and later messages one offset too high. In 4.5.1 to "
+                "4.9.8, if all queues end so, two.",
+            ),
+            (
+                "5.0.0 to 5.4.0",
+                "the same; but when all queues end before the commit log does, so that nothing is cut, the broker "
+                "refuses to start: `IllegalArgumentException: newPosition < 0`.",
+            ),
+        ),
+        repair="Rebuild the consume queue before the broker starts.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.phantom",
+        fault="F35",
+        severity="warning",
+        title="A queue holds a unit that is no message",
+        what="A unit of zeros at the start of a file, and good units behind it.",
+        how="A broker was started on a queue whose last file held only zeros: see consumequeue.zero-file.",
+        effect="consumers skip it; a start may cut the queue here",
+        versions=(("all", "if the file is one of the queue's last three, the next start cuts the queue before it."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.gap",
+        fault="F36",
+        severity="error",
+        title="A consume queue file is missing in the middle",
+        what="A file of the queue does not begin where the one before it ends.",
+        how="Files were deleted by hand, or a restore was incomplete.",
+        effect="starts without a word; consumers skip the missing messages",
+        versions=(("all", "does not check."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.file-size",
+        fault="F37",
+        severity="error",
+        title="A consume queue file has another size than it should",
+        what="All files of all queues have the size that mappedFileSizeConsumeQueue says (6,000,000 bytes by default).",
+        how="An incomplete copy; or the setting was changed.",
+        effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones of the queue",
+        versions=(
+            ("4.4.0, 4.9.2", "the queue ends before this file; a queue whose first file is short begins again at 0."),
+            ("4.5.1 to 4.9.1, 4.9.3 and later", "refuses to start."),
+        ),
+        repair="If all queues have one other size, put the right mappedFileSizeConsumeQueue into broker.conf. Else "
+        "rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.stray",
+        fault="F04",
+        severity="error",
+        title="Something in a consume queue's directory is no consume queue file",
+        what="A name that is not 20 digits, a directory, or something that is neither file nor directory.",
+        how="Backups of editors, copies made by hand.",
+        effect="the broker refuses to start; a directory is skipped since 5.1.0",
+        versions=(
+            ("4.4.0, 4.9.2", "with another size: loads nothing of the queue that sorts behind it."),
+            ("4.5.1 and later", "refuses to start; since 5.1.0 a directory is skipped."),
+        ),
+        repair="Move it out of the directory.",
+    ),
+    Entry(
+        code="consumequeue.orphan",
+        fault="F39",
+        severity="info",
+        title="A queue that no topic is configured for",
+        what="A directory of a topic that is not in topics.json, a number above the topic's queues, or a name that is "
+        "no "
+        "number.",
+        how="The topic was deleted or got fewer queues.",
+        effect="loaded, and cleaned when its messages expire; a name that is no number is ignored",
+        versions=(("all", "loads every directory whose name is a number."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="consumequeue.kind",
+        fault="F40",
+        severity="error",
+        title="A topic's queues are of another kind than it is configured for",
+        what="The topic's attribute says batch queues and simple ones are there, or the other way round; or file "
+        "queues "
+        "stand beside a RocksDB database.",
+        how="The attribute queue.type or the setting storeType was changed.",
+        effect="the broker refuses to start; beside RocksDB the files are not read",
+        versions=(
+            ("before 5.0", "knows simple queues only."),
+            ("5.0 and later", "refuses to start: `The queue type of topic: ... should be ..., but is ...`."),
+        ),
+        repair="Set the attribute back to what the directories are.",
+        not_detected="rmqtool does not read RocksDB: what is in such a database is not compared.",
+    ),
+)

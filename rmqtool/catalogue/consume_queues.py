@@ -1,0 +1,197 @@
+"""Findings about consume queues: their units."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_REBUILD = "rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run"
+
+CONSUME_QUEUES = (
+    Entry(
+        code="consumequeue.behind",
+        fault="F30",
+        severity="warning",
+        title="The queue ends before the commit log does",
+        what="The last records of the queue in the commit log have no units yet.",
+        how="The broker was killed: the log is flushed more often than the queues.",
+        effect="a start after a crash derives the missing units again; after a clean stop most versions do not",
+        versions=(
+            ("all, with the file abort", "derives the units again from the file that the checkpoint chooses on."),
+            (
+                "4.4.0, 5.0 to 5.3.1, without",
+                "nothing: the messages are never consumed, and new messages get their queue offsets.",
+            ),
+            ("4.5.1 to 4.9.8, without", "derives them, unless another queue reaches farther: the farthest decides."),
+            (
+                "5.3.2 and later, without",
+                "derives them but for the first of them all: that queue is short of one "
+                "message, and its later ones stand one offset too low.",
+            ),
+        ),
+        repair="Rebuild the consume queue before the broker starts.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.missing-unit",
+        fault="F30",
+        severity="error",
+        title="A message has no unit in its queue",
+        what="A record that the broker dispatches is in the commit log, other messages behind it have units, it has "
+        "none.",
+        how="A queue was short when the broker was started after a clean stop; a restore of different times.",
+        effect="the message is never consumed, and no start mends it",
+        versions=(("all", "only a start after a crash derives units anew, and only where the queue has none yet."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.missing-queue",
+        fault="F30",
+        severity="error",
+        title="A queue has messages but no consume queue",
+        what="The commit log holds messages of a queue whose directory does not exist.",
+        how="The directory was deleted or not restored.",
+        effect="its messages are never consumed; the next message gets queue offset 0 again",
+        versions=(
+            (
+                "all, without the file abort",
+                "does not rebuild a single queue. 4.5.1 to 4.9.8 may derive the last record alone.",
+            ),
+            ("all, with the file abort", "derives its units from the file that the checkpoint chooses on."),
+        ),
+        repair="Rebuild the consume queue before the broker starts.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.ahead",
+        fault="F31",
+        severity="warning",
+        title="The queue points behind the end of the commit log",
+        what="The last units of the queue point to messages that are not in the commit log.",
+        how="After a power loss the queue's pages may be on the disk and the log's not; or the last commit log file is "
+        "missing.",
+        effect="a start cuts these units",
+        versions=(
+            (
+                "all",
+                "cuts the units that point behind the end. Units between good ones are not cut one by one: "
+                "the queue ends at the first of them in its last file.",
+            ),
+        ),
+        repair="None is needed after a crash. If commit log files are missing, restore them before any start.",
+    ),
+    Entry(
+        code="consumequeue.hole",
+        fault="F32",
+        severity="error",
+        title="A unit of zeros or nonsense inside a queue",
+        what="A unit without a size stands before units that are in use.",
+        how="A page was not on the disk when the power went; a damaged disk.",
+        effect="a start cuts the queue here for good and deletes its later files, if this is one of its last three",
+        versions=(
+            (
+                "all",
+                "the queue ends before this unit; its next message gets this queue offset. In older files of "
+                "the queue it is not noticed, and consumers skip the unit.",
+            ),
+        ),
+        repair="Rebuild the consume queue before the broker starts.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.wrong-record",
+        fault="F33",
+        severity="error",
+        title="A unit points to something that is not its message",
+        what="Where the unit points stands no record, or one of another topic, queue, queue offset or size.",
+        how="Commit log and queues of different times or brokers; a flipped bit in a unit.",
+        effect="consumers get what stands there: neither broker nor client compares topic or queue",
+        versions=(("all", "does not notice at a start, unless it points behind the end of the log."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.shifted",
+        fault="F24",
+        severity="warning",
+        title="Units stand at other offsets than their messages say",
+        what="The number of a unit in its queue differs from the queue offset in its record.",
+        how="A broker rebuilt the queue around lost records, or lost a unit and went on.",
+        effect="messages are consumed; their queue offset in the client differs from the one the broker counts",
+        versions=(("all", "does not compare."),),
+        repair="A rebuild as the broker does it keeps the shift. Committed offsets fit the queue as it is.",
+    ),
+    Entry(
+        code="consumequeue.duplicate-unit",
+        fault="F33",
+        severity="warning",
+        title="Two units of a queue point to the same message",
+        what="A message stands twice in its queue.",
+        how="A start that derived the same record twice, a repair that filled a hole with a copy of its neighbour.",
+        effect="the message is consumed twice",
+        versions=(("all", "does not notice."),),
+        repair="Rebuild the consume queue if consumers cannot bear it; the offsets behind it then change.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.tags-code",
+        fault="F34",
+        severity="warning",
+        title="A unit's tags code is not that of its message",
+        what="The hash of the tag, or the delivery time of a delayed message, differs from what the record gives.",
+        how="4.9.2 to 4.9.8 write hashes instead of delivery times when a recovery rebuilds SCHEDULE_TOPIC_XXXX; "
+        "or a flipped bit.",
+        effect="consumers that filter by tag miss the message or get one too many; a delayed message comes at once",
+        versions=(("all", "trusts the unit."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.pre-blank",
+        fault="F38",
+        severity="warning",
+        title="Filler units where none belong",
+        what="Filler units (offset 0, size 2147483647) stand elsewhere than at the head of the queue's first file.",
+        how="An incomplete rebuild, a missing first file.",
+        effect="consumers skip them, and may skip good messages behind them; the queue's minimum may be wrong",
+        versions=(("all", "takes them for units of messages that have expired."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.light",
+        fault="F41",
+        severity="warning",
+        title="A light queue does not fit its messages",
+        what="The queues or offsets in INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET differ from the units.",
+        how="enableLmq or enableMultiDispatch was switched on or off in between; a flipped bit.",
+        effect="consumers of the light queue miss messages or get others",
+        versions=(("before 4.9", "knows no light queues."), ("4.9 and later", "trusts the units.")),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.batch-unit",
+        fault="F42",
+        severity="error",
+        title="A unit of a batch queue is not valid",
+        what="A negative offset, a size or count of 0, or a base that does not follow the unit before.",
+        how="As consumequeue.hole.",
+        effect="a start cuts the queue before the first invalid unit",
+        versions=(("before 5.0", "knows no batch queues."), ("5.0 and later", "cuts the queue there.")),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.ext-address",
+        fault="F43",
+        severity="warning",
+        title="Units refer to an ext file that is not there",
+        what="The tags code of a unit is an address in consumequeue_ext/, and no such file exists.",
+        how="consumequeue_ext/ was deleted, or enableConsumeQueueExt was switched off.",
+        effect="consumers that filter by tag do not get these messages",
+        versions=(("all", "takes the address for the hash of a tag when the ext files are off."),),
+        repair="Bring the files back and enable them, or rebuild the consume queue with plain tags codes.",
+        remedy=_REBUILD,
+    ),
+)

@@ -1,0 +1,203 @@
+"""Findings about what the broker derives and keeps beside the log: index, checkpoint, timer."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_REBUILD = "rmqtool rebuild-index {store} --dry-run"
+_INDEX_TRUSTED = (("all", "does not check index files at all."),)
+_INDEX_REPAIR = "Rebuild the index. Or delete the directory index/ while no broker runs: messages stay, keys are lost."
+
+DERIVED = (
+    Entry(
+        code="index.geometry",
+        fault="F44",
+        severity="warning",
+        title="An index file's size fits no geometry",
+        what="No number of hash slots fits the file's size, its header and its units.",
+        how="maxHashSlotNum or maxIndexNum was changed; an incomplete copy.",
+        effect="the broker does not notice: queries by key miss messages or find none",
+        versions=(("all", "maps the file with the configured size, whatever it holds."),),
+        repair="Give --broker-conf with maxHashSlotNum and maxIndexNum. " + _INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.header",
+        fault="F44",
+        severity="warning",
+        title="An index file's header cannot be right",
+        what="It counts more units than there is room for, or its times or offsets run backwards.",
+        how="A crash, a flipped bit.",
+        effect="the broker does not notice: queries by key miss messages",
+        versions=_INDEX_TRUSTED,
+        repair=_INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.slot",
+        fault="F44",
+        severity="warning",
+        title="A hash slot leads to no unit of its own",
+        what="A slot's number is larger than the number of units, or the unit there belongs to another slot.",
+        how="A page was not on the disk when the power went; a flipped bit.",
+        effect="queries for keys of this slot find nothing",
+        versions=_INDEX_TRUSTED,
+        repair=_INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.chain",
+        fault="F44",
+        severity="error",
+        title="A chain of index units runs in a circle",
+        what="A unit's predecessor is itself or a newer one.",
+        how="A flipped bit, a torn page.",
+        effect="a query by key for this slot may never end and take a thread of the broker with it",
+        versions=_INDEX_TRUSTED,
+        repair=_INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.unit",
+        fault="F44",
+        severity="warning",
+        title="An index unit points to something that is not its message",
+        what="No record stands where it points, or one without the key that the unit is for.",
+        how="Index and commit log of different times; a flipped bit; a log that was cut.",
+        effect="queries by key give nothing for it, or a message of another key",
+        versions=_INDEX_TRUSTED,
+        repair=_INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.ahead",
+        fault="F44",
+        severity="warning",
+        title="The index points behind the end of the commit log",
+        what="The newest index units are of messages that are not in the commit log.",
+        how="A power loss that kept the index and lost the end of the log; a commit log file that is missing at the "
+        "end; an index of another time.",
+        effect="queries by key give nothing for these units; a start after a crash deletes the file, after a clean "
+        "stop new messages are not indexed until the log has grown past them",
+        versions=_INDEX_TRUSTED,
+        repair=_INDEX_REPAIR,
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.missing",
+        fault="F45",
+        severity="info",
+        title="Messages have keys that are not in the index",
+        what="A record has keys, and no index unit points to it.",
+        how="Since the last crash: a start after a crash deletes index files, and builds only the newest part again. "
+        "Or "
+        "the directory was deleted.",
+        effect="queries by key do not find these messages",
+        versions=(("all", "a clean start never builds an index; a start after a crash does from where it scans."),),
+        repair="Rebuild the index if the keys are needed.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="index.duplicate-unit",
+        fault="F45",
+        severity="info",
+        title="Index units stand twice",
+        what="The same key of the same message has more than one unit.",
+        how="The broker indexes the last record again after a start.",
+        effect="none: clients see one message",
+        versions=(("all", "indexes the record at the end of the index again."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="index.name",
+        fault="F46",
+        severity="info",
+        title="An index file's name does not fit its time",
+        what="The name is a time of creation; it lies in the future, or is no name of an index file.",
+        how="The broker's clock was wrong; a copy was made by hand.",
+        effect="a name that is no number is skipped; the order by name decides which files a query reads first",
+        versions=(
+            ("4.x", "stops loading index files at a directory whose name is a number."),
+            ("5.0 and later", "refuses to start at a directory whose name is a number."),
+        ),
+        repair="Move what is no index file out of the directory.",
+    ),
+    Entry(
+        code="checkpoint.missing",
+        fault="F14",
+        severity="warning",
+        title="There is no checkpoint",
+        what="The file checkpoint does not exist, or is shorter than its numbers.",
+        how="It was not copied, or the broker never stopped properly.",
+        effect="a start after a crash scans the whole log (since 5.4.0 the last ten files) and cuts it at the first "
+        "bad "
+        "record",
+        versions=(
+            ("4.4.0 to 5.3", "a missing number is 0: every start after a crash begins at the first file."),
+            ("5.4.0 and later", "the same with the last ten files."),
+        ),
+        repair="None is needed while the log is sound. While it is not, no start may happen with abort present.",
+    ),
+    Entry(
+        code="checkpoint.future",
+        fault="F14",
+        severity="warning",
+        title="The checkpoint is newer than the commit log",
+        what="A time in the checkpoint is later than the newest record.",
+        how="The clock was set back, or the log is older than the checkpoint: a restore of different times.",
+        effect="a start after a crash scans the last file only, so that queues that are behind stay behind",
+        versions=(("all", "trusts the checkpoint."),),
+        repair="Rebuild the consume queues if they are behind.",
+    ),
+    Entry(
+        code="checkpoint.behind",
+        fault="F14",
+        severity="info",
+        title="The checkpoint is far behind the commit log",
+        what="The checkpoint's times are 0 or much older than the newest record.",
+        how="Normal after a crash; or the checkpoint is older than the log.",
+        effect="a start after a crash scans from that time on",
+        versions=(("all", "scans from the last file whose first record is not newer than the checkpoint."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="checkpoint.logics-offset",
+        fault="F14",
+        severity="warning",
+        title="The checkpoint's offset is not the start of a record",
+        what="Bytes 40 to 47, which 5.5.0 uses, point behind the log or between two records.",
+        how="The log was cut or restored and the checkpoint kept.",
+        effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
+        "only "
+        "chooses the file where a start after a crash begins",
+        versions=(
+            ("before 5.5.0", "does not read it."),
+            ("5.5.0", "see above."),
+        ),
+        repair="Switch enableAcceleratedRecovery off for the next start.",
+    ),
+    Entry(
+        code="timer.wheel-size",
+        fault="F47",
+        severity="error",
+        title="The timer wheel has another size than configured",
+        what="The file timerwheel does not have the length that timerWheelSlots asks for.",
+        how="The setting was changed, or the file was cut.",
+        effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
+        versions=(("before 5.0", "has no timer wheel."), ("5.0 and later", "refuses to start.")),
+        repair="Set the configuration back. Without it, move timerwheel, timerlog and config/timercheck away together: "
+        "the wheel is read again from its queue, and messages may come twice.",
+    ),
+    Entry(
+        code="timer.log",
+        fault="F47",
+        severity="warning",
+        title="Timer log and timer check do not fit each other",
+        what="config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer.",
+        how="Files of different times, a crash.",
+        effect="the broker goes back and reads its queue again: timer messages may come twice",
+        versions=(("before 5.0", "has no timer wheel."), ("5.0 and later", "clamps the values and replays.")),
+        repair="None is needed.",
+        not_detected="Units in the timer log and slots of the wheel are not compared with messages.",
+    ),
+)

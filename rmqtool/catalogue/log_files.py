@@ -1,0 +1,222 @@
+"""Findings about the files of the commit log: their names, their sizes, and which are there."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+LOG_FILES = (
+    Entry(
+        code="commitlog.file-size",
+        fault="F02",
+        severity="error",
+        title="A commit log file has another size than it should",
+        what="All files of a commit log have the size that mappedFileSizeCommitLog says, 1 GiB by default. This one "
+        "has "
+        "not.",
+        how="An incomplete copy or restore, a disk that filled up while the file was made, a tool that cuts trailing "
+        "zeros; or mappedFileSizeCommitLog was changed, and then all older files differ.",
+        effect="most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones",
+        versions=(
+            (
+                "4.4.0, 4.9.2",
+                "starts without this file and all later ones. When the first file is the short one the "
+                "store starts empty and new messages overwrite it; when the last is, queues are cut to what is left.",
+            ),
+            (
+                "4.5.1 to 4.9.1, 4.9.3 and later",
+                "refuses to start and exits with -3: `length not matched message "
+                "store config value, please check it manually`.",
+            ),
+        ),
+        repair="If all files have one other size, broker.conf is wrong: put the right mappedFileSizeCommitLog there "
+        "and "
+        "touch no file. If only the last file is short, fill a copy of it up with zeros to the full size "
+        "(`truncate -s SIZE FILE`). A short file in the middle has lost data: restore it from a replica or a backup.",
+        remedy="rmqtool inspect {store} --scan",
+    ),
+    Entry(
+        code="commitlog.empty-file",
+        fault="F03",
+        severity="warning",
+        title="A commit log file has 0 bytes",
+        what="The file exists and holds nothing.",
+        how="A crash between making the file and giving it its size, a full disk, or somebody's `touch`.",
+        effect="since 5.1.3 a start deletes it if it is the last; others refuse to start, 4.4.0 and 4.9.2 ignore it "
+        "and "
+        "all later files",
+        versions=(
+            ("4.4.0, 4.9.2", "ignores this file and all later ones, and starts."),
+            ("4.5.1 to 4.9.1, 4.9.3 to 5.1.2", "refuses to start."),
+            ("5.1.3 and later", "deletes the file when it is the last one; else refuses to start."),
+        ),
+        repair="When it is the last file, move it out of the directory. In the middle of the log it is a missing file: "
+        "see commitlog.gap.",
+    ),
+    Entry(
+        code="commitlog.stray",
+        fault="F04",
+        severity="error",
+        title="Something in the commit log directory is no commit log file",
+        what="A name that is not 20 digits, or something that is neither file nor directory.",
+        how="Backups of editors, nohup.out, a copy such as 00000000000000000000.bak, a named pipe.",
+        effect="the broker refuses to start; 4.4.0 and 4.9.2 may ignore it together with all files behind it: "
+        "move it out of the directory, do not delete it",
+        versions=(
+            (
+                "4.4.0, 4.9.2",
+                "with another size than a commit log file: loads nothing that sorts behind it. With "
+                "the right size: refuses to start (NumberFormatException).",
+            ),
+            ("4.5.1 to 4.9.1, 4.9.3 and later", "refuses to start."),
+        ),
+        repair="Move it out of the directory. Do not delete it: it may be the only copy of something.",
+    ),
+    Entry(
+        code="commitlog.stray-directory",
+        fault="F05",
+        severity="warning",
+        title="A directory stands among the commit log files",
+        what="A directory inside commitlog/.",
+        how="Somebody's backup folder.",
+        effect="before 5.1.0 most versions refuse to start; later ones skip it: move it out of the directory",
+        versions=(
+            ("4.4.0, 4.9.2", "loads nothing that sorts behind it; behind the digits it does no harm."),
+            ("4.5.1 to 4.9.1, 4.9.3 to 5.0", "refuses to start."),
+            ("5.1.0 and later", "skips it."),
+        ),
+        repair="Move it out of the directory.",
+    ),
+    Entry(
+        code="commitlog.gap",
+        fault="F08",
+        severity="error",
+        title="A commit log file is missing in the middle",
+        what="The file before this one ends before this one begins: bytes of the log are in no file.",
+        how="Files were deleted by hand to free space, a disk of a log with several paths is not mounted, or a restore "
+        "was incomplete.",
+        effect="starts, and skips what is missing when it is read; a rebuild of the consume queues by the broker "
+        "hangs or shifts offsets. Restore the missing files; do not let a broker rebuild",
+        versions=(
+            (
+                "4.4.0 to 4.9",
+                "starts without a word. When the consume queues are gone too, 4.5.1 to 4.9.8 hang in start().",
+            ),
+            (
+                "5.0 and later",
+                "starts and logs `[BUG]The mappedFile queue's data is damaged`. A rebuild of the queues "
+                "by the broker shifts the offsets of what comes behind the gap.",
+            ),
+        ),
+        repair="Restore the missing files. Without them leave the gap as it is: consumers skip exactly what is "
+        "missing. "
+        "If the log has several paths, give --broker-conf, for the files may be in another directory. Never delete "
+        "consumequeue/ of such a store.",
+        remedy="rmqtool inspect {store} --scan",
+    ),
+    Entry(
+        code="commitlog.no-first-file",
+        fault="F09",
+        severity="info",
+        title="The commit log does not begin at offset 0",
+        what="The first file has a start offset above 0: what was before has been deleted.",
+        how="Retention: the broker deletes old files. Or somebody deleted them by hand, which looks the same.",
+        effect="none: this is how every store looks after its first cleaning",
+        versions=(("all", "takes the first file's start offset as the minimum of the log."),),
+        repair="None is needed.",
+        not_detected="Whether the broker or somebody else deleted the files leaves no trace.",
+    ),
+    Entry(
+        code="commitlog.last-file-missing",
+        fault="F10",
+        severity="error",
+        title="The end of the commit log is missing",
+        what="Consume queue units or index files point behind the end of the commit log.",
+        how="The last file was deleted or not restored. After a power loss the queues may be ahead a little; that is "
+        "consumequeue.ahead.",
+        effect="a start cuts the queues to what is left of the log, and new messages get offsets that were in use: "
+        "restore the file before any start",
+        versions=(
+            (
+                "all",
+                "cuts commit log and queues behind the last record of the last file that is there, and then "
+                "writes new messages at offsets that old units and consumers still know.",
+            ),
+        ),
+        repair="Restore the missing file before the broker starts. Once it has started, the messages are lost, and "
+        "committed offsets may point behind the end of their queues.",
+    ),
+    Entry(
+        code="commitlog.overlap",
+        fault="F11",
+        severity="error",
+        title="Two commit log files overlap",
+        what="A file begins before the one before it ends.",
+        how="A file was renamed or copied from elsewhere; mappedFileSizeCommitLog was changed.",
+        effect="accepted, but offsets are looked up in the wrong file; it may have been renamed or copied",
+        versions=(
+            ("4.4.0 to 4.9", "starts; messages are read from the wrong file."),
+            ("5.0 and later", "the same, and logs `[BUG]The mappedFile queue's data is damaged`."),
+        ),
+        repair="The first record of a file tells its own position: rename the file to that offset, in 20 digits. If "
+        "two "
+        "files claim the same offsets, decide which is the right one and move the other out of the store.",
+    ),
+    Entry(
+        code="commitlog.off-grid",
+        fault="F11",
+        severity="error",
+        title="A commit log file's name does not fit what is in it",
+        what="The records in the file tell positions that differ from those that the file's name gives them.",
+        how="The file was renamed, or copied from another broker.",
+        effect="accepted, but its messages are not found, and a recovery scan puts wrong offsets into the queues",
+        versions=(
+            (
+                "all",
+                "starts. Units that a recovery derives from the file point to the positions that its records "
+                "tell, not to where they stand.",
+            ),
+        ),
+        repair="Rename the file to the position that its first record tells, in 20 digits, while no broker runs.",
+    ),
+    Entry(
+        code="commitlog.duplicate-file",
+        fault="F07",
+        severity="error",
+        title="Two directories of the commit log hold a file of the same offset",
+        what="storePathCommitLog names several directories, and two of them have a file with the same name.",
+        how="A file was copied from one disk to another and the original left in place.",
+        effect="the broker loads both, and which one it reads is chance",
+        versions=(("4.9.2 and later", "loads both."), ("before 4.9.2", "does not know several paths.")),
+        repair="Compare the two (`cmp`), keep the right one, move the other out.",
+    ),
+    Entry(
+        code="commitlog.preallocated",
+        fault="F12",
+        severity="info",
+        title="Empty commit log files behind the end",
+        what="The last files hold only zeros: the broker makes the next file ahead of time.",
+        how="Every running broker has one. After a crash they stay.",
+        effect="a start deletes those that it does not need",
+        versions=(
+            (
+                "4.4.0 to 5.3.1",
+                "deletes them. With three or more of them after a clean stop the log goes on in the "
+                "first empty file although the one before has no blank at its end: a later full scan ends there.",
+            ),
+            ("5.3.2 and later", "deletes them."),
+        ),
+        repair="None is needed. Three or more may be moved out of the directory while no broker runs.",
+    ),
+    Entry(
+        code="commitlog.sparse",
+        fault="F56",
+        severity="info",
+        title="Commit log files have holes",
+        what="The file system has given the files fewer blocks than their size.",
+        how="The broker makes files without writing to all of them; copies by rsync -S or tar -S keep it so.",
+        effect="none, unless the disk fills up: then a write into the file kills the broker (SIGBUS)",
+        versions=(("all", "does not notice."),),
+        repair="Keep enough free space for the rest of the last file.",
+        not_detected="rmqtool does not report holes: every store that was never full has them.",
+    ),
+)

@@ -1,0 +1,112 @@
+"""Findings about what records say: offsets, times, topics, properties."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+MESSAGES = (
+    Entry(
+        code="commitlog.deleted-topic",
+        fault="F22",
+        severity="info",
+        title="Messages of a topic that is not configured",
+        what="The commit log holds messages of topics that topics.json does not list.",
+        how="The topic was deleted. Its messages stay in the log until the files expire.",
+        effect="none; but a rebuild of all queues brings the topic's queues back",
+        versions=(("all", "ignores the messages."),),
+        repair="None is needed. Leave the topic out of a rebuild if its queues should stay away.",
+    ),
+    Entry(
+        code="commitlog.queue-offset-restart",
+        fault="F23",
+        severity="warning",
+        title="Queue offsets begin again",
+        what="Within one queue a later record has a smaller queue offset, or the same one twice.",
+        how="The topic was deleted and made again; a broker started without its consume queues; a role change.",
+        effect="the consume queue holds only one message for each offset; a rebuild by the broker drops others",
+        versions=(
+            ("all", "a rebuild keeps offset 0 always, drops offsets below the end of the queue, appends the rest."),
+        ),
+        repair="None is automatic: messages that no unit points to can still be found by `inspect`, `query` and "
+        "`export`.",
+    ),
+    Entry(
+        code="commitlog.queue-offset-gap",
+        fault="F24",
+        severity="warning",
+        title="Queue offsets are missing",
+        what="Within one queue the queue offsets of two neighbouring records are more than one apart.",
+        how="Records between them were lost, or an append failed after its offset was given away.",
+        effect="after a rebuild by the broker all later messages of the queue stand at smaller offsets: consumers skip "
+        "or repeat messages",
+        versions=(("all", "a rebuild appends without a hole and logs `[BUG]logic queue order maybe wrong`."),),
+        repair="None is needed as long as the present consume queue is sound.",
+    ),
+    Entry(
+        code="commitlog.properties",
+        fault="F25",
+        severity="error",
+        title="A record's properties cannot be read as the broker needs them",
+        what="A property that the broker itself uses is no number, or lists that belong together differ in length.",
+        how="A flipped bit: no CRC covers properties. Or a client that sets reserved properties.",
+        effect="a DELAY that is no number makes the whole record unreadable: the end of the log for a recovery scan",
+        versions=(
+            ("all", "DELAY in SCHEDULE_TOPIC_XXXX: the record is taken for the end of the log."),
+            ("4.9 and later", "INNER_MULTI_QUEUE_OFFSET: dispatch of the light queues fails."),
+            ("5.0 and later", "INNER_BASE or INNER_NUM: the batch queue gets no unit."),
+        ),
+        repair="Restore the bytes from a replica or a backup.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.magic-code-v2",
+        fault="F26",
+        severity="error",
+        title="Records that the broker's version cannot read",
+        what="The log holds records of the second format (topics longer than 127 bytes), which 5.1.0 introduced, and "
+        "the "
+        "broker is older.",
+        how="A downgrade.",
+        effect="brokers before 5.1.0 take the first such record for the end of the log and delete everything behind it",
+        versions=(
+            ("before 5.1.0", "a recovery scan that reaches such a record cuts the log there."),
+            ("5.1.0 and later", "reads them."),
+        ),
+        repair="Go back to 5.1.0 or later.",
+    ),
+    Entry(
+        code="commitlog.sys-flag",
+        fault="F27",
+        severity="warning",
+        title="A record's flags cannot be right",
+        what="Bits of the sys flag that no version sets, or that contradict the rest of the record.",
+        how="A flipped bit, or files of different brokers.",
+        effect="the broker may read the record's end at the wrong place, and then takes it for the end of the log",
+        versions=(("all", "reads the record as its flags say."),),
+        repair="Restore the bytes from a replica or a backup.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.time-order",
+        fault="F28",
+        severity="info",
+        title="Store timestamps go backwards",
+        what="A record has an earlier store timestamp than the one before it, by more than a moment.",
+        how="The broker's clock was set back.",
+        effect="searches by time may find the wrong offset; which file a recovery begins with may change",
+        versions=(("all", "assumes that store timestamps ascend."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="commitlog.future-timestamp",
+        fault="F58",
+        severity="warning",
+        title="Messages were stored in the future",
+        what="A record's store timestamp is later than now.",
+        how="The broker's clock was ahead, or the clock of this machine is behind.",
+        effect="searches by time, and the choice of the file where a recovery begins, are wrong until that time has "
+        "come",
+        versions=(("all", "retention goes by the files' modification times and is not touched."),),
+        repair="Check both clocks.",
+    ),
+)

@@ -1,0 +1,196 @@
+"""Findings about what is in the commit log: records, blanks and what lies between them."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_SCAN_ENDS_HERE = (
+    "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "
+    "and deletes everything behind it"
+)
+_SCAN_VERSIONS = (
+    ("4.4.0 to 5.3.1", "a clean start scans the last three files; a start after a crash scans from the file that the "
+     "checkpoint chooses, without a checkpoint all. The log is cut here and later files are deleted."),
+    ("5.3.2 and later", "the same, but a clean start scans from the file that the newest consume queue unit points "
+     "into; without consume queues all of the log."),
+    ("5.4.0 and later", "looks at the last ten files only (commitLogRecoverMaxNum)."),
+)  # fmt: skip
+_SCAN_REPAIR = (
+    "Do not start a broker before you know what its start would cut: `rmqtool verify` says so. Restore the bytes from "
+    "a replica or a backup. Export what can be read first."
+)
+
+RECORDS = (
+    Entry(
+        code="commitlog.torn",
+        fault="F15",
+        severity="warning",
+        title="The last record was not written to its end",
+        what="The last record of the log is cut, or its end is zeros, and nothing but zeros follows.",
+        how="The broker was killed or the machine lost power while it appended.",
+        effect="a start cuts the log before this record; its producer was never told that it was stored",
+        versions=(
+            ("4.4.0 to 4.9", "cuts the log there."),
+            ("5.0 and later", "cuts the log there and logs `found a half message`."),
+        ),
+        repair="None is needed: the next start does it.",
+    ),
+    Entry(
+        code="commitlog.leftover",
+        fault="F29",
+        severity="info",
+        title="Old bytes behind the last record",
+        what="Behind the last record, up to the end of the page, are bytes that are no record.",
+        how="Brokers that write without mmap write whole pages, and what was in the buffer before stays behind the "
+        "end.",
+        effect="a start takes the log to end before them",
+        versions=(("all", "new messages overwrite them."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="commitlog.ghost",
+        fault="F29",
+        severity="info",
+        title="Old records behind the end of the log",
+        what="Behind the logical end of the log stand records that were cut from it.",
+        how="A start cuts the log without zeroing what is behind the cut.",
+        effect="none, until a new record ends exactly where an old one begins: then a later recovery brings the old "
+        "ones "
+        "back",
+        versions=(("all", "ignores them as long as they do not join the log."),),
+        repair="None is needed.",
+        not_detected="A scan that goes on behind damage cannot tell cut records from records behind a bad one: such "
+        "records are counted as good.",
+    ),
+    Entry(
+        code="commitlog.body-crc",
+        fault="F16",
+        severity="error",
+        title="A message's body is not what was stored",
+        what="The CRC-32 of the body differs from the one in the record.",
+        how="A flipped bit on the disk or in memory, a page of another time after a power loss.",
+        effect="consumers get the damaged body; a recovery scan that reaches it takes it for the end of the log, and "
+        "deletes everything behind it",
+        versions=_SCAN_VERSIONS,
+        repair=f"{_SCAN_REPAIR} Without a copy of the message the choice is yours: as it is, consumers get the "
+        "damaged body.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+        not_detected="A CRC covers the body only. A body of no bytes has none. Topic, properties and numbers are "
+        "covered "
+        "only in records with the property __CRC32#.",
+    ),
+    Entry(
+        code="commitlog.property-crc",
+        fault="F16",
+        severity="error",
+        title="A record is not what its __CRC32# property says",
+        what="Since 5.2.0, with enabledAppendPropCRC, a record ends with a CRC-32 over all of it. It differs.",
+        how="As commitlog.body-crc, but anywhere in the record.",
+        effect="noticed only with forceVerifyPropCRC: then a recovery scan that reaches it takes it for the end of the "
+        "log",
+        versions=(
+            ("before 5.2.0", "does not know the property."),
+            ("5.2.0 and later", "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it."),
+        ),
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.lengths",
+        fault="F17",
+        severity="error",
+        title="The lengths in a record do not add up",
+        what="Body, topic and properties together do not give the record's size.",
+        how="A flipped bit in one of the lengths, or something else was written over the record.",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.truncated",
+        fault="F17",
+        severity="error",
+        title="A file ends inside a record",
+        what="A record's size leads behind the end of its file.",
+        how="A flipped bit in the size, or the file was cut.",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.magic-code",
+        fault="F18",
+        severity="error",
+        title="Neither a message nor a blank begins where one should",
+        what="The four bytes that tell the kind of record are none that RocketMQ writes.",
+        how="A flipped bit, a page of something else, or a wrong size in the record before.",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.zeroed",
+        fault="F18",
+        severity="error",
+        title="Zero bytes inside the commit log",
+        what="Zeros where a record should begin, and good records behind them.",
+        how="A page was not on the disk when the power went; a disk or RAID lost blocks; a sparse copy went wrong.",
+        effect=_SCAN_ENDS_HERE,
+        versions=_SCAN_VERSIONS,
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.physical-offset",
+        fault="F19",
+        severity="error",
+        title="A record tells another position than its own",
+        what="The physical offset stored in the record is not where the record stands.",
+        how="The file was copied from another broker or renamed; a flipped bit.",
+        effect="a recovery scan goes on, but derives a consume queue unit that points to the wrong place; the queue "
+        "may "
+        "then refuse later messages until the log has grown past it",
+        versions=(
+            ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck behind it."),
+            ("5.5.0", "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here."),
+        ),
+        repair="Restore the bytes from a replica or a backup, then rebuild the consume queue.",
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.blank",
+        fault="F20",
+        severity="error",
+        title="The end of a commit log file is not as it should be",
+        what="A file that is not the last must end with a blank of the right length. It is missing, zeroed, or has "
+        "another length.",
+        how="The file size was changed, a crash, an incomplete copy.",
+        effect="a missing, zeroed or too long blank is the end of the log for a recovery scan: later files are deleted",
+        versions=(
+            ("4.4.0 to 5.3.1", "a missing or zeroed blank ends the log; a wrong length is ignored."),
+            ("5.3.2 and later", "a blank that is too long ends the log too; one too short is ignored."),
+        ),
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+    Entry(
+        code="commitlog.huge-size",
+        fault="F21",
+        severity="error",
+        title="A record claims a size that none can have",
+        what="The kind of record is right, the size is larger than any broker accepts.",
+        how="A flipped bit in the size.",
+        effect="a recovery scan that reaches it dies of OutOfMemoryError before 5.3.2; later it takes it for the end "
+        "of "
+        "the log",
+        versions=(
+            ("4.4.0 to 5.3.1", "the broker cannot start: OutOfMemoryError, in every attempt."),
+            ("5.3.2 and later", "the log is cut here and later files are deleted."),
+        ),
+        repair=_SCAN_REPAIR,
+        remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
+    ),
+)

@@ -1,0 +1,96 @@
+"""Findings about the next start of a broker: what it would destroy, refuse, or leave undone."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+STARTS = (
+    Entry(
+        code="start.data-loss",
+        fault=None,
+        severity="error",
+        title="A start would destroy good messages",
+        what="The next start of a broker would end the commit log at a bad place and delete readable messages behind "
+        "it.",
+        how="A recovery scan takes the first thing that it cannot read for the end of the log. What is a flipped bit "
+        "in "
+        "one old record then costs all later files.",
+        effect="the broker starts, without an error, with what is left of the log: later files are deleted from disk",
+        versions=(
+            (
+                "4.4.0 to 5.3.1",
+                "a clean start scans the last three files; after a crash from the file that the "
+                "checkpoint chooses, without one all files.",
+            ),
+            ("5.3.2, 5.3.3", "a clean start scans from the file that the farthest consume queue unit points into."),
+            ("5.3.4", "a clean start scans from the newest file whose first record is sound and has a unit."),
+            ("5.4.0 and later", "the same, no farther back than the last ten files."),
+        ),
+        repair="Do not start a broker on this store. Copy it first. Export the messages, restore the damaged bytes "
+        "from a "
+        "replica or a backup, and only then start.",
+        remedy="rmqtool export {store} --output DIRECTORY",
+    ),
+    Entry(
+        code="start.other-mode-data-loss",
+        fault=None,
+        severity="warning",
+        title="Another kind of start would destroy good messages",
+        what="The next start is harmless. But with the file abort (after a kill), or without the checkpoint, it would "
+        "end "
+        "the log at a bad place.",
+        how="There is a bad record in a part of the log that the next start does not read.",
+        effect="nothing now; after the next crash later files may be deleted from disk",
+        versions=(("all", "which part is read depends on abort, checkpoint and consume queues."),),
+        repair="Never delete consumequeue/ or checkpoint and never make abort on this store. Export or restore the "
+        "messages while there is time.",
+        remedy="rmqtool export {store} --output DIRECTORY",
+    ),
+    Entry(
+        code="start.refuses",
+        fault=None,
+        severity="error",
+        title="The broker would not start",
+        what="Loading the store would fail: the broker ends with an exception or the exit status -3.",
+        how="A file of the wrong size, a stray file, a configuration that cannot be read, a record of an impossible "
+        "size.",
+        effect="the broker ends before it serves anything; nothing else is lost by it",
+        versions=(
+            (
+                "5.3.4 and later",
+                "a start that failed may remove the file abort: the next one then believes that "
+                "the last stop was clean.",
+            ),
+        ),
+        repair="Mend what the message names; then run verify again.",
+    ),
+    Entry(
+        code="start.hangs",
+        fault=None,
+        severity="error",
+        title="The broker would hang while it starts",
+        what="The start would wait for ever for the dispatch to catch up.",
+        how="4.5.1 to 4.9.8 wait until all messages behind the queues are dispatched; a missing file in the middle of "
+        "the "
+        "log stops the dispatch.",
+        effect="the process runs, but never serves",
+        versions=(("4.5.1 to 4.9.8", "hangs."), ("others", "do not wait.")),
+        repair="Restore the missing files, or rebuild the consume queues with rmqtool, so that nothing is left to "
+        "dispatch.",
+        remedy="rmqtool rebuild-cq {store} --dry-run",
+    ),
+    Entry(
+        code="start.queue-loss",
+        fault=None,
+        severity="error",
+        title="A start would cut or shift a consume queue",
+        what="After a start the queue has fewer units than messages, or units at other offsets, though the messages "
+        "are "
+        "in the log.",
+        how="An invalid unit ends a queue; a queue that is behind is not caught up after a clean stop.",
+        effect="these messages are not consumed, and new messages get their queue offsets",
+        versions=(("all", "see consumequeue.hole, consumequeue.behind and consumequeue.zero-file."),),
+        repair="Rebuild the consume queue before the broker starts.",
+        remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
+    ),
+)

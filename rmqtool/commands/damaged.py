@@ -1,0 +1,52 @@
+"""What a verification finds wrong, as a selection for a rebuild."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqtool.output import Style
+from rmqtool.versions import Version
+
+if TYPE_CHECKING:
+    from rmqtool.files import RateLimit
+    from rmqtool.findings import Finding
+    from rmqtool.store import Store
+
+_EVERY = 1 << 31  # examples: each finding names its queue
+_QUEUES = "consumequeue."
+_INDEX = "index."
+
+
+def damaged_queues(
+    style: Style, store: Store, version: Version | None, limit: RateLimit | None
+) -> frozenset[tuple[str, int]]:
+    """Topic and queue id of each queue with a finding above `info`."""
+    findings = _verify(style, store, version, limit, _QUEUES)
+    found = ((finding.topic, finding.queue_id) for finding in findings)
+    return frozenset((topic, queue_id) for topic, queue_id in found if topic is not None and queue_id is not None)
+
+
+def damaged_index(style: Style, store: Store, version: Version | None, limit: RateLimit | None) -> bool:
+    """Whether any index file has a finding above `info`."""
+    return bool(_verify(style, store, version, limit, _INDEX))
+
+
+def _verify(style: Style, store: Store, version: Version | None, limit: RateLimit | None, prefix: str) -> list[Finding]:
+    from rmqtool.progress import byte_progress
+    from rmqtool.verify.outcome import outcome_of
+    from rmqtool.verify.report import Selection
+    from rmqtool.verify.verification import Request, Verification
+
+    rate = limit.bytes_per_second if limit else None
+    request = Request(version, Selection((prefix,)), max_examples=_EVERY, rate=rate)
+    verification = Verification(store, request)
+    done = 0
+    with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:
+
+        def progress(size: int) -> None:
+            nonlocal done
+            done += size
+            bar.update(done)
+
+        verification.run(progress)
+    return [finding for finding in outcome_of(verification).findings if finding.severity != "info"]

@@ -1,0 +1,134 @@
+"""`rmqtool explain CODE`: what a finding means, how it happens, what each broker version does, how to repair."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from rmqtool.catalogue import CATALOGUE, Entry, close_matches, lookup
+from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.errors import Exit, UsageError
+from rmqtool.output import Columns, Style, note, show_table, table, write_document, write_text
+
+_WIDTH = 80  # columns; a page is prose, and wrapped where no terminal reads too
+_INDENT = "  "
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool explain commitlog.body-crc",
+        "rmqtool explain F16",
+        "rmqtool explain consumequeue",
+        "rmqtool explain",
+    ),
+    {Exit.OK: "done", Exit.USAGE: "there is no such code"},
+)
+
+
+class _Code(click.types.StringParamType):
+    """A code, a fault's number or the beginning of codes; shells complete it."""
+
+    name = "code"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Codes that begin as typed, with their titles."""
+        return [CompletionItem(entry.code, help=entry.title) for entry in lookup(incomplete) or CATALOGUE.values()]
+
+
+@click.command("explain", epilog=_EPILOG)
+@click.argument("code", type=_Code(), required=False)
+@global_options
+@click.pass_obj
+def explain(style: Style, /, *, code: str | None) -> Exit:
+    """Explain a finding: what it is, how it happens, what each broker version does, how to repair.
+
+    CODE is what stands in a finding, such as commitlog.body-crc, a fault's number such as F16, or the beginning of
+    several codes. Without it all codes are listed.
+    """
+    entries = _entries(code)
+    if style.json:
+        write_document("explain", None, {"codes": [_as_json(entry) for entry in entries]})
+    elif code is None or (len(entries) > 1 and entries[0].code.startswith(code.lower())):
+        _list(style, entries)
+    else:
+        write_text(f"\n{'-' * _WIDTH}\n\n".join("\n".join(_page(entry)) + "\n" for entry in entries))
+    return Exit.OK
+
+
+def _entries(code: str | None) -> list[Entry]:
+    if code is None:
+        return list(CATALOGUE.values())
+    entries = lookup(code)
+    if not entries:
+        matches = close_matches(code)
+        hint = f"did you mean {' or '.join(matches)}?" if matches else "rmqtool explain lists all codes"
+        raise UsageError(f"no finding has the code {code!r}", hint=hint)
+    return entries
+
+
+def _list(style: Style, entries: Sequence[Entry]) -> None:
+    rows = [(entry.code, entry.fault or "", entry.severity, entry.title) for entry in entries]
+    columns: Columns = [("Code", "left"), ("Fault", "left"), ("Severity", "left"), ("Title", "left")]
+    show_table(style.console(), table("", columns, rows))
+    if not style.quiet:
+        note("rmqtool explain CODE tells more")
+
+
+def _page(entry: Entry) -> Iterator[str]:
+    fault = f", {entry.fault}" if entry.fault else ""
+    yield f"{entry.code} ({entry.severity}{fault})"
+    yield from _wrapped(entry.title)
+    sections = (
+        ("What", entry.what),
+        ("How it happens", entry.how),
+        ("What the broker does", entry.effect),
+        *((f"{_INDENT}{versions}", effect) for versions, effect in entry.versions),
+        ("How to repair", entry.repair),
+    )
+    for title, text in sections:
+        yield from _section(title, text)
+    if entry.remedy:
+        yield from ("", "Next", f"{_INDENT}{shown_remedy(entry.remedy)}")
+    if entry.not_detected:
+        yield from _section("Not detected", entry.not_detected)
+
+
+def _section(title: str, text: str) -> Iterator[str]:
+    margin = _INDENT * (1 + title.startswith(_INDENT))
+    yield from ("", title)
+    yield from _wrapped(sentence(text), margin)
+
+
+def sentence(text: str) -> str:
+    """`text` with a capital and a full stop: in a finding an effect stands behind a colon."""
+    return text[0].upper() + text[1:] + ("" if text.endswith((".", "?")) else ".")
+
+
+def _wrapped(text: str, margin: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=margin, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def shown_remedy(remedy: str) -> str:
+    """A remedy's template for people: its fields as words in capitals."""
+    return remedy.format(store="STORE", offset="OFFSET", topic="TOPIC", queue_id="QUEUE")
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "code": entry.code,
+        "fault": entry.fault,
+        "severity": entry.severity,
+        "title": entry.title,
+        "what": entry.what,
+        "how": entry.how,
+        "effect": entry.effect,
+        "versions": [{"versions": versions, "effect": effect} for versions, effect in entry.versions],
+        "repair": entry.repair,
+        "remedy": None if entry.remedy is None else shown_remedy(entry.remedy),
+        "not_detected": entry.not_detected,
+    }

@@ -1,0 +1,228 @@
+"""`rmqtool rebuild-cq STORE` and `rmqtool rebuild-index STORE`: derived files anew from the commit log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.commands.options import examples_and_statuses
+from rmqtool.commands.rebuild_request import Request, command_line, narrow, rebuild_options, request_of
+from rmqtool.commands.writing import confirm, recovered_json, require_answer, tell_recovered
+from rmqtool.errors import Exit, RmqtoolError
+from rmqtool.output import Style, note, write_document
+
+if TYPE_CHECKING:
+    from rmqtool.progress import ByteProgress
+    from rmqtool.rebuild.options import Part
+    from rmqtool.rebuild.plan import Plan
+    from rmqtool.rebuild_json import PlanState
+
+_STATUSES = {
+    Exit.OK: "done, planned, or nothing to do",
+    Exit.USAGE: "the options do not fit, or nobody confirmed",
+    Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
+    Exit.FAILED: "could not finish; the store is as before",
+    Exit.IN_USE: "a broker runs on the store",
+    Exit.NOT_A_STORE: "not a RocketMQ store",
+}
+
+
+@click.command(
+    "rebuild-cq",
+    epilog=examples_and_statuses(
+        (
+            "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
+            "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
+            "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-queues",
+        ),
+        _STATUSES,
+    ),
+)
+@rebuild_options
+@click.pass_obj
+def rebuild_cq(style: Style, /, **given: Any) -> Exit:
+    """Rebuild the consume queues from the commit log.
+
+    STORE is the directory that broker.conf calls storePathRootDir. Queues that are as they should be are left alone;
+    the files that are replaced are kept until `rmqtool undo`. Stop the broker first.
+    """
+    return _rebuild(style, "rebuild-cq", "queues", given)
+
+
+@click.command(
+    "rebuild-index",
+    epilog=examples_and_statuses(
+        (
+            "rmqtool rebuild-index /data/rocketmq/store --dry-run",
+            "rmqtool rebuild-index /data/rocketmq/store --output /data/new-index",
+        ),
+        _STATUSES,
+    ),
+)
+@rebuild_options
+@click.pass_obj
+def rebuild_index(style: Style, /, **given: Any) -> Exit:
+    """Rebuild the index files, by which messages are found by key, from the commit log.
+
+    STORE is the directory that broker.conf calls storePathRootDir. The files that are replaced are kept until
+    `rmqtool undo`. An index file holds keys of all topics: --topic and --queue are for --output only.
+    """
+    return _rebuild(style, "rebuild-index", "index", given)
+
+
+def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+    style.store = str(given["path"])
+    request = request_of(command, part, **given)
+    if request.only_damaged:
+        request = narrow(style, request, part, given["broker_version"])
+    if request.output:
+        return _write_elsewhere(style, request, request.output)
+    if request.dry_run:
+        return _show_only(style, request)
+    return _write(style, request)
+
+
+def _progress(style: Style, request: Request, title: str) -> AbstractContextManager[ByteProgress]:
+    from rmqtool.progress import byte_progress
+
+    return byte_progress(title, request.store.commit_log().size, style.quiet)
+
+
+def _make_plan(style: Style, request: Request) -> Plan:
+    from rmqtool.rebuild.plan import make_plan
+    from rmqtool.rebuild.source import open_source
+
+    with _progress(style, request, "comparing with the commit log") as progress:
+        return make_plan(open_source(request.store, request.options), progress.update)
+
+
+def _show_only(style: Style, request: Request) -> Exit:
+    from rmqtool.rebuild.saved import plan_text
+    from rmqtool.rebuild_json import plan_json
+
+    plan = _make_plan(style, request)
+    state: PlanState = "nothing" if plan.is_empty else "planned"
+    if request.save_plan:
+        text = plan_text(plan, request.command, plan_json(plan, state))
+        _save(request.save_plan, text)
+    status = _status(plan)
+    following = None
+    if not plan.is_empty:
+        following = (
+            command_line(request, "--plan", str(request.save_plan)) if request.save_plan else command_line(request)
+        )
+    _show(style, request, plan, state, status, following=following)
+    return status
+
+
+def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
+    from rmqtool.rebuild.output import write_output
+    from rmqtool.rebuild.source import open_source
+
+    with _progress(style, request, f"writing below {directory}") as progress:
+        try:
+            plan = write_output(open_source(request.store, request.options), directory, progress.update)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+    status = _status(plan)
+    _show(style, request, plan, "done", status, verb="written")
+    if not (style.json or style.quiet):
+        note(f"written below {directory}; the store is as it was")
+    return status
+
+
+def _write(style: Style, request: Request) -> Exit:
+    from rmqtool.rebuild.apply import apply_plan
+    from rmqtool.rebuild.saved import SavedPlan
+    from rmqtool.rebuild_json import plan_json
+    from rmqtool.transaction import Transaction
+
+    require_answer(request.yes)
+    saved = SavedPlan(request.plan, request.command) if request.plan else None
+    with Transaction(request.store, request.command) as transaction:
+        tell_recovered(style, transaction.recovered)
+        recovered = recovered_json(transaction.recovered)
+        if saved:
+            saved.require_same_store(request.store)
+        plan = _make_plan(style, request)
+        if saved:
+            saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
+        status = _status(plan)
+        if plan.is_empty:
+            _show(style, request, plan, "nothing", status, recovered=recovered)
+            return status
+        if not request.yes:
+            _show_for_confirmation(style, plan)
+            confirm(style, "Write this?", request.yes)
+        with _progress(style, request, "rebuilding") as progress:
+            committed = apply_plan(plan, transaction, progress.update)
+    plan = replace(plan, backup_bytes=committed.backup_bytes)
+    _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
+    return status
+
+
+def _show_for_confirmation(style: Style, plan: Plan) -> None:
+    from rmqtool.rebuild_text import show_plan
+
+    if not style.json:
+        show_plan(plan, style, verb="planned")
+        sys.stdout.flush()
+
+
+def _show(
+    style: Style,
+    request: Request,
+    plan: Plan,
+    state: PlanState,
+    status: Exit,
+    *,
+    transaction: str | None = None,
+    verb: str = "planned",
+    following: str | None = None,
+    shown: bool = False,
+    recovered: Sequence[dict[str, str | None]] = (),
+) -> None:
+    from rmqtool.rebuild_json import plan_json
+    from rmqtool.rebuild_text import show_plan
+
+    root = str(request.store.root)
+    if style.json:
+        result = {**plan_json(plan, state, transaction), "recovered": list(recovered)}
+        write_document(request.command, style.store, result, findings=plan.findings, status=status)
+        return
+    if not shown:
+        show_plan(plan, style, verb=verb)
+    if style.quiet:
+        return
+    if transaction:
+        note(f"done: {transaction}; to take it back: rmqtool undo {quote(root)}")
+        note(f"next: rmqtool verify {quote(root)}")
+    elif state == "nothing":
+        note("nothing to do")
+    elif following:
+        note(f"nothing is written yet; next: {following}")
+
+
+def _status(plan: Plan) -> Exit:
+    return Exit.LOSSY if plan.is_lossy else Exit.OK
+
+
+def _save(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> RmqtoolError:
+    from rmqtool.errors import UnwritableError
+
+    place = Path(error.filename) if isinstance(error.filename, str) else path
+    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=place)

@@ -1,0 +1,156 @@
+"""`rmqtool undo STORE`: put the files back that a repair replaced, or let go of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
+from rmqtool.errors import Exit
+from rmqtool.output import Style, byte_size, note, visible, write_document, write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rmqtool.transaction import Kept, Recovered
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool undo /data/rocketmq/store --dry-run",
+        "rmqtool undo /data/rocketmq/store",
+        "rmqtool undo /data/rocketmq/store --discard --yes",
+    ),
+    {
+        Exit.OK: "done, or nothing to do",
+        Exit.USAGE: "nobody at a terminal to be asked, and no --yes",
+        Exit.FAILED: "files have changed since, or something cannot be read or written",
+        Exit.IN_USE: "a broker runs on the store",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+
+@click.command("undo", epilog=_EPILOG)
+@click.argument("path", type=click.Path(path_type=Path), metavar="STORE")
+@click.option(
+    "--discard", is_flag=True, help="Remove the replaced files of all repairs for good, and keep the repairs."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@yes_option
+@store_options
+@global_options
+@click.pass_obj
+def undo(
+    style: Style, /, *, path: Path, discard: bool, dry_run: bool, yes: bool, broker_conf: BrokerConf, **unused: Any
+) -> Exit:
+    """Take back the last repair of a store.
+
+    Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, if
+    nothing that it wrote has changed since; run it again to take back the one before. A repair that was interrupted
+    is brought to its end first.
+    """
+    from rmqtool.store import open_store
+    from rmqtool.transaction import Undo, interrupted, kept_transactions
+
+    style.store = str(path)
+    root = open_store(path, broker_conf).root
+    kept, unfinished = kept_transactions(root), interrupted(root)
+    if not kept and not unfinished:
+        _show(style, path, None, "nothing")
+        return Exit.OK
+    chosen = kept if discard else kept[-1:]
+    if dry_run:
+        if not discard and not unfinished:
+            Undo(root).check()
+        _plan(style, path, chosen, unfinished, discard=discard)
+        return Exit.OK
+    confirm(style, _question(chosen, unfinished, discard=discard), yes)
+    with Undo(root) as session:
+        tell_recovered(style, session.recovered)
+        if discard:
+            gone = session.discard()
+            _show(style, path, gone, "done" if gone else "nothing", session.recovered)
+        elif session.has_rolled_back:
+            _show(style, path, None, "rolled_back", session.recovered)
+        else:
+            back = session.put_back()
+            _show(style, path, [back] if back else None, "rolled_back" if back else "nothing", session.recovered)
+    return Exit.OK
+
+
+def _question(kept: Sequence[Kept], unfinished: str | None, *, discard: bool) -> str:
+    first = f"End the interrupted run {unfinished} first. " if unfinished else ""
+    if discard:
+        return f"{first}Remove {_sum(kept)} for good?"
+    return f"{first}Put back {_sum(kept)}?" if kept else f"{first}Go on?"
+
+
+def _sum(kept: Sequence[Kept]) -> str:
+    names = ", ".join(f"{one.id} ({one.command})" for one in kept)
+    size = byte_size(sum(one.backup_bytes for one in kept))
+    return f"what {names} replaced: {_count(sum(len(one.changes) for one in kept))}, {size}"
+
+
+def _count(paths: int) -> str:
+    return "1 path" if paths == 1 else f"{paths} paths"
+
+
+def _plan(style: Style, path: Path, kept: Sequence[Kept], unfinished: str | None, *, discard: bool) -> None:
+    if style.json:
+        _write(style, path, kept, "planned")
+        return
+    if unfinished:
+        write_text(f"the interrupted run {visible(unfinished)} is ended first\n")
+    for one in kept:
+        write_text(f"{'remove' if discard else 'put back'}: {visible(_sum([one]))}\n")
+        if style.verbosity > 0 or not discard:
+            for change in one.changes:
+                what = "remove" if change.before is None else "put back"
+                write_text(f"  {'discard' if discard else what}  {visible(change.path)}\n")
+
+
+def _show(
+    style: Style, path: Path, kept: Sequence[Kept] | None, state: str, recovered: Sequence[Recovered] = ()
+) -> None:
+    if style.json:
+        _write(style, path, kept or (), state, recovered)
+    elif not kept:
+        write_text("nothing to undo: no repair keeps replaced files here\n" if state == "nothing" else "done\n")
+    elif state == "done":
+        write_text(f"removed for good: {visible(_sum(kept))}\n")
+    else:
+        write_text(f"put back: {visible(_sum(kept))}\n")
+        if not style.quiet:
+            note(f"next: rmqtool inspect {quote(str(path))}")
+
+
+def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:
+    last = kept[-1] if kept else None
+    result = {
+        "transaction": last.id if last else next((found.id for found in recovered), None),
+        "state": state,
+        "transactions": [
+            {
+                "transaction": one.id,
+                "command": one.command,
+                "changes": [
+                    {"path": change.path, "action": _action(change.before, change.after)} for change in one.changes
+                ],
+                "backup_bytes": one.backup_bytes,
+            }
+            for one in kept
+        ],
+        "recovered": recovered_json(recovered),
+        "backup_bytes": sum(one.backup_bytes for one in kept),
+    }
+    write_document("undo", style.store, result)
+
+
+def _action(before: object, after: object) -> str:
+    """What the repair did with a path."""
+    return "create" if before is None else "remove" if after is None else "replace"

@@ -1,0 +1,52 @@
+"""What the commands that write to a store share: asking first, and telling what became of an interrupted run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from rmqtool.errors import UsageError
+from rmqtool.output import Style, note, visible
+
+if TYPE_CHECKING:
+    from rmqtool.transaction import Recovered
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def yes_option(command: F) -> F:
+    """``--yes``, for every command that writes to a store."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
+
+
+def confirm(style: Style, question: str, yes: bool) -> None:
+    """Return when the user agrees, at a terminal or by ``--yes``; UsageError where nobody can be asked.
+
+    A "no" ends the command as Ctrl-C does: nothing was changed.
+    """
+    require_answer(yes)
+    if not yes:
+        click.confirm(visible(question), default=False, abort=True, err=True)
+
+
+def require_answer(yes: bool) -> None:
+    """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
+    if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "nobody is at a terminal to be asked: nothing was changed",
+            hint="look with --dry-run at what would be done, then run it with --yes",
+        )
+
+
+def tell_recovered(style: Style, recovered: Iterable[Recovered]) -> None:
+    """Say what was done about runs that had been interrupted: a note for people, whatever they asked to be spared."""
+    for found in recovered:
+        note(visible(found.text))
+
+
+def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]]:
+    """The same for programs."""
+    return [{"transaction": found.id, "command": found.command, "outcome": found.outcome} for found in recovered]

@@ -1,0 +1,298 @@
+"""From a run of records to its consume queue units and index keys; see the package for how to use it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmqtool.delay_levels import SCHEDULE_TOPIC
+from rmqtool.dispatch.keys import (
+    KEY,
+    TAGS,
+    UNIQUE_KEY,
+    IndexKeys,
+    Texts,
+    interleave,
+    key_hashes,
+    split_keys,
+    texts_at,
+)
+from rmqtool.dispatch.multi import more_queues
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.formats import properties as names
+from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
+from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.scan.block import Positions
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.hashing import Hashes, hash_texts, signed
+from rmqtool.scan.properties import read_properties
+
+_TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_MAX_INT, _MAX_SHORT, _MAX_LONG = (1 << 31) - 1, (1 << 15) - 1, (1 << 63) - 1
+_QUEUE_ID_BITS = 32
+_QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
+
+
+class Dispatcher:
+    """Derives units and keys by the rules of one broker; keeps nothing but numbers of the names that it has seen.
+
+    `batch_topics` are the topics with batch consume queues; when None, a record with the inner-batch bit has one.
+    """
+
+    def __init__(self, rules: DispatchRules, batch_topics: Collection[str] | None = None) -> None:
+        self.rules = rules
+        self.queues: list[QueueName] = []
+        self.topics: list[str] = []
+        self._batch_topics = batch_topics
+        self._inner_batch_topics: set[str] = set()
+        self._topic_numbers: dict[bytes, int] = {}
+        self._queue_numbers: dict[int, int] = {}
+        self._prefixes = np.empty((2, 0), dtype=np.uint32)
+
+    def dispatch(self, frames: Frames) -> Dispatched:
+        """What the records of a run give."""
+        return Dispatched(self, frames)
+
+    def topic_numbers(self, frames: Frames) -> NDArray[np.int32]:
+        """The number in `topics` of each record's topic."""
+        coded = frames.block.slices(frames.topic_positions, frames.topic_sizes).dictionary_encode()
+        numbers = np.array([self._topic_number(topic) for topic in coded.dictionary.to_pylist()], dtype=np.int32)
+        rows: NDArray[np.int32] = numbers[np.asarray(coded.indices)]
+        return rows
+
+    def _topic_number(self, topic: bytes) -> int:
+        number = self._topic_numbers.get(topic)
+        if number is None:
+            number = self._topic_numbers[topic] = len(self.topics)
+            self.topics.append(decode_text(topic))
+        return number
+
+    def queue_numbers(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The number in `queues` of each record's queue; topic and queue id are coded in one integer, to hash fast."""
+        codes = topics.astype(np.int64) << _QUEUE_ID_BITS
+        codes |= queue_ids.view(np.uint32)
+        coded = pa.array(codes).dictionary_encode()
+        distinct = np.asarray(coded.dictionary).tolist()
+        numbers = np.array([self._queue_number(code) for code in distinct], dtype=np.int32)
+        rows: NDArray[np.int32] = numbers[np.asarray(coded.indices)]
+        return rows
+
+    def _queue_number(self, code: int) -> int:
+        number = self._queue_numbers.get(code)
+        if number is None:
+            number = self._queue_numbers[code] = len(self.queues)
+            queue_id = code & _QUEUE_ID_MASK
+            signed_id = queue_id - (1 << _QUEUE_ID_BITS) if queue_id > _MAX_INT else queue_id
+            self.queues.append(QueueName(self.topics[code >> _QUEUE_ID_BITS], signed_id))
+        return number
+
+    def further_queue_number(self, topic: str, queue_id: int) -> int:
+        """The number in `queues` of a queue that a record names in its properties."""
+        number = self._topic_number(topic.encode("utf-8", "surrogatepass"))
+        return self._queue_number(number << _QUEUE_ID_BITS | queue_id & _QUEUE_ID_MASK)
+
+    def key_prefixes(self, topics: NDArray[np.int32], of_tags: bool) -> NDArray[np.uint32]:
+        """Hash of what stands before a key in the text that is hashed, for each record."""
+        for topic in self.topics[self._prefixes.shape[1] :]:
+            hashes = [[string_hash(f"{topic}#{kind}") % (1 << 32)] for kind in ("", _TAG_KEY_PREFIX)]
+            self._prefixes = np.append(self._prefixes, np.array(hashes, dtype=np.uint32), axis=1)
+        prefixes: NDArray[np.uint32] = self._prefixes[int(of_tags)][topics]
+        return prefixes
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether a topic is known to have batch consume queues: by configuration, or by records seen so far."""
+        known = self._inner_batch_topics if self._batch_topics is None else self._batch_topics
+        return topic in known
+
+    def is_batch(self, topics: NDArray[np.int32], sys_flags: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each record's queue is a batch consume queue."""
+        if self._batch_topics is None:
+            found: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
+            self._inner_batch_topics.update(self.topics[number] for number in set(topics[found].tolist()))
+            return found
+        if not self._batch_topics:
+            return np.zeros(len(topics), dtype=np.bool_)
+        return np.array([topic in self._batch_topics for topic in self.topics])[topics]
+
+
+class Dispatched:
+    """What a run of records gives; each part is derived when it is asked for, while the frames are valid."""
+
+    def __init__(self, dispatcher: Dispatcher, frames: Frames) -> None:
+        self._dispatcher = dispatcher
+        self._frames = frames
+        self._rules = dispatcher.rules
+        self._properties = read_properties(frames)
+        self._sys_flags = frames.headers.field("sys_flag")
+        self._topics = dispatcher.topic_numbers(frames)
+        self._refused = np.zeros(len(frames), dtype=np.bool_)
+
+    @cached_property
+    def units(self) -> QueueUnits:
+        """The consume queue units: of records that are neither prepared nor rolled back."""
+        frames, fields = self._frames, self._frames.headers.field
+        hashes = self._tags_hashes
+        bases, sizes = self._batches
+        units = QueueUnits(
+            queues=self._dispatcher.queue_numbers(self._topics, fields("queue_id")),
+            queue_offsets=bases,
+            physical_offsets=frames.physical_offsets.astype(np.int64, copy=False),
+            message_sizes=frames.message_sizes.astype(np.int32),
+            tags_codes=self._tags_codes,
+            tags_hashes=hashes,
+            store_timestamps=fields("store_timestamp"),
+            batch_sizes=sizes,
+            rows=np.arange(len(frames), dtype=np.int32),
+        )
+        kept = (self._sys_flags & TRANSACTION_PREPARED) == 0
+        kept &= ~self._refused
+        more = self._multi_dispatched(units, np.flatnonzero(kept))
+        if not kept.all():
+            units = units[kept]
+        if more is None:
+            return units
+        both = QueueUnits.concatenate([units, more])
+        return both[np.argsort(both.rows, kind="stable")]
+
+    @cached_property
+    def keys(self) -> IndexKeys:
+        """The index keys: of records that are not rolled back."""
+        indexed = (self._sys_flags & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
+        if self.refused.size:
+            indexed &= ~self._refused
+        data = self._properties.data
+        parts = [
+            texts_at(*self._places(names.UNIQUE_KEY), indexed),
+            split_keys(data, texts_at(*self._places(names.KEYS), indexed)),
+        ]
+        if self._rules.indexes_tags:
+            parts.append(texts_at(*self._places(names.TAGS), indexed))
+        order = interleave(parts)
+        rows = np.concatenate([part.rows for part in parts])[order]
+        kinds = np.concatenate(
+            [
+                np.full(len(part.rows), kind, np.uint8)
+                for kind, part in zip((UNIQUE_KEY, KEY, TAGS), parts, strict=False)
+            ]
+        )
+        hashes = [self._key_hashes(part) for part in parts[:TAGS]]
+        hashes.extend(self._hashes_of_tags(part) for part in parts[TAGS:])
+        return IndexKeys(
+            np.concatenate(hashes)[order],
+            self._frames.physical_offsets[rows].astype(np.int64, copy=False),
+            self._frames.headers.field("store_timestamp")[rows],
+            kinds[order],
+            rows.astype(np.int32),
+        )
+
+    @cached_property
+    def refused(self) -> Positions:
+        """Rows of records whose properties make a broker's parser fail: to the broker they are no records."""
+        _ = self._tags_codes, self._batches  # they find out
+        return np.flatnonzero(self._refused)
+
+    def _key_hashes(self, texts: Texts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=False)
+        return key_hashes(prefixes, hash_texts(self._properties.data, texts.starts, texts.sizes))
+
+    def _hashes_of_tags(self, texts: Texts) -> NDArray[np.int32]:
+        prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=True)
+        values, lengths = self._tags
+        return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
+
+    def _places(self, name: str) -> tuple[Positions, Positions]:
+        """Where the value of a property stands; of size 0 without one by the rules of this version."""
+        starts, sizes = self._properties.places(name.encode())
+        if self._rules.drops_values_with_separator:
+            data, sizes = self._properties.data, sizes.copy()
+            for row in np.flatnonzero(sizes).tolist() if self._any_value_holds_separator else ():
+                if (data[starts[row] : starts[row] + sizes[row]] == NAME_VALUE_SEPARATOR).any():
+                    sizes[row] = 0
+        return starts, sizes
+
+    @cached_property
+    def _any_value_holds_separator(self) -> bool:
+        data = self._properties.data
+        separators = int(np.count_nonzero(data == NAME_VALUE_SEPARATOR))
+        return separators > int(np.count_nonzero(data == NAME_VALUE_SEPARATOR + 1))
+
+    @cached_property
+    def _tags(self) -> Hashes:
+        return hash_texts(self._properties.data, *self._places(names.TAGS))
+
+    @cached_property
+    def _tags_hashes(self) -> NDArray[np.int64]:
+        return signed(self._tags.values).astype(np.int64)
+
+    @cached_property
+    def _tags_codes(self) -> NDArray[np.int64]:
+        """Tags codes: of a delayed message the time of its delivery (`CommitLog#checkMessageAndReturnSize`)."""
+        if SCHEDULE_TOPIC not in self._dispatcher.topics:
+            return self._tags_hashes
+        delayed = self._topics == self._dispatcher.topics.index(SCHEDULE_TOPIC)
+        starts, sizes = self._places(names.DELAY)
+        rows = np.flatnonzero(delayed & (sizes > 0))
+        codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes
+        times = self._frames.headers.field("store_timestamp")
+        for row, level in self._integers(rows, starts, sizes, _MAX_INT):
+            due = self._rules.delay_levels.delivery_time(level, int(times[row]))
+            codes[row] = codes[row] if due is None else due
+        return codes
+
+    @cached_property
+    def _batches(self) -> tuple[NDArray[np.int64], NDArray[np.int16]]:
+        """First queue offset and number of the messages of each record (`BatchConsumeQueue`)."""
+        offsets = self._frames.headers.field("queue_offset")
+        sizes = np.ones(len(offsets), dtype=np.int16)
+        is_batch = self._dispatcher.is_batch(self._topics, self._sys_flags)
+        if not is_batch.any():
+            return offsets, sizes
+        bases, counts = self._places(names.INNER_BASE), self._places(names.INNER_NUM)
+        rows = np.flatnonzero(is_batch & (bases[1] > 0) & (counts[1] > 0))
+        for row, base in self._integers(rows, *bases, _MAX_LONG):
+            offsets[row] = base
+        for row, count in self._integers(rows, *counts, _MAX_SHORT):
+            sizes[row] = count
+        self._refused |= is_batch & ((offsets < 0) | (sizes < 0))  # "unexpected dispatch request": dropped
+        return offsets, sizes
+
+    def _integers(self, rows: Positions, starts: Positions, sizes: Positions, most: int) -> Iterator[tuple[int, int]]:
+        """Row and value of properties that must be numbers; a record whose property is none is refused."""
+        for row in rows.tolist():
+            text = self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes().decode("latin-1")
+            if _INTEGER.fullmatch(text) and -most - 1 <= int(text) <= most:
+                yield row, int(text)
+            else:
+                self._refused[row] = True
+
+    def _multi_dispatched(self, units: QueueUnits, rows: Positions) -> QueueUnits | None:
+        """The units of further queues that the records `rows` name; None without one."""
+        if not self._rules.multi_dispatch:
+            return None
+        places, offsets = self._places(names.INNER_MULTI_DISPATCH), self._places(names.INNER_MULTI_QUEUE_OFFSET)
+        topics, data = self._dispatcher.topics, self._properties.data
+        queue_ids = self._frames.headers.field("queue_id")
+        found: list[tuple[int, int, int]] = []
+        for row in rows[(places[1][rows] > 0) & (offsets[1][rows] > 0)].tolist():
+            if not self._rules.multi_dispatches(topics[self._topics[row]]):
+                continue
+            texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in (places, offsets)]
+            for topic, queue_id, offset in more_queues(texts[0], texts[1], int(queue_ids[row]), self._rules.lmq):
+                found.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
+        if not found:
+            return None
+        at, queues, numbers = np.array(found, dtype=np.int64).T
+        part = units[at]
+        return QueueUnits(
+            queues.astype(np.int32), numbers, part.physical_offsets, part.message_sizes, part.tags_hashes,
+            part.tags_hashes, part.store_timestamps, np.ones(len(at), np.int16), part.rows,
+        )  # fmt: skip

@@ -1,0 +1,34 @@
+"""Multi-dispatch: more queues for one record, light message queues mostly (`ConsumeQueue#multiDispatchLmqQueue`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rmqtool.formats.java import decode_text
+
+LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
+_LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
+_SEPARATOR = ","
+_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+def more_queues(names: bytes, offsets: bytes, queue_id: int, lmq: bool) -> Iterator[tuple[str, int, int]]:
+    """Topic, queue id and queue offset of each further queue of a record of queue `queue_id`.
+
+    Lists of different lengths give none; a name with the file separator, or one without a number, is left out.
+    """
+    topics, numbers = _split(names), _split(offsets)
+    if len(topics) != len(numbers):
+        return
+    for topic, number in zip(topics, numbers, strict=True):
+        if topic and "/" not in topic and _LONG.fullmatch(number):
+            yield topic, _LMQ_QUEUE_ID if lmq and topic.startswith(LMQ_PREFIX) else queue_id, int(number)
+
+
+def _split(text: bytes) -> list[str]:
+    """As `String#split` does: empty pieces at the end are none."""
+    pieces = decode_text(text).split(_SEPARATOR)
+    while pieces and not pieces[-1]:
+        pieces.pop()
+    return pieces

@@ -1,0 +1,70 @@
+"""What decides what a broker derives: its version and its configuration (`MessageStoreConfig`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.delay_levels import DelayLevels, delay_levels_of
+from rmqtool.store import Store
+from rmqtool.store_delays import delay_levels_of_store
+from rmqtool.versions import (
+    INDEX_OF_TAGS,
+    MULTI_DISPATCH,
+    MULTI_DISPATCH_SPARES_DEAD_LETTERS,
+    MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    NEWEST,
+    VALUES_MAY_HOLD_SEPARATOR,
+    Version,
+)
+
+_SYSTEM_TOPICS = ("%RETRY%", "rmq_sys_", "SCHEDULE_TOPIC_XXXX")
+_DEAD_LETTERS = ("%DLQ%",)
+
+
+@dataclass(frozen=True)
+class DispatchRules:
+    """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`.
+
+    `index_tags` says whether tags are indexed, where the version is not to decide that.
+    """
+
+    version: Version = NEWEST
+    delay_levels: DelayLevels = field(default_factory=lambda: delay_levels_of(BrokerConf()))
+    multi_dispatch: bool = False
+    lmq: bool = False
+    index_tags: bool | None = None
+
+    @classmethod
+    def of(cls, version: Version, store: Store, lmq_seen: bool) -> DispatchRules:
+        """The rules of a store's broker.
+
+        What its configuration leaves open is taken from the store: delay levels from their queues, and from `lmq_seen`
+        that %LMQ% queues exist.
+        """
+        multi_dispatch, lmq = store.conf.text("enableMultiDispatch"), store.conf.text("enableLmq")
+        return cls(
+            version,
+            delay_levels_of_store(store),
+            lmq_seen if multi_dispatch is None else multi_dispatch.lower() == "true",
+            lmq_seen if lmq is None else lmq.lower() == "true",
+        )
+
+    @property
+    def indexes_tags(self) -> bool:
+        """Whether tags are keys of the index too."""
+        return self.version >= INDEX_OF_TAGS if self.index_tags is None else self.index_tags
+
+    @property
+    def drops_values_with_separator(self) -> bool:
+        """Whether a property whose value holds 0x01 counts as none."""
+        return self.version < VALUES_MAY_HOLD_SEPARATOR
+
+    def multi_dispatches(self, topic: str) -> bool:
+        """Whether records of a topic go to the queues too that INNER_MULTI_DISPATCH names."""
+        if not self.multi_dispatch or self.version < MULTI_DISPATCH:
+            return False
+        if self.version < MULTI_DISPATCH_SPARES_SYSTEM_TOPICS:
+            return True
+        spared = _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())
+        return not topic.startswith(spared)

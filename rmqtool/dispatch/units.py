@@ -1,0 +1,101 @@
+"""Consume queue units as columns, and what they are as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.formats import batch_consume_queue, consume_queue
+
+_NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
+
+
+class QueueName(NamedTuple):
+    """A queue; `topic` is the name of its directory too."""
+
+    topic: str
+    queue_id: int
+
+
+@dataclass(frozen=True)
+class QueueUnits:
+    """Units in log order, one array for each field, all of the same length.
+
+    `queues` are numbers of `Dispatcher.queues`. `queue_offsets` are those stored in the records; of batch queues they
+    are the batch's first (`msgBaseOffset`), and `batch_sizes` tell its messages, else 1. `tags_codes` are what a broker
+    writes; `tags_hashes` are the same but for delayed messages, of which 4.9.2 to 4.9.8 write the hash in a recovery.
+    `rows` are the records of the run.
+    """
+
+    queues: NDArray[np.int32]
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
+    message_sizes: NDArray[np.int32]
+    tags_codes: NDArray[np.int64]
+    tags_hashes: NDArray[np.int64]
+    store_timestamps: NDArray[np.int64]
+    batch_sizes: NDArray[np.int16]
+    rows: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> QueueUnits:
+        return QueueUnits(*(column[rows] for column in self._columns()))
+
+    def _columns(self) -> Iterator[NDArray[Any]]:
+        return (getattr(self, field.name) for field in fields(self))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[QueueUnits]) -> QueueUnits:
+        """The units of several runs, one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = zip(*(part._columns() for part in parts), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
+
+    def by_queue(self) -> Iterator[tuple[int, QueueUnits]]:
+        """The units of each queue, in log order, by its number."""
+        if not len(self):
+            return
+        order, bounds = group(self.queues)
+        grouped = self[order]
+        for low, high in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            yield int(grouped.queues[low]), grouped[low:high]
+
+    def as_consume_queue(self) -> NDArray[np.void]:
+        """The units of 20 bytes as stored, `consume_queue.UNIT_DTYPE`."""
+        units = np.empty(len(self), consume_queue.UNIT_DTYPE)
+        units["physical_offset"] = self.physical_offsets
+        units["message_size"] = self.message_sizes
+        units["tags_code"] = self.tags_codes
+        return units
+
+    def as_batch_consume_queue(self) -> NDArray[np.void]:
+        """The units of 46 bytes as stored, `batch_consume_queue.UNIT_DTYPE`."""
+        units = np.zeros(len(self), batch_consume_queue.UNIT_DTYPE)
+        units["physical_offset"] = self.physical_offsets
+        units["message_size"] = self.message_sizes
+        units["tags_code"] = self.tags_hashes
+        units["store_timestamp"] = self.store_timestamps
+        units["base_queue_offset"] = self.queue_offsets
+        units["batch_size"] = self.batch_sizes
+        units["compacted_offset"] = _NO_COMPACTED_OFFSET
+        return units
+
+
+def group(numbers: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """A stable order by small non-negative numbers, and where each number's run begins in it, the end included.
+
+    NumPy sorts 16 bits by radix, three times as fast as 32 bits; of larger numbers both halves one after the other.
+    """
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")
+    if len(numbers) and int(numbers.max()) >> 16:
+        order = order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
+    ordered = numbers[order]
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    return order, np.concatenate([[0], starts, [len(numbers)]]).astype(np.intp)

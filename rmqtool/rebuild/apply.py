@@ -1,0 +1,154 @@
+"""Carry out a plan inside a transaction: a second pass over the log that writes what the first found different."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+
+from rmqtool.append.sinks import IndexSink, UnitSink
+from rmqtool.checkpoint import read_checkpoint
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import ChangedError
+from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
+from rmqtool.formats.checkpoint import Checkpoint
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.index_file import SLOT_DTYPE
+from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
+from rmqtool.formats.layout import build
+from rmqtool.lock import ABORT_FILE
+from rmqtool.queues import Kind
+from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.geometry import UNIT_SIZES
+from rmqtool.rebuild.names import directory_of
+from rmqtool.rebuild.options import Progress, no_progress
+from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.source import Sinks, derive, grid_of
+from rmqtool.rebuild.staged import StagedIndex, StagedQueues
+from rmqtool.store import CHECKPOINT, INDEX
+from rmqtool.transaction import Committed, Transaction
+from rmqtool.versions import CHECKPOINT_TELLS_OFFSET
+
+_PAGE = 4096  # a file takes at least this, and its directory too
+
+
+class _Staging(Sinks):
+    """Stages what the plan names."""
+
+    def __init__(self, plan: Plan, transaction: Transaction) -> None:
+        self.of_queues: dict[Kind, StagedQueues] = {}
+        self.of_index: StagedIndex | None = None
+        self._plan = plan
+        self._transaction = transaction
+
+    def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
+        wanted = {queue.name: queue.difference.write for queue in self._plan.changed_queues if queue.kind == kind}
+        if not wanted:
+            return None
+        self.of_queues[kind] = StagedQueues(
+            self._transaction,
+            grid_of(self._plan.source.sizes, kind),
+            lambda queue, start: os.path.join(directory_of(names[queue], kind), file_name(start)),
+            lambda queue: wanted.get(names[queue]),
+        )
+        return self.of_queues[kind]
+
+    def index(self) -> IndexSink | None:
+        if all(file.action == "keep" for file in self._plan.index):
+            return None
+        self.of_index = StagedIndex(self._transaction, self._plan.source.sizes.index, INDEX)
+        return self.of_index
+
+
+def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
+    """Write what the plan says, and commit; nothing of the store changes before all is written and read back.
+
+    Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
+    """
+    source = plan.source
+    transaction.require_space(bytes_to_write(plan))
+    staging = _Staging(plan, transaction)
+    try:
+        derivation = derive(source, staging, progress)
+    finally:
+        source.close()
+    _require_same_log(plan, derivation)
+    if staging.of_index:
+        for file in plan.index:
+            if file.action == "remove":
+                transaction.remove(f"{INDEX}/{file.name}")
+        _put(plan, transaction, staging.of_index.names)
+    for kind in ("batch", "simple"):
+        _remove_queue_files(plan, kind, transaction)
+        if kind in staging.of_queues:
+            _put(plan, transaction, staging.of_queues[kind].names)
+    _put_checkpoint(plan, derivation, transaction)
+    return transaction.commit()
+
+
+def bytes_to_write(plan: Plan) -> int:
+    """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
+    total = 0
+    for queue in plan.changed_queues:
+        total += queue.units * UNIT_SIZES[queue.kind] + 2 * _PAGE * (len(queue.difference.write) + 1)
+    written = [file for file in plan.index if file.action in ("create", "replace")]
+    return (
+        total + plan.index_units * INDEX_UNIT_SIZE + len(written) * plan.source.sizes.index.slots * SLOT_DTYPE.itemsize
+    )
+
+
+def _put(plan: Plan, transaction: Transaction, names: list[str]) -> None:
+    """Put files in place; a directory that is not there yet as a whole, so that undo leaves none behind."""
+    exists = cache(lambda name: os.path.lexists(plan.source.store.root / name))
+    for name in sorted({_highest_missing(name, exists) for name in names}):
+        transaction.put(name)
+
+
+def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
+    parts = name.split("/")
+    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    return next((path for path in above if not exists(path)), name)
+
+
+def _remove_queue_files(plan: Plan, kind: Kind, transaction: Transaction) -> None:
+    for queue in plan.changed_queues:
+        if queue.kind == kind:
+            for start in sorted(queue.difference.remove):
+                transaction.remove(os.path.join(directory_of(queue.name, kind), file_name(start)))
+
+
+def _require_same_log(plan: Plan, derivation: Derivation) -> None:
+    if (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
+        raise ChangedError(
+            "the commit log has changed since the plan was made: nothing is written", file=plan.source.store.root
+        )
+
+
+def _put_checkpoint(plan: Plan, derivation: Derivation, transaction: Transaction) -> None:
+    """Leave a checkpoint that is true of what was written, and no `abort` once all queues are complete.
+
+    `abort` would make the next start recover: it derives units again that are there already, and deletes index files
+    that the checkpoint does not vouch for (`IndexService#load`).
+    """
+    store = plan.source.store
+    fields = dict(read_checkpoint(store) or {})
+    before = dict(fields)
+    if derivation.index and derivation.index.units:
+        fields["index_message_timestamp"] = derivation.index.end_timestamp
+    if _completes_queues(plan):
+        fields["physic_message_timestamp"] = fields["logics_message_timestamp"] = derivation.last_store_timestamp
+        version = plan.options.version
+        if fields.get("logics_physical_offset", 0) > 0 or (version and version >= CHECKPOINT_TELLS_OFFSET):
+            fields["logics_physical_offset"] = derivation.last_physical_offset
+        if (store.root / ABORT_FILE).exists():
+            transaction.remove(ABORT_FILE)
+    if fields != before:
+        values = {field.name: fields.get(field.name, 0) for field in Checkpoint.subcons}
+        transaction.file(CHECKPOINT, size=CHECKPOINT_SIZE).write(build(Checkpoint, values), 0)
+        transaction.put(CHECKPOINT)
+
+
+def _completes_queues(plan: Plan) -> bool:
+    """Whether every queue of the log is complete now, to its end."""
+    refused = any(finding.severity == "error" for finding in plan.findings)
+    return "queues" in plan.options.parts and plan.options.selection.is_all and not refused

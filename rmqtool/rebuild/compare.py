@@ -1,0 +1,125 @@
+"""A sink that writes nothing: it tells what is different from the queues that are there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rmqtool.append.sinks import FileGrid, Piece, Timestamps, Units
+from rmqtool.dispatch.units import QueueName
+from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rebuild.existing import FORMATS, ExistingQueues
+from rmqtool.rebuild.spans import ADDED, CHANGED, SAME, Spans
+
+
+@dataclass
+class Difference:
+    """What a rebuild changes in one queue; files by their start, bytes."""
+
+    added: int = 0
+    changed: int = 0
+    dropped: int = 0
+    write: set[int] = field(default_factory=set)
+    remove: set[int] = field(default_factory=set)
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the queue is as it should be."""
+        return not (self.write or self.remove)
+
+
+class Comparison:
+    """Compares units with those that are there; `watched` are the unit numbers of each queue whose targets are told."""
+
+    def __init__(
+        self, existing: ExistingQueues, names: list[QueueName], watched: Mapping[QueueName, Sequence[int]]
+    ) -> None:
+        self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
+        self._existing = existing
+        self._grid: FileGrid = existing.grid
+        self._names = names
+        self._watched = watched
+        self._spans: dict[int, Spans] = defaultdict(Spans)
+        self._write: dict[int, set[int]] = defaultdict(set)
+
+    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+        """Compare units of one queue."""
+        name, data, size = self._names[queue], units.view("u1").data, self._grid.unit_size
+        for piece in self._grid.pieces(number, len(units)):
+            file = self._existing.file(name, piece.start)
+            if file is None:
+                self._spans[queue].add(number + piece.low, piece.high - piece.low, ADDED)
+                self._write[queue].add(piece.start)
+            else:
+                self._compare(queue, number, file, piece, bytes(data[piece.low * size : piece.high * size]))
+        if name in self._watched:
+            self._watch(name, number, units)
+
+    def cut(self, queue: int, number: int) -> None:
+        """Forget units from `number` on; the files that they were in are to be looked at again at the end."""
+        self._spans[queue].cut(number)
+        for wanted in [wanted for wanted in self.targets.get(self._names[queue], ()) if wanted >= number]:
+            del self.targets[self._names[queue]][wanted]
+        self._write[queue] = {start for start in self._write[queue] if start <= self._grid.start_of(number)}
+
+    def difference(self, queue: int, first: int, end: int) -> Difference:
+        """What is different in a queue whose units ``first:end`` were put, and what of the old ones remains."""
+        spans, grid, name = self._spans[queue], self._grid, self._names[queue]
+        found = Difference(spans.count(ADDED), spans.count(CHANGED), write=set(self._write[queue]))
+        last = grid.start_of(end - 1)
+        old = self._existing.queues.get(name)
+        for file in old.files.files if old else ():
+            if not grid.start_of(first) <= file.start_offset <= last or file.start_offset % grid.file_size:
+                found.remove.add(file.start_offset)
+                found.dropped += self._written(file, 0)
+            elif file.start_offset == last and file.size == grid.file_size:
+                self._look_behind_end(file, end, found)
+        return found
+
+    def _look_behind_end(self, file: MappedFile, end: int, found: Difference) -> None:
+        in_file = end - self._grid.first_unit(file.start_offset)
+        rest = self._existing.read(file, in_file * self._grid.unit_size, self._grid.file_size)
+        if rest.count(0) != len(rest):
+            found.write.add(file.start_offset)
+            found.dropped += self._written(file, in_file)
+
+    def _written(self, file: MappedFile, first: int) -> int:
+        """Units of a file from its unit `first` on, up to the first that was never written."""
+        if file.size != self._grid.file_size:
+            return 0
+        written = FORMATS[self._existing.kind].is_written(self._existing.units(file, first))
+        return len(written) if written.all() else int(np.argmin(written))
+
+    def _compare(self, queue: int, number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
+        old = self._existing.read(file, piece.position, len(new))
+        spans, first = self._spans[queue], number + piece.low
+        if old == new:
+            spans.add(first, piece.high - piece.low, SAME)
+            return
+        states = self._states(old, new)
+        spans.add_states(first, states)
+        if states.any():
+            self._write[queue].add(piece.start)
+
+    def _states(self, old: bytes, new: bytes) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+        layout = FORMATS[self._existing.kind]
+        before, after = layout.decode_units(old), layout.decode_units(new)
+        size = self._grid.unit_size
+        same = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
+        if self._existing.kind == "simple":  # the address of an ext unit stands for the tags code, which is in there
+            ext = before["tags_code"] <= MAX_EXT_ADDRESS
+            ext &= before["physical_offset"] == after["physical_offset"]
+            same |= ext & (before["message_size"] == after["message_size"])
+        states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)
+        states[same] = SAME
+        return states
+
+    def _watch(self, name: QueueName, number: int, units: Units) -> None:
+        decoded = units.view(FORMATS[self._existing.kind].UNIT_DTYPE)
+        for wanted in self._watched[name]:
+            if number <= wanted < number + len(units):
+                self.targets[name][wanted] = int(decoded["physical_offset"][wanted - number])

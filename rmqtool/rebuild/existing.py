@@ -1,0 +1,154 @@
+"""The queues that are there: their files, and the units in them that a rebuild keeps."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.append.simple_queues import Head, pre_blank_units
+from rmqtool.append.sinks import FileGrid, Units
+from rmqtool.dispatch.units import QueueName
+from rmqtool.files import InputFile
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import Kind, Queue
+
+FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
+_MAX_OPEN = 64
+_MS = 1_000_000  # ns
+
+
+@dataclass
+class ExistingQueues:
+    """The queues of one kind that are there, by name; a file whose size does not fit the grid counts as none."""
+
+    kind: Kind
+    grid: FileGrid
+    queues: dict[QueueName, Queue] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, kind: Kind, grid: FileGrid, queues: Iterable[Queue]) -> ExistingQueues:
+        """Those among `queues` that are of a kind."""
+        return cls(
+            kind, grid, {QueueName(queue.topic, queue.queue_id): queue for queue in queues if queue.kind == kind}
+        )
+
+    def __post_init__(self) -> None:
+        self._open: OrderedDict[MappedFile, InputFile] = OrderedDict()
+
+    def close(self) -> None:
+        """Close the files that were read."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def file(self, name: QueueName, start: int) -> MappedFile | None:
+        """The file of a queue that starts at a byte; None without one."""
+        queue = self.queues.get(name)
+        files = queue.files.files if queue else ()
+        low, high = 0, len(files)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if files[middle].start_offset < start else (low, middle)
+        found = files[low] if low < len(files) else None
+        return found if found and found.start_offset == start and found.size == self.grid.file_size else None
+
+    def read(self, file: MappedFile, position: int, size: int) -> bytes:
+        """Bytes of a file, which stays open for a while."""
+        opened = self._open.get(file)
+        if opened is None:
+            if len(self._open) >= _MAX_OPEN:
+                self._open.popitem(last=False)[1].close()
+            opened = self._open[file] = InputFile(file.path)
+        return opened.read(position, size)
+
+    def units(self, file: MappedFile, first: int = 0, count: int | None = None) -> NDArray[np.void]:
+        """Units of a file from its unit `first` on."""
+        size = self.grid.unit_size
+        wanted = self.grid.units_per_file - first if count is None else count
+        units: NDArray[np.void] = FORMATS[self.kind].decode_units(self.read(file, first * size, wanted * size))
+        return units
+
+    def unit_at(self, name: QueueName, number: int) -> np.void | None:
+        """The written unit with a number; None where there is none."""
+        start = self.grid.start_of(number)
+        file = self.file(name, start)
+        if file is None:
+            return None
+        units = self.units(file, number - self.grid.first_unit(start), 1)
+        unit: np.void | None = units[0] if len(units) and FORMATS[self.kind].is_written(units)[0] else None
+        return unit
+
+
+def kept_heads(
+    existing: ExistingQueues, names: list[QueueName], log_min_offset: int
+) -> Callable[[int, int, int], Iterator[Head]]:
+    """What stands before the first unit of the log in plain queues: units that point below the log stay."""
+
+    def heads(queue: int, number: int, timestamp: int) -> Iterator[Head]:
+        grid, name = existing.grid, names[queue]
+        first = grid.first_unit(_first_kept_start(existing, name, number))
+        for piece in grid.pieces(first, number - first):
+            file = existing.file(name, piece.start)
+            count = piece.high - piece.low
+            units = _kept_units(existing, file, piece.position // grid.unit_size, count, log_min_offset)
+            times = np.full(count, _time_of(file) if file and piece.high < number - first else timestamp)
+            yield Head(first + piece.low, units, times)
+
+    return heads
+
+
+def _first_kept_start(existing: ExistingQueues, name: QueueName, number: int) -> int:
+    """Start of the first file: of those that lead up to `number` without a gap the oldest one."""
+    start = existing.grid.start_of(number)
+    while start > 0 and existing.file(name, start - existing.grid.file_size):
+        start -= existing.grid.file_size
+    return start
+
+
+def _kept_units(
+    existing: ExistingQueues, file: MappedFile | None, first: int, count: int, log_min_offset: int
+) -> Units:
+    """Units of a file that point below the log; filler where there are none."""
+    blank = pre_blank_units(count)
+    if file is None:
+        return blank
+    stored = existing.units(file, first, count)
+    kept = consume_queue.is_written(stored) & (stored["physical_offset"] < log_min_offset)
+    kept &= ~consume_queue.is_pre_blank(stored)
+    raw = stored.view(blank.dtype)
+    return raw if kept.all() else np.where(kept, raw, blank)
+
+
+def _time_of(file: MappedFile) -> int:
+    return file.path.stat().st_mtime_ns // _MS
+
+
+def kept_batch_heads(
+    existing: ExistingQueues, names: list[QueueName], log_min_offset: int
+) -> Callable[[int], Head | None]:
+    """What stands before the first unit of the log in batch queues: the units that point below the log."""
+
+    def heads(queue: int) -> Head | None:
+        found = existing.queues.get(names[queue])
+        files = [file for file in found.files.files if file.size == existing.grid.file_size] if found else []
+        if not files:
+            return None
+        first = existing.grid.first_unit(files[0].start_offset)
+        kept: list[NDArray[np.void]] = []
+        for file in files:
+            units = existing.units(file)
+            below = batch_consume_queue.is_written(units) & (units["physical_offset"] < log_min_offset)
+            count = len(units) if below.all() else int(np.argmin(below))
+            kept.append(units[:count])
+            if count < len(units):
+                break
+        # Raw bytes: what `concatenate` makes of numbers is in the machine's byte order.
+        every = np.concatenate([units.view(f"V{existing.grid.unit_size}") for units in kept])
+        stored = every.view(batch_consume_queue.UNIT_DTYPE)
+        return Head(first, every, stored["store_timestamp"].astype(np.int64))
+
+    return heads

@@ -1,0 +1,100 @@
+"""Sizes of the files that are written: as broker.conf says, as the files that are there, or the default."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from rmqtool.errors import UnsupportedError
+from rmqtool.findings import Finding
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
+from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.queues import Kind, Queue
+from rmqtool.rebuild.options import Part
+from rmqtool.store import Store
+
+UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
+_DEFAULT_UNITS = 300_000  # MessageStoreConfig: of a file of either kind
+_SETTINGS: dict[Kind, tuple[str, ...]] = {
+    "simple": ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"),
+    "batch": ("mapperFileSizeBatchConsumeQueue",),
+}
+
+
+@dataclass(frozen=True)
+class FileSizes:
+    """Bytes of a queue file of each kind, and the geometry of an index file; `findings` say where they come from."""
+
+    queues: dict[Kind, int]
+    index: Geometry
+    findings: list[Finding] = field(default_factory=list)
+
+
+def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -> FileSizes:
+    """Find the sizes; of wanted parts, those that neither a file nor broker.conf tells are among the findings."""
+    found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
+    for queue in queues:
+        found[queue.kind].update(file.size for file in queue.files.files if file.size >= queue.unit_size)
+    of_queues: list[Finding] = []
+    of_index: list[Finding] = []
+    sizes = {kind: _queue_file_size(store, kind, found[kind], of_queues) for kind in found}
+    index = _index_geometry(store, of_index)
+    wanted = [*(of_queues if "queues" in parts else ()), *(of_index if "index" in parts else ())]
+    return FileSizes(sizes, index, wanted)
+
+
+def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: list[Finding]) -> int:
+    unit_size = UNIT_SIZES[kind]
+    told = store.conf.size(*_SETTINGS[kind])
+    if told is not None and kind == "simple":
+        told = -(-told // unit_size) * unit_size  # MessageStoreConfig#getMappedFileSizeConsumeQueue
+    common = max(found, key=lambda size: (found[size], size), default=None)
+    if told is not None and common is not None and told != common:
+        findings.append(_contradiction(store, kind, told, common))
+    if told is None and common is None and kind == "simple":
+        findings.append(_assumed("a consume queue file", f"{_DEFAULT_UNITS * unit_size} bytes", _SETTINGS[kind][0]))
+    return told or common or _DEFAULT_UNITS * unit_size
+
+
+def _index_geometry(store: Store, findings: list[Finding]) -> Geometry:
+    if store.conf.index_geometry:
+        return Geometry(*store.conf.index_geometry)
+    known = (_told_by(file) for file in reversed(list(list_index_files(store))))
+    geometry = next((found for found in known if found), None)
+    if geometry:
+        return geometry
+    shown = f"{DEFAULT_SLOTS} slots and {DEFAULT_UNITS} units"
+    findings.append(_assumed("an index file", shown, "maxHashSlotNum and maxIndexNum"))
+    return Geometry(DEFAULT_SLOTS, DEFAULT_UNITS)
+
+
+def _told_by(file: IndexFile) -> Geometry | None:
+    try:
+        return geometry_of(file)
+    except UnsupportedError:
+        return None
+
+
+def _assumed(what: str, size: str, setting: str) -> Finding:
+    return Finding(
+        code="rebuild.file-size-assumed",
+        severity="info",
+        message=f"no file tells the size of {what}: the default, {size}, is taken. "
+        f"If broker.conf sets {setting}, give it with --broker-conf",
+        effect="reads an index of another size at wrong places"
+        if "index" in what
+        else "with another size set a broker refuses to start on these files",
+    )
+
+
+def _contradiction(store: Store, kind: Kind, told: int, common: int) -> Finding:
+    return Finding(
+        code="rebuild.file-size-differs",
+        severity="warning",
+        file=store.conf.path,
+        message=f"{_SETTINGS[kind][0]} gives {told} bytes, but most files of the queues have {common}: "
+        "those of broker.conf are written",
+        effect="a broker refuses to start on files whose size is not that of its configuration",
+    )

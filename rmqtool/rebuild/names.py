@@ -1,0 +1,66 @@
+"""Which queues are rebuilt, and which names no directory may have."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from rmqtool.dispatch.units import QueueName
+from rmqtool.findings import Finding
+from rmqtool.queues import Kind
+from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+
+_MAX_NAME = 255  # of a directory, bytes
+_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Topics, queue ids and single queues to rebuild; without any: all."""
+
+    topics: frozenset[str] = frozenset()
+    queue_ids: frozenset[int] = frozenset()
+    only: frozenset[tuple[str, int]] | None = None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.topics and not self.queue_ids and self.only is None
+
+    def takes(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue is to be rebuilt."""
+        return (
+            (not self.topics or topic in self.topics)
+            and (not self.queue_ids or queue_id in self.queue_ids)
+            and (self.only is None or (topic, queue_id) in self.only)
+        )
+
+
+def refusal(name: QueueName) -> str | None:
+    """Why a queue gets no directory; None for a sound name."""
+    size = len(name.topic.encode("utf-8", "surrogatepass"))
+    if name.topic in ("", ".", ".."):
+        return "no name of a directory"
+    if "/" in name.topic or "\0" in name.topic:
+        return "holds a character that no directory may have in its name"
+    if size > _MAX_NAME:
+        return f"{size} bytes long, where a directory may have {_MAX_NAME}"
+    return f"queue number {name.queue_id}" if name.queue_id < 0 else None
+
+
+def directory_of(name: QueueName, kind: Kind) -> str:
+    """Directory of a queue, relative to the store."""
+    return os.path.join(_DIRECTORIES[kind], name.topic, str(name.queue_id))
+
+
+def refused_finding(name: QueueName, why: str, units: int) -> Finding:
+    """A queue that is not written."""
+    return Finding(
+        code="rebuild.topic-name",
+        severity="error",
+        topic=name.topic,
+        queue_id=name.queue_id,
+        message=f"not rebuilt, the log names a queue that is refused ({why}): {units} units",
+        effect="a broker fails to write such a queue, or writes it outside of its directory",
+        count=units,
+    )

@@ -1,0 +1,33 @@
+"""What a rebuild was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rmqtool.append.simple_queues import Order
+from rmqtool.files import UNLIMITED, Reading
+from rmqtool.rebuild.names import Selection
+from rmqtool.versions import Version
+
+Part = Literal["queues", "index"]
+
+
+@dataclass(frozen=True)
+class RebuildOptions:
+    """Parts to rebuild, queues to take, whose rules count, and how units get their numbers."""
+
+    parts: frozenset[Part]
+    selection: Selection = field(default_factory=Selection)
+    version: Version | None = None
+    order: Order = "stored"
+    reading: Reading = UNLIMITED
+
+
+Progress = Callable[[int], None]
+"""Told how many bytes of the log are done."""
+
+
+def no_progress(done: int) -> None:
+    """For those who do not wait."""

@@ -1,0 +1,237 @@
+"""A plan: what a rebuild changes, found out without writing anything."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rmqtool.append.batch_queues import BatchQueues
+from rmqtool.append.simple_queues import SimpleQueues
+from rmqtool.dispatch.units import QueueName
+from rmqtool.findings import Finding
+from rmqtool.index import IndexFile, list_index_files
+from rmqtool.offsets import CommittedOffset, load_offsets
+from rmqtool.queues import Kind, Queue, queue_range
+from rmqtool.rebuild.compare import Comparison, Difference
+from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.findings import derivation_findings
+from rmqtool.rebuild.index_files import IndexComparison
+from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.next_start import start_findings
+from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
+from rmqtool.rebuild.source import Sinks, Source, derive
+
+Action = Literal["create", "replace", "keep"]
+
+
+@dataclass(frozen=True)
+class QueuePlan:
+    """What happens to one queue; `min_offset` and `max_offset` are those after it, `difference` what it changes."""
+
+    name: QueueName
+    kind: Kind
+    action: Action
+    min_offset: int
+    max_offset: int
+    difference: Difference = field(default_factory=Difference)
+    has_messages: bool = True  # whether the log gives it any
+
+    @property
+    def units(self) -> int:
+        """Queue offsets from the minimum on, for a batch queue messages."""
+        return max(0, self.max_offset - self.min_offset)
+
+
+@dataclass(frozen=True)
+class IndexFilePlan:
+    """What happens to one index file."""
+
+    name: str
+    action: Literal["create", "replace", "keep", "remove"]
+
+
+@dataclass(frozen=True)
+class MovedConsumer:
+    """A group whose committed offset means another message afterwards; physical offsets, None for no message."""
+
+    committed: CommittedOffset
+    physical_offset_before: int
+    physical_offset_after: int | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a rebuild changes."""
+
+    source: Source
+    queues: list[QueuePlan]
+    index: list[IndexFilePlan]
+    index_units: int
+    lost: LostExtents
+    consumers_moved: list[MovedConsumer]
+    backup_bytes: int
+    last_record: tuple[int, int]  # physical offset and store timestamp of the log's last record, -1 without one
+    findings: list[Finding]
+
+    @property
+    def options(self) -> RebuildOptions:
+        """What was asked for."""
+        return self.source.options
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything is as it should be."""
+        return not self.changed_queues and all(file.action == "keep" for file in self.index)
+
+    @property
+    def changed_queues(self) -> list[QueuePlan]:
+        """The queues that change."""
+        return [queue for queue in self.queues if queue.action != "keep"]
+
+    @property
+    def without_messages(self) -> list[QueuePlan]:
+        """The queues that stay as they are, for the log tells nothing of them."""
+        return [queue for queue in self.queues if not queue.has_messages]
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether something of the log is not in the result."""
+        return self.lost.is_lossy or any(finding.severity == "error" for finding in self.findings)
+
+
+class Comparing(Sinks):
+    """Compares all that is derived with the store."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.of_queues: dict[Kind, Comparison] = {}
+        self.of_index: IndexComparison | None = None
+        self._watched: dict[QueueName, list[int]] = defaultdict(list)
+        for committed in load_offsets(source.store).offsets if "queues" in source.options.parts else ():
+            self._watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
+
+    def queues(self, kind: Kind, names: list[QueueName]) -> Comparison | None:
+        """A comparison with the queues of one kind."""
+        if "queues" not in self._source.options.parts:
+            return None
+        watched = self._watched if kind == "simple" else {}
+        self.of_queues[kind] = Comparison(self._source.existing[kind], names, watched)
+        return self.of_queues[kind]
+
+    def index(self) -> IndexComparison | None:
+        """A comparison with the index files."""
+        if "index" not in self._source.options.parts:
+            return None
+        self.of_index = IndexComparison(_existing_index(self._source), self._source.sizes.index)
+        return self.of_index
+
+
+def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
+    """Go over the log and compare what comes of it with the store."""
+    sinks = Comparing(source)
+    try:
+        return plan_of(source, derive(source, sinks, progress), sinks)
+    finally:
+        source.close()
+        if sinks.of_index:
+            sinks.of_index.close()
+
+
+def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
+    """What came of a pass whose results were compared."""
+    queues = sorted(_queue_plans(source, derivation, sinks.of_queues), key=lambda queue: (queue.name, queue.kind))
+    index = list(_index_plans(sinks.of_index))
+    return Plan(
+        source=source,
+        queues=queues,
+        index=index,
+        index_units=derivation.index.units if derivation.index else 0,
+        lost=derivation.lost,
+        consumers_moved=list(_moved_consumers(source, sinks.of_queues.get("simple"), queues)),
+        backup_bytes=_backup_bytes(source, queues, index),
+        last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
+        findings=[
+            *source.findings,
+            *derivation_findings(derivation, source.store.root),
+            *start_findings(source, derivation),
+        ],
+    )
+
+
+def _existing_index(source: Source) -> list[IndexFile]:
+    return list(list_index_files(source.store))
+
+
+def _queue_plans(source: Source, derivation: Derivation, comparisons: dict[Kind, Comparison]) -> Iterator[QueuePlan]:
+    placed: dict[Kind, SimpleQueues | BatchQueues | None] = {"simple": derivation.simple, "batch": derivation.batch}
+    done: set[tuple[QueueName, Kind]] = set()
+    for kind, comparison in comparisons.items():
+        places = placed[kind]
+        for queue, name in enumerate(derivation.queues):
+            if places and places.end(queue) >= 0:
+                done.add((name, kind))
+                yield _derived(source, comparison, places, queue, name, kind)
+    for found in source.queues if comparisons else ():
+        name = QueueName(found.topic, found.queue_id)
+        if (name, found.kind) not in done and source.options.selection.takes(*name):
+            yield _untouched(source, found, name)
+
+
+def _derived(
+    source: Source, comparison: Comparison, places: SimpleQueues | BatchQueues, queue: int, name: QueueName, kind: Kind
+) -> QueuePlan:
+    if isinstance(places, SimpleQueues):
+        if places.irregular[queue].jump:
+            return _untouched(source, source.existing[kind].queues.get(name), name)
+        low, high = places.first_message(queue), places.end(queue)
+    else:
+        low, high = places.ranges[queue]
+    difference = comparison.difference(queue, places.first(queue), places.end(queue))
+    old = source.existing[kind].queues.get(name)
+    action: Action = "keep" if difference.is_none else "replace" if old and old.files.files else "create"
+    return QueuePlan(name, kind, action, low, high, difference)
+
+
+def _untouched(source: Source, found: Queue | None, name: QueueName) -> QueuePlan:
+    """A queue of which the log tells nothing: its messages are deleted, or the topic was."""
+    if found is None:
+        return QueuePlan(name, "simple", "keep", 0, 0, has_messages=False)
+    now = queue_range(found, source.log_min_offset, source.version)
+    return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False)
+
+
+def _index_plans(comparison: IndexComparison | None) -> Iterator[IndexFilePlan]:
+    if comparison is None:
+        return
+    old = [file.path.name for file in comparison.existing]
+    if comparison.is_same:
+        yield from (IndexFilePlan(name, "keep") for name in old)
+        return
+    yield from (IndexFilePlan(name, "replace" if name in old else "create") for name in comparison.names)
+    yield from (IndexFilePlan(name, "remove") for name in old if name not in comparison.names)
+
+
+def _moved_consumers(source: Source, comparison: Comparison | None, queues: list[QueuePlan]) -> Iterator[MovedConsumer]:
+    if comparison is None:
+        return
+    changed = {queue.name for queue in queues if queue.kind == "simple" and queue.action != "keep"}
+    for committed in load_offsets(source.store).offsets:
+        name = QueueName(committed.topic, committed.queue_id)
+        if name not in changed or committed.offset < 0:
+            continue
+        before = source.existing["simple"].unit_at(name, committed.offset)
+        after = comparison.targets.get(name, {}).get(committed.offset)
+        if before is not None and int(before["physical_offset"]) != after:
+            yield MovedConsumer(committed, int(before["physical_offset"]), after)
+
+
+def _backup_bytes(source: Source, queues: list[QueuePlan], index: list[IndexFilePlan]) -> int:
+    total = 0
+    for queue in queues:
+        touched = queue.difference.write | queue.difference.remove
+        old = source.existing[queue.kind].queues.get(queue.name)
+        total += sum(file.size for file in (old.files.files if old else ()) if file.start_offset in touched)
+    replaced = {file.name for file in index if file.action in ("replace", "remove")}
+    return total + sum(file.size for file in _existing_index(source) if file.path.name in replaced)

@@ -1,0 +1,124 @@
+"""What a rebuild reads: the store's log, its queues as they are, and what decides how units are derived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import UnsupportedError
+from rmqtool.findings import Finding
+from rmqtool.mapped_files import MappedFiles
+from rmqtool.queues import Kind, Queue, list_queues
+from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget, Task
+from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
+from rmqtool.rebuild.geometry import UNIT_SIZES, FileSizes, file_sizes
+from rmqtool.rebuild.options import Progress, RebuildOptions
+from rmqtool.rebuild.rules_version import rules_version
+from rmqtool.store import Store
+from rmqtool.topics import load_topics
+from rmqtool.versions import BATCH_QUEUES, Version
+
+
+@dataclass
+class Source:
+    """A store to rebuild from; `batch_topics` grows while the log tells more of them."""
+
+    store: Store
+    options: RebuildOptions
+    log: MappedFiles
+    queues: list[Queue]
+    sizes: FileSizes
+    version: Version
+    findings: list[Finding]
+    batch_topics: set[str]
+    learns_batch_topics: bool
+    existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
+
+    @property
+    def log_min_offset(self) -> int:
+        """The commit log's minimum, bytes; -1 without a file."""
+        return self.log.files[0].start_offset if self.log.files else -1
+
+    def close(self) -> None:
+        """Close the files that were read."""
+        for existing in self.existing.values():
+            existing.close()
+
+
+def open_source(store: Store, options: RebuildOptions) -> Source:
+    """Look at a store; raise UnsupportedError for queues that are no files."""
+    if store.layout == "rocksdb" and "queues" in options.parts:
+        raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
+    queues = list(list_queues(store))
+    sizes = file_sizes(store, queues, options.parts)
+    topics = load_topics(store).with_batch_queues
+    version, findings = rules_version(store, options)
+    has_batches = version >= BATCH_QUEUES
+    found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
+    source = Source(
+        store=store,
+        options=options,
+        log=store.commit_log(),
+        queues=queues,
+        sizes=sizes,
+        version=version,
+        findings=[*sizes.findings, *findings],
+        batch_topics=found,
+        learns_batch_topics=has_batches and topics is None,
+    )
+    for kind in UNIT_SIZES:
+        source.existing[kind] = ExistingQueues.of(kind, grid_of(sizes, kind), queues)
+    return source
+
+
+def grid_of(sizes: FileSizes, kind: Kind) -> FileGrid:
+    """The files of one kind of queue."""
+    return FileGrid(sizes.queues[kind], UNIT_SIZES[kind])
+
+
+class Sinks:
+    """What takes what a pass derives; made anew for each pass, with the names that the pass finds."""
+
+    def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
+        """What takes the units of one kind; None when they are not wanted."""
+        raise NotImplementedError
+
+    def index(self) -> IndexSink | None:
+        """What takes index files; None when they are not wanted."""
+        raise NotImplementedError
+
+
+def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
+    """Go over the log once; again from its beginning when a topic turns out to have batch queues."""
+    while True:
+        derivation = Derivation(_task(source), source.batch_topics, source.learns_batch_topics)
+        names = derivation.queues
+        targets = {kind: _target(source, kind, sinks.queues(kind, names), names) for kind in UNIT_SIZES}
+        index = sinks.index()
+        try:
+            derivation.run(
+                targets["simple"], targets["batch"], (index, source.sizes.index) if index else None, progress
+            )
+        except BatchTopicFoundError:
+            continue
+        return derivation
+
+
+def _task(source: Source) -> Task:
+    options = source.options
+    # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
+    rules = DispatchRules.of(source.version, source.store, lmq_seen=True)
+    return Task(source.log.files, rules, options.selection, options.order, options.reading)
+
+
+def _target(source: Source, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:
+    if sink is None:
+        return None
+    existing = source.existing[kind]
+    if source.options.order == "broker":
+        return QueueTarget(sink, existing.grid)
+    if kind == "simple":
+        return QueueTarget(sink, existing.grid, heads=kept_heads(existing, names, source.log_min_offset))
+    return QueueTarget(sink, existing.grid, batch_heads=kept_batch_heads(existing, names, source.log_min_offset))

@@ -1,0 +1,128 @@
+"""Sinks that write into a transaction: only the files that a plan names, read back and compared before they count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from rmqtool.append.file_tree import file_time
+from rmqtool.append.sinks import FileGrid, Timestamps, Units
+from rmqtool.errors import UnwritableError
+from rmqtool.files import InputFile
+from rmqtool.formats.index_file import file_size
+from rmqtool.index import Geometry
+from rmqtool.transaction import StagedFile, Transaction
+
+_PIECE = 4 << 20  # read back at once, bytes
+
+
+@dataclass
+class _Written:
+    """What was written to a staged file: bytes ``start:end`` and their CRC; None once they were not in one piece."""
+
+    start: int = 0
+    end: int = 0
+    crc: int | None = 0
+
+    def add(self, data: bytes | memoryview, position: int) -> None:
+        if self.end == 0:
+            self.start = self.end = position
+        if position != self.end:
+            self.crc = None
+        self.crc = None if self.crc is None else crc32(data, self.crc)
+        self.end = max(self.end, position + len(data))
+
+    def check(self, path: Path) -> None:
+        """Compare with what the disk holds; raise UnwritableError."""
+        if self.crc is None:
+            return
+        found = 0
+        with InputFile(path) as file:
+            for position in range(self.start, self.end, _PIECE):
+                found = crc32(file.read(position, min(_PIECE, self.end - position)), found)
+            sound = found == self.crc and file.next_data(self.end, file.size) == file.size
+        if not sound:
+            raise UnwritableError("what was written is not what the disk gives back", file=path)
+
+
+class StagedQueues:
+    """A sink for the queue files that a plan wants written; `path_of` gives their names in the store."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        grid: FileGrid,
+        path_of: Callable[[int, int], str],
+        wanted: Callable[[int], set[int] | None],
+    ) -> None:
+        self._transaction = transaction
+        self._grid = grid
+        self._path_of = path_of
+        self._wanted = wanted
+        self._files: dict[tuple[int, int], tuple[StagedFile, _Written]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The files that were staged."""
+        return [file.name for file, _ in self._files.values()]
+
+    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+        """Stage units."""
+        wanted = self._wanted(queue)
+        if not wanted:
+            return
+        data, size = units.view("u1").data, self._grid.unit_size
+        for piece in self._grid.pieces(number, len(units)):
+            if piece.start in wanted:
+                file, written = self._file(queue, piece.start)
+                part = data[piece.low * size : piece.high * size]
+                file.write(part, piece.position)
+                written.add(part, piece.position)
+                file.mtime_ns = file_time(int(timestamps[piece.high - 1]))
+
+    def cut(self, queue: int, number: int) -> None:
+        """Clear what was staged behind."""
+        first = self._grid.start_of(number)
+        for (found, start), (file, written) in list(self._files.items()):
+            if found == queue and start >= first:
+                position = (number - self._grid.first_unit(start)) * self._grid.unit_size if start == first else 0
+                file.set_size(position)
+                file.set_size(self._grid.file_size)
+                written.crc = None  # what comes next is not behind what was written
+
+    def _file(self, queue: int, start: int) -> tuple[StagedFile, _Written]:
+        found = self._files.get((queue, start))
+        if found is None:
+            written = _Written()
+            name = self._path_of(queue, start)
+            file = self._transaction.file(name, size=self._grid.file_size, check=written.check)
+            found = self._files[queue, start] = (file, written)
+        return found
+
+
+class StagedIndex:
+    """A sink for index files."""
+
+    def __init__(self, transaction: Transaction, geometry: Geometry, directory: str) -> None:
+        self.names: list[str] = []
+        self._transaction = transaction
+        self._size = file_size(geometry.slots, geometry.units)
+        self._directory = directory
+        self._file: StagedFile | None = None
+
+    def begin(self, number: int, name: str) -> None:
+        """Stage a file."""
+        self.names.append(f"{self._directory}/{name}")
+        self._file = self._transaction.file(self.names[-1], size=self._size)
+
+    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
+        """Write bytes."""
+        if self._file:
+            self._file.write(data, position)
+
+    def finish(self, number: int, timestamp: int) -> None:
+        """Complete a file."""
+        if self._file:
+            self._file.mtime_ns = file_time(timestamp)

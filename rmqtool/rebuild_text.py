@@ -1,0 +1,127 @@
+"""A rebuild for people: what changes, what is lost, who is concerned, what to run next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.console import Console
+
+from rmqtool.output import Columns, Style, byte_size, show_finding, show_table, table, visible
+from rmqtool.rebuild.plan import Plan
+
+_MOST_ROWS = 40
+_QUEUE_COLUMNS: Columns = [
+    ("topic", "left"),
+    ("queue", "right"),
+    ("action", "left"),
+    ("units", "right"),
+    ("offsets", "right"),
+    ("added", "right"),
+    ("dropped", "right"),
+    ("changed", "right"),
+]
+
+
+def show_plan(plan: Plan, style: Style, *, verb: str) -> None:
+    """Show what a plan changes; `verb` says whether it will or has been done."""
+    console = style.console()
+    if "queues" in plan.options.parts:
+        _show_queues(plan, console, verb, everything=style.verbosity > 0)
+    if "index" in plan.options.parts:
+        _show_index(plan, console, verb)
+    _show_lost(plan, console)
+    _show_consumers(plan, console)
+    for finding in plan.findings:
+        where = "" if finding.topic is None else f"{finding.topic}, queue {finding.queue_id}: "
+        show_finding(console, replace(finding, message=where + finding.message))
+
+
+def _show_queues(plan: Plan, console: Console, verb: str, *, everything: bool) -> None:
+    changed = plan.changed_queues
+    shown = plan.queues if everything else changed[:_MOST_ROWS]
+    kept = len(plan.queues) - len(changed)
+    counts = {action: sum(queue.action == action for queue in changed) for action in ("create", "replace")}
+    title = f"{_count(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
+    if verb == "written":
+        title = f"{_count(len(plan.queues), 'queue')} written; the store lacks {counts['create']}, "
+        title += f"differs in {counts['replace']}, has {kept} as they are here"
+    if shown:
+        rows = [
+            (
+                queue.name.topic,
+                queue.name.queue_id,
+                queue.action,
+                f"{queue.units:,}",
+                f"{queue.min_offset}..{queue.max_offset}",
+                f"{queue.difference.added:,}",
+                f"{queue.difference.dropped:,}",
+                f"{queue.difference.changed:,}",
+            )
+            for queue in shown
+        ]
+        _show_rows(console, title, _QUEUE_COLUMNS, rows)
+        if not everything and len(changed) > _MOST_ROWS:
+            _print(console, f"and {len(changed) - _MOST_ROWS} more (all with -v, or with --json)")
+    else:
+        _print(console, title)
+
+
+def _show_rows(console: Console, title: str, columns: Columns, rows: Sequence[Sequence[object]]) -> None:
+    """A table below its title, which may be wider than the table."""
+    _print(console, title)
+    show_table(console, table("", columns, rows))
+
+
+def _show_index(plan: Plan, console: Console, verb: str) -> None:
+    if all(file.action == "keep" for file in plan.index):
+        _print(console, f"index: {_count(len(plan.index), 'file')} kept, {plan.index_units:,} units")
+        return
+    names = {action: [file.name for file in plan.index if file.action == action] for action in ("create", "replace")}
+    removed = sum(file.action == "remove" for file in plan.index)
+    new = len(names["create"]) + len(names["replace"])
+    done = "written" if verb == "written" else "to write"
+    _print(console, f"index: {_count(new, 'file')} {done} with {plan.index_units:,} units, {removed} old to take out")
+
+
+def _show_lost(plan: Plan, console: Console) -> None:
+    if not plan.lost.count:
+        return
+    rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MOST_ROWS]]
+    columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left")]
+    title = f"skipped: {_count(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, hold no record"
+    _show_rows(console, title, columns, rows)
+
+
+def _show_consumers(plan: Plan, console: Console) -> None:
+    if not plan.consumers_moved:
+        return
+    rows = [
+        (
+            moved.committed.group,
+            moved.committed.topic,
+            moved.committed.queue_id,
+            moved.committed.offset,
+            moved.physical_offset_before,
+            "none" if moved.physical_offset_after is None else moved.physical_offset_after,
+        )
+        for moved in plan.consumers_moved[:_MOST_ROWS]
+    ]
+    columns: Columns = [
+        ("group", "left"),
+        ("topic", "left"),
+        ("queue", "right"),
+        ("committed", "right"),
+        ("message at", "right"),
+        ("becomes", "right"),
+    ]
+    title = f"{_count(len(plan.consumers_moved), 'committed offset')} will mean another message"
+    _show_rows(console, title, columns, rows)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(visible(text), soft_wrap=True, markup=False)

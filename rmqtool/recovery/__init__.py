@@ -1,0 +1,29 @@
+"""What a start of the broker does with a store: where the log is cut, what is deleted, which queues change.
+
+It decides only; nothing is written. ``Recovery(store, rules).predict()`` is a start as the store stands,
+``predict(unclean=True)`` the same with the file `abort`, ``predict(checkpoint=NO_CHECKPOINT)`` without a checkpoint.
+
+Whoever scans the log anyway feeds the events of the scan to a `LogWalker` (one for each part, when whole files are
+scanned in several processes) and hands the results over as ``LogWalks(rules, walks)``: then the log is not read again,
+but for what is derived from it after a crash.
+"""
+
+from rmqtool.recovery.findings import start_findings
+from rmqtool.recovery.predict import NO_CHECKPOINT, Recovery
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.recovery.start import QueueChange, Start
+from rmqtool.recovery.walk import FileWalk, suspects_of
+from rmqtool.recovery.walks import LogWalker, LogWalks
+
+__all__ = [
+    "NO_CHECKPOINT",
+    "FileWalk",
+    "LogWalker",
+    "LogWalks",
+    "QueueChange",
+    "Recovery",
+    "RecoveryRules",
+    "Start",
+    "start_findings",
+    "suspects_of",
+]

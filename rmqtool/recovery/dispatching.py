@@ -1,0 +1,150 @@
+"""What a start derives for the consume queues from the records that it accepts (`DefaultMessageStore#doDispatch`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.queues import Kind, Queue
+from rmqtool.recovery.queue_files import RecoveredQueue
+from rmqtool.recovery.queue_state import QueueState
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.recovery.walk import FileWalk, FileWalker
+from rmqtool.scan.block import Block
+from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.reader import scan_files
+from rmqtool.topics import Topics
+
+_BODY_SIZE_WIDTH = 4
+
+
+@dataclass
+class QueueSizes:
+    """Sizes of new consume queue files, bytes."""
+
+    simple: int
+    batch: int
+
+    def of(self, kind: Kind) -> int:
+        """The size of a file of that kind of queue."""
+        return self.batch if kind == "batch" else self.simple
+
+
+@dataclass
+class Queues:
+    """All queues of a store while a start changes them; those that it makes are added."""
+
+    rules: RecoveryRules
+    sizes: QueueSizes
+    reading: Reading = UNLIMITED
+    states: dict[tuple[Kind, str, int], QueueState] = field(default_factory=dict)
+
+    def load(self, found: Iterable[RecoveredQueue]) -> None:
+        """Take over the queues as their own recovery left them."""
+        for recovered in found:
+            queue = recovered.queue
+            key = (queue.kind, queue.topic, queue.queue_id)
+            self.states[key] = QueueState(recovered, self.rules, self.sizes.of(queue.kind), self.reading)
+
+    def __iter__(self) -> Iterator[QueueState]:
+        return iter(self.states.values())
+
+    @property
+    def max_physical(self) -> int:
+        """`getMaxPhyOffsetInConsumeQueue`: of all queues together."""
+        return max((state.max_physical for state in self), default=-1)
+
+    def of(self, kind: Kind, name: QueueName) -> QueueState:
+        """The queue of a name, which is made when there is none."""
+        key = (kind, name.topic, name.queue_id)
+        if key not in self.states:
+            queue = Queue(name.topic, name.queue_id, kind, MappedFiles())
+            empty = RecoveredQueue(queue, (), (), 0, None, -1)
+            self.states[key] = QueueState(empty, self.rules, self.sizes.of(kind), self.reading)
+        return self.states[key]
+
+
+class Dispatching:
+    """Feeds the records of a range to the queues."""
+
+    def __init__(self, queues: Queues, rules: DispatchRules, topics: Topics, above: int | None = None) -> None:
+        """Only records that tell a physical offset greater than `above` are derived."""
+        self._queues = queues
+        self._above = above
+        self._batch_topics = topics.with_batch_queues or frozenset()
+        self._dispatcher = Dispatcher(rules, self._batch_topics)
+
+    def run(self, files: Sequence[MappedFile], number: int, stop: int, rules: RecoveryRules) -> None:
+        """Derive from the records that a walk accepts from file `number` on, to before physical offset `stop`."""
+        for mapped in files[number:]:
+            if mapped.start_offset >= stop:
+                break
+            limit = min(mapped.size, stop - mapped.start_offset)
+            self.run_file(mapped, replace(rules, check_crc=False), 0, limit)  # the walk before has looked
+
+    def run_file(self, mapped: MappedFile, rules: RecoveryRules, start: int, limit: int) -> FileWalk:
+        """Derive from the records of one file that a walk from `start` to `limit` accepts, positions in the file."""
+        reading = self._queues.reading
+        with InputFile(mapped.path, reading) as file:
+
+            def on_record(position: int, size: int) -> None:
+                frames = frames_of(file, position, size, rules)
+                if frames is not None:
+                    self.add(frames, strange=True)
+
+            walker = FileWalker(file, mapped, rules, start=start, limit=limit, on_frames=self.add, on_record=on_record)
+            base = mapped.start_offset
+            for event in scan_files([mapped], start=base + start, stop=base + limit, reading=reading):
+                walker.feed(event)
+                if walker.is_over:
+                    break
+            return walker.finish()
+
+    def add(self, frames: Frames, strange: bool = False) -> None:
+        """Derive from a run; `strange` when its records tell other positions than their own."""
+        units = self._dispatcher.dispatch(frames).units
+        if self._above is not None:
+            units = units[units.physical_offsets > self._above]
+        for number, part in units.by_queue():
+            self._add_to_queue(self._dispatcher.queues[number], part, strange)
+
+    def _add_to_queue(self, name: QueueName, units: QueueUnits, strange: bool) -> None:
+        if "/" in name.topic or name.topic in ("", ".", "..") or "\0" in name.topic:
+            return  # such a name leads out of the queue's directory; what the broker does with it is not predicted
+        state = self._queues.of("batch" if name.topic in self._batch_topics else "simple", name)
+        columns = (units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
+        if strange:
+            for offset, size, queue_offset, batch in zip(*(column.tolist() for column in columns), strict=True):
+                state.append(offset, size, queue_offset, batch, strange=True)
+        else:
+            state.append_all(*columns)
+
+
+def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -> Frames | None:
+    """A record that only the broker takes for one, as a run of one: where it tells to be, negative lengths as 0."""
+    data = bytearray(file.read(position, size))
+    offset = int.from_bytes(data[28:36], "big", signed=True)
+    sys_flag = int.from_bytes(data[36:40], "big", signed=True)
+    magic_code = int.from_bytes(data[4:8], "big", signed=True)
+    body_at = HEADER_DTYPES[sys_flag & HOST_BITS if rules.knows_ipv6 else 0].itemsize
+    body_size = int.from_bytes(data[body_at - _BODY_SIZE_WIDTH : body_at], "big", signed=True)
+    if body_size < 0:
+        data[body_at - _BODY_SIZE_WIDTH : body_at] = bytes(_BODY_SIZE_WIDTH)
+    topic_at = body_at + max(0, body_size)
+    width = topic_size_width(magic_code)
+    topic_size = int.from_bytes(data[topic_at : topic_at + width], "big", signed=True)
+    properties_at = topic_at + width + topic_size
+    if int.from_bytes(data[properties_at : properties_at + 2], "big", signed=True) < 0:
+        data[properties_at : properties_at + 2] = bytes(2)
+    block = Block(len(data))
+    block.start_offset, block.length = offset, len(data)
+    block.view[: len(data)] = data
+    return prove(block, np.zeros(1, dtype=np.intp)) or None

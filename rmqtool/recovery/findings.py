@@ -1,0 +1,85 @@
+"""What of a predicted start an operator must know before it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.catalogue import finding
+from rmqtool.findings import Finding
+from rmqtool.recovery.predict import NO_CHECKPOINT, LogCut, Recovery
+from rmqtool.recovery.start import Start
+
+QueueEnds = Mapping[tuple[str, int], int]
+"""Of each queue, by topic and queue id, the offset behind its last message in the commit log."""
+
+
+@dataclass(frozen=True)
+class _OtherStart:
+    when: str
+    cut: LogCut
+
+
+def start_findings(recovery: Recovery, start: Start, ends: QueueEnds | None = None) -> Iterator[Finding]:
+    """The findings of a start; with `ends` also queues that it leaves shorter than their messages."""
+    root = recovery.store.root
+    if start.hangs:
+        yield finding("start.hangs", str(start.refuses), store=root)
+    elif start.refuses:
+        yield finding("start.refuses", str(start.refuses), store=root)
+    if start.messages_lost:
+        yield _data_loss(recovery, start)
+    yield from _queue_losses(recovery, start, ends or {})
+    if not start.refuses:
+        yield from _other_starts(recovery, start)
+
+
+def _data_loss(recovery: Recovery, start: Start) -> Finding:
+    behind = f"{_count(start.messages_lost, 'readable message')} behind it"
+    if start.max_offset_after is None or start.scan_from is None:
+        return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.store.root)
+    files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
+    message = (
+        f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({start.end}): "
+        f"{behind} would be lost, {_count(files, 'commit log file')} deleted"
+    )
+    return finding("start.data-loss", message, store=recovery.store.root, offset=start.max_offset_after)
+
+
+def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
+    store = recovery.store
+    return tuple(f"{store.relative(directory)}/" for directory in store.commit_log_directories)
+
+
+def _queue_losses(recovery: Recovery, start: Start, ends: QueueEnds) -> Iterator[Finding]:
+    for queue in start.queues:
+        missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
+        if missing > 0 and not start.messages_lost:
+            message = f"would end at offset {queue.max_offset}, {_count(missing, 'message')} before its last one"
+            place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id, "queue_offset": queue.max_offset}
+            yield finding("start.queue-loss", message, store=recovery.store.root, **place)
+
+
+def _other_starts(recovery: Recovery, start: Start) -> Iterator[Finding]:
+    """The worst of the starts that may come next time."""
+    if not recovery.loaded.files:
+        return
+    others = [
+        _OtherStart("after a kill or crash", recovery.cut("abnormal")),
+        _OtherStart("after a kill or crash, without the file checkpoint", recovery.cut("abnormal", NO_CHECKPOINT)),
+        _OtherStart("after a clean stop", recovery.cut("normal")),
+    ]
+    worst = max(others, key=lambda other: (other.cut.end.out_of_memory, other.cut.messages_lost))
+    if worst.cut.end.out_of_memory:
+        message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
+    elif worst.cut.messages_lost > start.messages_lost:
+        lost = _count(worst.cut.messages_lost, "readable message")
+        message = f"{worst.when} a start would end the commit log here ({worst.cut.end.why}) and lose {lost}"
+    else:
+        return
+    yield finding("start.other-mode-data-loss", message, store=recovery.store.root, offset=worst.cut.end.offset)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,204 @@
+"""Which files a start loads, and what makes it refuse (`DefaultMessageStore#load`, `MappedFileQueue#load`)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rmqtool.config_json import load_config
+from rmqtool.files import list_directory
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.index import IndexFile, list_index_files
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.queues import Kind, Queue, list_queues
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.store import CONFIG, INDEX, Store
+from rmqtool.topics import load_topics
+from rmqtool.versions import BATCH_QUEUES, Version
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_CONFIGS = {
+    "topics.json": Version(4, 4, 0),
+    "consumerOffset.json": Version(4, 4, 0),
+    "subscriptionGroup.json": Version(4, 4, 0),
+    "consumerFilter.json": Version(4, 4, 0),
+    "delayOffset.json": Version(4, 4, 0),
+    "topicQueueMapping.json": Version(5, 0, 0),
+    "consumerOrderInfo.json": Version(5, 0, 0),
+}
+_DEFAULT_QUEUE_SIZES: dict[Kind, int] = {
+    "simple": 300_000 * consume_queue.UNIT_SIZE,
+    "batch": 300_000 * batch_consume_queue.UNIT_SIZE,
+}
+_TIMER_WHEEL = "timerwheel"
+_TIMER_WHEEL_SIZE = 7 * 86400 * 2 * 32  # TimerWheel: a slot of 32 bytes for each second of two weeks
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a start has loaded before it recovers.
+
+    `refuses` is why it goes no further; `ignored` are commit log files that it leaves out, `deleted` those of no byte
+    that it deletes. `queues` are each as it lies on disk and with the files that are loaded; sizes are those of a whole
+    file, bytes.
+    """
+
+    files: tuple[MappedFile, ...]
+    file_size: int
+    queue_file_size: int
+    batch_queue_file_size: int
+    queues: tuple[tuple[Queue, Queue], ...]
+    ignored: tuple[MappedFile, ...] = ()
+    deleted: tuple[Path, ...] = ()
+    refuses: str | None = None
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An entry of a directory of mapped files; `mapped` is None when it is none."""
+
+    path: Path
+    size: int
+    is_directory: bool
+    mapped: MappedFile | None
+
+
+@dataclass(frozen=True)
+class _LoadedQueue:
+    files: tuple[MappedFile, ...]
+    deleted: tuple[Path, ...]
+    refuses: str | None
+
+
+def load(store: Store, rules: RecoveryRules) -> Loaded:
+    """Load as the broker does; the first obstacle ends it."""
+    log = store.commit_log()
+    size = rules.log_file_size or log.file_size
+    found = _load_files(store, log, size, rules)
+    ignored = tuple(file for file in log.files if file.size and file not in found.files)
+    refuses = _config_refusal(store, rules) or found.refuses
+    queues: list[tuple[Queue, Queue]] = []
+    deleted = list(found.deleted)
+    batch_topics = load_topics(store).with_batch_queues or frozenset()
+    for queue, loaded in _load_queues(store, rules):
+        refuses = refuses or _kind_refusal(queue, batch_topics, rules)
+        queues.append((queue, replace(queue, files=MappedFiles(loaded.files))))
+        deleted += loaded.deleted
+        refuses = refuses or loaded.refuses
+    refuses = refuses or _index_refusal(store, rules) or _timer_refusal(store, rules)
+    sizes = _queue_sizes([queue for queue, _ in queues], rules)
+    return Loaded(found.files, size, sizes["simple"], sizes["batch"], tuple(queues), ignored, tuple(deleted), refuses)
+
+
+def _load_queues(store: Store, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedQueue]]:
+    """Each queue with the files of it that are loaded; all queues of a kind have one file size."""
+    if store.layout == "rocksdb":
+        return
+    queues = [queue for queue in list_queues(store) if queue.kind == "simple" or rules.version >= BATCH_QUEUES]
+    sizes = _queue_sizes(queues, rules)
+    for queue in queues:
+        yield queue, _load_files(store, queue.files, sizes[queue.kind], rules)
+
+
+def _kind_refusal(queue: Queue, batch_topics: Collection[str], rules: RecoveryRules) -> str | None:
+    """`ConsumeQueueStore#queueTypeShouldBe`."""
+    expected = "batch" if queue.topic in batch_topics else "simple"
+    if rules.version < BATCH_QUEUES or queue.kind == expected:
+        return None
+    return f"topic {queue.topic} has {queue.kind} consume queues, but is configured for {expected} ones"
+
+
+def _queue_sizes(queues: Sequence[Queue], rules: RecoveryRules) -> dict[Kind, int]:
+    """Sizes of the files of each kind of queue: as configured, as most have, or the default."""
+    return {
+        "simple": rules.queue_file_size or _usual_size(queues, "simple") or _DEFAULT_QUEUE_SIZES["simple"],
+        "batch": rules.batch_queue_file_size or _usual_size(queues, "batch") or _DEFAULT_QUEUE_SIZES["batch"],
+    }
+
+
+def _usual_size(queues: Sequence[Queue], kind: Kind) -> int:
+    sizes = Counter(file.size for queue in queues if queue.kind == kind for file in queue.files.files if file.size)
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+
+def _load_files(store: Store, found: MappedFiles, size: int, rules: RecoveryRules) -> _LoadedQueue:
+    """`MappedFileQueue#load`: the files in name order up to the first obstacle."""
+    files: list[MappedFile] = []
+    entries = sorted(_entries(found), key=lambda entry: entry.path.name)
+    for number, entry in enumerate(entries):
+        place = store.relative(entry.path)
+        if entry.is_directory and rules.skips_directories:
+            continue
+        if entry.size == 0 and number == len(entries) - 1 and rules.deletes_empty_last_file:
+            return _LoadedQueue(tuple(files), (entry.path,), None)
+        if entry.is_directory or entry.size != size:
+            if rules.ignores_wrong_sizes:
+                break
+            what = "a directory" if entry.is_directory else f"{entry.size} bytes instead of {size}"
+            return _LoadedQueue(tuple(files), (), f"{place}: {what} (length not matched message store config value)")
+        if entry.mapped is None:
+            why = "the name is no start offset (NumberFormatException, load exception)"
+            return _LoadedQueue(tuple(files), (), f"{place}: {why}")
+        files.append(entry.mapped)
+    return _LoadedQueue(tuple(files), (), None)
+
+
+def _entries(found: MappedFiles) -> Iterator[_Entry]:
+    yield from (_Entry(file.path, file.size, False, file) for file in found.files)
+    for stray in found.strays:
+        yield _Entry(stray.path, _size_of(stray.path), stray.kind == "directory", None)
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # as java.io.File#length says of what cannot be looked at
+
+
+def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
+    """`ConfigManager#load`: neither the file nor its .bak can be decoded."""
+    for name, since in _CONFIGS.items():
+        file = load_config(store.root / CONFIG / name) if rules.version >= since else None
+        if file and file.path is None and file.has_bad_backup and not file.is_forbidden:
+            return f"{CONFIG}/{name}: neither the file nor its .bak can be decoded"
+    return None
+
+
+def _index_refusal(store: Store, rules: RecoveryRules) -> str | None:
+    """`IndexService#load`: a directory whose name is a number cannot be mapped."""
+    obstacle = next(_index_directories(store), None) if rules.refuses_index_directories else None
+    if obstacle is None:
+        return None
+    return f"{INDEX}/{obstacle.name}: a directory where an index file should be (load file error)"
+
+
+def _index_directories(store: Store) -> Iterator[Path]:
+    """Directories among the index files whose names are numbers."""
+    if os.path.isdir(store.root / INDEX):
+        for entry in list_directory(store.root / INDEX):
+            if entry.is_dir() and _NUMBER.fullmatch(entry.name):
+                yield Path(entry.path)
+
+
+def loaded_index_files(store: Store, rules: RecoveryRules) -> Iterator[IndexFile]:
+    """`IndexService#load`: before 5.0.0 a directory whose name is a number ends the loading, and nobody is told."""
+    obstacle = None
+    if not rules.refuses_index_directories:
+        obstacle = next((path.name for path in _index_directories(store)), None)
+    for file in list_index_files(store):
+        if obstacle is None or file.path.name < obstacle:
+            yield file
+
+
+def _timer_refusal(store: Store, rules: RecoveryRules) -> str | None:
+    """`TimerWheel`: the file must have its size."""
+    path = store.root / _TIMER_WHEEL
+    size = _size_of(path) if rules.version >= Version(5, 0, 0) and path.is_file() else 0
+    if size in (0, _TIMER_WHEEL_SIZE):
+        return None
+    return f"{_TIMER_WHEEL}: {size} bytes instead of {_TIMER_WHEEL_SIZE} (Timer wheel length)"

@@ -1,0 +1,187 @@
+"""One record as the broker parses it (`CommitLog#checkMessageAndReturnSize`), which is laxer and stricter than a scan.
+
+Laxer: the record may tell another position as its own, and negative lengths may pass. Stricter: the body's CRC and
+some properties count. Nothing is read twice, and no more than a piece of a body is held in memory.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rmqtool.delay_levels import SCHEDULE_TOPIC
+from rmqtool.files import InputFile
+from rmqtool.formats.crc import CRC_MASK
+from rmqtool.formats.message import (
+    HEADER_DTYPES,
+    HOST_BITS,
+    MAGIC_CODE_BLANK,
+    MAGIC_CODE_V1,
+    MAGIC_CODE_V2,
+    topic_size_width,
+)
+from rmqtool.formats.properties import DELAY, INNER_BASE, INNER_NUM, decode_properties
+from rmqtool.recovery.rules import RecoveryRules
+
+_PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
+_HEAD = struct.Struct(">ii")
+_FIXED = struct.Struct(">iiiqqi")  # body CRC, queue id, flag, queue offset, physical offset, sys flag
+NOTHING_WRITTEN = "nothing is written behind its last record"
+_MAX_INT = (1 << 31) - 1
+_SMALLEST_ARRAY = 8  # a host is copied into an array of the record's size
+STORE_TIMESTAMP_POSITIONS = {
+    bits: sum(dtype[name].itemsize for name in (dtype.names or ())[: (dtype.names or ()).index("store_timestamp")])
+    for bits, dtype in HEADER_DTYPES.items()
+}
+"""Where the store timestamp stands in a record, by the host bits of its sys flag."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INT_BITS, _SHORT_BITS, _LONG_BITS = 31, 15, 63
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The broker's answer: `size` bytes and whether it is right; of a blank 0 and True, of no record -1 and False.
+
+    `body_size`, `topic_size` and `properties_size` are as the broker counts them, never negative.
+    """
+
+    size: int
+    ok: bool
+    why: str = ""
+    physical_offset: int = 0
+    sys_flag: int = 0
+    store_timestamp: int = 0
+    out_of_memory: bool = False
+
+    @property
+    def is_record(self) -> bool:
+        """Whether the broker takes it for a record."""
+        return self.ok and self.size > 0
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the broker goes on in the next file."""
+        return self.ok and self.size == 0
+
+
+_BLANK = Parsed(0, True)
+
+
+class _UnderflowError(Exception):
+    """Java's BufferUnderflowException and its kin: what is read is not there."""
+
+
+class _Cursor:
+    """Java's ByteBuffer over the rest of a file."""
+
+    def __init__(self, file: InputFile, position: int) -> None:
+        self._file = file
+        self.position = position
+
+    @property
+    def remaining(self) -> int:
+        return self._file.size - self.position
+
+    def take(self, size: int) -> bytes:
+        if not 0 <= size <= self.remaining:
+            raise _UnderflowError
+        data = self._file.read(self.position, size)
+        if len(data) < size:
+            raise _UnderflowError
+        self.position += size
+        return data
+
+    def integer(self, width: int) -> int:
+        return int.from_bytes(self.take(width), "big", signed=True)
+
+    def crc_of(self, size: int) -> int:
+        crc, end = 0, self.position + size
+        while self.position < end:
+            crc = zlib.crc32(self.take(min(_PIECE_SIZE, end - self.position)), crc)
+        return crc & CRC_MASK
+
+
+def parse_at(file: InputFile, position: int, rules: RecoveryRules, check_crc: bool = True) -> Parsed:
+    """What the broker finds at `position` of a commit log file."""
+    try:
+        return _parse(_Cursor(file, position), rules, check_crc)
+    except _UnderflowError:
+        return Parsed(-1, False, "the file ends inside it")
+
+
+def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
+    rest = cursor.remaining
+    if rules.compares_size_first and rest <= 4:
+        return Parsed(-1, False, "the file is full and has no blank")
+    size = cursor.integer(4)
+    if rules.compares_size_first and rest - 4 < _java_int(size - 4):
+        return Parsed(-1, False, "its size leads behind the end of the file")
+    magic_code = cursor.integer(4)
+    if magic_code == MAGIC_CODE_BLANK:
+        return _BLANK
+    if size == 0 and magic_code == 0:
+        return Parsed(-1, False, NOTHING_WRITTEN)
+    if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):
+        return Parsed(-1, False, "neither a message nor a blank begins there")
+    if size < 0:
+        return Parsed(-1, False, "its size is negative")
+    if size > rules.heap_limit and not rules.compares_size_first:
+        return Parsed(-1, False, f"a record claims {size} bytes", out_of_memory=True)
+    return _parse_record(cursor, rules, size, magic_code, check_crc)
+
+
+def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: int, check_crc: bool) -> Parsed:
+    body_crc, _, _, _, physical_offset, sys_flag = _FIXED.unpack(cursor.take(_FIXED.size))
+    host_bits = sys_flag & HOST_BITS if rules.knows_ipv6 else 0
+    header = HEADER_DTYPES[host_bits]
+    if size < _SMALLEST_ARRAY:
+        return Parsed(-1, False, "its size is too small")
+    # From the born timestamp to the body size; the store timestamp stands before the second host.
+    rest = cursor.take(header.itemsize - _HEAD.size - _FIXED.size)
+    at = STORE_TIMESTAMP_POSITIONS[host_bits] - _HEAD.size - _FIXED.size
+    store_timestamp = int.from_bytes(rest[at : at + 8], "big", signed=True)
+    body_size = max(0, int.from_bytes(rest[-4:], "big", signed=True))
+    if body_size > size or body_size > cursor.remaining:
+        return Parsed(-1, False, "its body leads out of it")
+    if not check_crc:
+        cursor.position += body_size
+    elif body_size and cursor.crc_of(body_size) != body_crc:
+        return Parsed(-1, False, "its body has another CRC")
+    width = topic_size_width(magic_code)
+    topic_size = cursor.integer(width)
+    if topic_size > size:
+        raise _UnderflowError
+    topic = cursor.take(topic_size)
+    properties_size = max(0, cursor.integer(2))
+    if properties_size > size:
+        raise _UnderflowError
+    properties = decode_properties(cursor.take(properties_size))
+    if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
+        return Parsed(-1, False, "its property DELAY is no number")
+    if size != header.itemsize + body_size + width + topic_size + 2 + properties_size:
+        return Parsed(size, False, "its lengths do not add up")
+    if rules.parses_batches and not _is_batch_readable(properties):
+        return Parsed(-1, False, "its batch properties are no numbers")
+    return Parsed(size, True, "", physical_offset, sys_flag, store_timestamp)
+
+
+def _is_batch_readable(properties: Mapping[str, str]) -> bool:
+    """`CommitLog#setBatchSizeIfNeeded`: where both are there, both must be numbers."""
+    base, count = properties.get(INNER_BASE), properties.get(INNER_NUM)
+    return base is None or count is None or (_is_integer(base, _LONG_BITS) and _is_integer(count, _SHORT_BITS))
+
+
+def _is_integer(text: str | None, bits: int) -> bool:
+    """Whether Java's parser of that width takes `text`; a property that is not there is fine."""
+    if text is None:
+        return True
+    return bool(_INTEGER.fullmatch(text)) and -(1 << bits) <= int(text) < 1 << bits
+
+
+def _java_int(value: int) -> int:
+    """`value` as Java's int arithmetic leaves it."""
+    return (value + _MAX_INT + 1) % (1 << 32) - _MAX_INT - 1

@@ -1,0 +1,270 @@
+"""The prediction, step by step as a broker starts (`DefaultMessageStore#load`, `#recover`, `#start`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from rmqtool.checkpoint import read_checkpoint
+from rmqtool.dispatch.multi import LMQ_PREFIX
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.files import UNLIMITED, Reading
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.lock import ABORT_FILE
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import Queue, QueueRange, queue_range
+from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
+from rmqtool.recovery.load import Loaded, load, loaded_index_files
+from rmqtool.recovery.minimum import min_offset_of
+from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
+from rmqtool.recovery.queue_state import QueueState
+from rmqtool.recovery.reput import reput
+from rmqtool.recovery.rules import DEFAULT_LOG_FILE_SIZE, RecoveryRules, not_modelled
+from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
+from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
+from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
+from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.topics import load_topics
+from rmqtool.versions import Version
+
+NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
+"""What a broker reads where the file checkpoint is missing."""
+
+
+@dataclass(frozen=True)
+class LogCut:
+    """What a recovery scan from one file on does to the commit log."""
+
+    files: tuple[MappedFile, ...]
+    first: int
+    end: LogEnd
+    kept: tuple[MappedFile, ...]
+    deleted: tuple[MappedFile, ...]
+    max_offset: int
+    messages_lost: int
+    bytes_cut: int
+
+
+class Recovery:
+    """A start of one broker version on one store, as far as the store alone decides it.
+
+    Reads the store once; several kinds of start are then asked for cheaply. `walks` are those that a caller has
+    already made while scanning the log.
+    """
+
+    def __init__(
+        self, store: Store, rules: RecoveryRules, walks: LogWalks | None = None, reading: Reading = UNLIMITED
+    ) -> None:
+        self.store = store
+        self.rules = rules
+        self._reading = reading
+        self._walks = walks or LogWalks(rules, reading=reading)
+
+    def predict(self, unclean: bool | None = None, checkpoint: Checkpoint | None = None) -> Start:
+        """What a start does; by default as `abort` and `checkpoint` stand in the store."""
+        mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
+        outline = Start(mode, str(self.rules.version), unsure=list(self._unsure()))
+        if self.loaded.refuses:
+            return replace(outline, refuses=self.loaded.refuses)
+        if not self.loaded.files:
+            return self._without_log(outline)
+        cut = self.cut(mode, checkpoint)
+        if cut.end.out_of_memory:
+            return replace(outline, scan_from=self._scan_from(cut), refuses=_out_of_memory(cut.end))
+        return self._recovered(outline, cut, self._checkpoint(checkpoint))
+
+    def cut(self, mode: Mode, checkpoint: Checkpoint | None = None) -> LogCut:
+        """What the scan of such a start does to the commit log, which must have files."""
+        files, known = self.loaded.files, self._checkpoint(checkpoint)
+        if mode == "normal":
+            first = normal_start(files, self.max_physical, known, self.rules)
+        else:
+            first = abnormal_start(files, known, self.rules)
+        return self._cut_behind(first, end_of(files, first, self._walks))
+
+    @cached_property
+    def mode(self) -> Mode:
+        """Normal, or abnormal where the file abort is."""
+        return "abnormal" if (self.store.root / ABORT_FILE).exists() else "normal"
+
+    @cached_property
+    def loaded(self) -> Loaded:
+        """What is loaded before the recovery."""
+        return load(self.store, self.rules)
+
+    @cached_property
+    def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
+        """Each queue as it lies on disk, and after its own recovery."""
+        return [(queue, recover_queue(found, self._reading)) for queue, found in self.loaded.queues]
+
+    @cached_property
+    def max_physical(self) -> int:
+        """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
+        return self._queues().max_physical
+
+    def _checkpoint(self, given: Checkpoint | None) -> Checkpoint:
+        return self._stored_checkpoint if given is None else given
+
+    @cached_property
+    def _stored_checkpoint(self) -> Checkpoint:
+        return read_checkpoint(self.store) or NO_CHECKPOINT
+
+    def _queues(self) -> Queues:
+        sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
+        queues = Queues(self.rules, sizes, self._reading)
+        queues.load(recovered for _, recovered in self.recovered_queues)
+        return queues
+
+    def _cut_behind(self, first: int, end: LogEnd) -> LogCut:
+        files = self.loaded.files
+        kept = tuple(file for file in files if file.end_offset <= end.offset or file.start_offset <= end.offset)
+        deleted = tuple(file for file in files if file not in kept)
+        last = kept[-1]
+        # MappedFileQueue#truncateDirtyFiles counts from multiples of the file size, not from the file's own start.
+        wrote = last.size if last.end_offset <= end.offset else end.offset % self.loaded.file_size
+        ends = ((file, self._walks.of(file).data_end) for file in files[end.number :])
+        data_end = max((file.start_offset + written for file, written in ends if written), default=0)
+        lost = readable_behind(files, end, self._walks) + sum(
+            self._walks.of(file).readable for file in self.loaded.ignored
+        )
+        bytes_cut = max(0, data_end - end.offset)
+        return LogCut(files, first, end, kept, deleted, last.start_offset + wrote, lost, bytes_cut)
+
+    def _unsure(self) -> Iterator[str]:
+        """What may make the broker do something else."""
+        for name in not_modelled(self.store.conf):
+            yield f"broker.conf sets {name}, which is not followed here"
+        files = self.loaded.files
+        if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
+            yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
+        if self.store.layout == "rocksdb":
+            yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
+
+    def _scan_from(self, cut: LogCut) -> ScanFrom:
+        mapped = cut.files[cut.first]
+        return ScanFrom(self.store.relative(mapped.path), mapped.start_offset)
+
+    def _without_log(self, outline: Start) -> Start:
+        """No commit log file: all queues go, but for a clean start of 4.4.0."""
+        queues = self._queues()
+        if outline.mode == "abnormal" or self.rules.destroys_queues_without_log:
+            for state in queues:
+                state.destroy()
+        lost = sum(self._walks.of(file).readable for file in self.loaded.ignored)
+        return replace(
+            outline,
+            max_offset_after=0,
+            end="there is no commit log file",
+            messages_lost=lost,
+            files_deleted=self._deleted([], queues, outline.mode, self._stored_checkpoint),
+            queues=list(self._changes(queues, -1)),
+        )
+
+    def _recovered(self, outline: Start, cut: LogCut, checkpoint: Checkpoint) -> Start:
+        queues = self._queues()
+        before = queues.max_physical
+        self._dispatch(queues, cut, outline.mode, before)
+        for state in queues:
+            state.stand_in = max(cut.files[0].start_offset, cut.end.offset - 1)
+        if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
+            for state in queues:
+                state.truncate(cut.end.offset)
+        refuses = _min_offset_refusal(queues) if self.rules.looks_at_last_units else None
+        if refuses:
+            return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
+        hangs = self._reput(queues, cut) if self.rules.dispatches_from_queues else None
+        return replace(
+            outline,
+            scan_from=self._scan_from(cut),
+            max_offset_after=cut.max_offset,
+            end=cut.end.why,
+            commit_log_bytes_cut=cut.bytes_cut,
+            messages_lost=cut.messages_lost,
+            files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
+            queues=list(self._changes(queues, cut.files[0].start_offset)),
+            refuses=hangs,
+            hangs=hangs is not None,
+        )
+
+    def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> None:
+        if mode == "abnormal":
+            above = None
+        elif self.rules.dispatches_when_clean:
+            above = max_physical
+            walked = (self._walks.of(file) for file in cut.files[cut.first : cut.end.number + 1])
+            if max_physical >= cut.end.offset and not any(walk.strange for walk in walked):
+                return
+        else:
+            return
+        self._dispatching(queues, above).run(cut.files, cut.first, cut.end.offset, self.rules)
+
+    def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
+        light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
+        rules = DispatchRules.of(self.rules.version, self.store, light)
+        return Dispatching(queues, rules, load_topics(self.store), above)
+
+    def _reput(self, queues: Queues, cut: LogCut) -> str | None:
+        start = max(queues.max_physical, cut.files[0].start_offset, 0)
+        dispatching = self._dispatching(queues, None)
+        return reput(dispatching, cut.kept, start, cut.max_offset, self.loaded.file_size, self.rules)
+
+    def _deleted(
+        self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
+    ) -> list[str]:
+        paths: list[Path] = [*self.loaded.deleted, *(file.path for file in log)]
+        for state in queues:
+            paths += state.gone
+        if mode == "abnormal":
+            limit = checkpoint["index_message_timestamp"]  # IndexService#load
+            loaded = loaded_index_files(self.store, self.rules)
+            paths += [file.path for file in loaded if file.end_timestamp > limit]
+        return sorted(self.store.relative(path) for path in paths)
+
+    def _changes(self, queues: Queues, log_min_offset: int) -> Iterator[QueueChange]:
+        """The queues that are not as they were."""
+        known = {(queue.kind, queue.topic, queue.queue_id): queue for queue, _ in self.recovered_queues}
+        files = self.store.commit_log().files
+        min_before = files[0].start_offset if files else -1
+        for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
+            state, queue = queues.states[key], known.get(key)
+            if not state.is_changed and log_min_offset == min_before:
+                continue
+            before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
+            change = _change(state, before, log_min_offset, self.rules.version)
+            if change.truncated or change.dispatched or _moves(change):
+                yield change
+
+
+def _change(state: QueueState, before: QueueRange, log_min_offset: int, version: Version) -> QueueChange:
+    return QueueChange(
+        state.kind,
+        state.queue.topic,
+        state.queue.queue_id,
+        before.min_offset,
+        before.max_offset,
+        min_offset_of(state, log_min_offset, version),
+        state.max_offset,
+        state.cut,
+        state.appended,
+    )
+
+
+def _moves(change: QueueChange) -> bool:
+    before = change.min_offset_before, change.max_offset_before
+    return before != (change.min_offset, change.max_offset)
+
+
+def _min_offset_refusal(queues: Queues) -> str | None:
+    """`ConsumeQueue#correctMinOffset` reads the unit before the end in the last file, also where none is in there."""
+    for state in queues:
+        if state.kind == "simple" and state.ends_at_file:
+            queue = state.queue
+            place = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
+            return f"{place}: the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+    return None
+
+
+def _out_of_memory(end: LogEnd) -> str:
+    return f"OutOfMemoryError, unless the heap has that much in one piece: at offset {end.offset} {end.why}"

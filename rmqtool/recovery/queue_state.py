@@ -1,0 +1,292 @@
+"""A consume queue while a start changes it: units are appended, the end is cut (`ConsumeQueue`, `BatchConsumeQueue`).
+
+Units are not held in memory: those on disk are read again where they decide something, and of appended ones only the
+few matter that point beyond where they stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.files import UNLIMITED, Reading
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import Kind, Queue
+from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, read_units
+from rmqtool.recovery.rules import RecoveryRules
+
+_PRE_BLANK_PHYSICAL_OFFSET = 0
+_MAX_STRANGE = 1 << 16  # of all queues together a handful, unless a whole file is foreign
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the queue: its first byte's place in the queue, and where it lies, None when the start makes it."""
+
+    base: int
+    mapped: MappedFile | None
+
+
+class QueueState:
+    """One queue; positions in it are bytes from its beginning, `unit` their size."""
+
+    def __init__(
+        self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, reading: Reading = UNLIMITED
+    ) -> None:
+        self.queue: Queue = found.queue
+        self.unit = found.queue.unit_size
+        self.deleted: list[Path] = [mapped.path for mapped in found.deleted]
+        self.appended = 0  # units
+        self.cut = 0  # units that were written and are no more
+        self.max_physical = _max_physical(found.last, self.queue.kind, rules)
+        self.max_offset_of_batches = _end_of_batch(found.last) if self.queue.kind == "batch" else 0
+        self.first_batch_offset: int | None = None
+        self.min_position = 0
+        self._rules = rules
+        self._reading = reading
+        self._file_size = file_size
+        self._files = [_File(mapped.start_offset, mapped) for mapped in found.files]
+        self._wrote = _wrote(found)
+        self._highest = found.highest
+        self.stand_in = 0  # physical offset taken for appended units: any in the log that is not cut
+        self._first_appended: int | None = None  # position
+        self._end_before = self.end
+        self._appended_end = 0
+        self._pre_blank_end = 0  # position behind the filler of a queue that the start makes
+        self._strange: list[tuple[int, int]] = []  # position and physical offset of units that point beyond themselves
+
+    @property
+    def kind(self) -> Kind:
+        """Simple or batch."""
+        return self.queue.kind
+
+    @property
+    def end(self) -> int:
+        """Position behind the last unit; 0 without a file (`MappedFileQueue#getMaxOffset`)."""
+        return self._files[-1].base + self._wrote if self._files else 0
+
+    @property
+    def max_offset(self) -> int:
+        """The queue's maximum offset."""
+        return self.max_offset_of_batches if self.kind == "batch" else self.end // self.unit
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether units or files are not as the queue's own recovery left them."""
+        return bool(self.appended or self.cut or self.deleted or self.end != self._end_before)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether any file is left or made."""
+        return bool(self._files)
+
+    @property
+    def ends_at_file(self) -> bool:
+        """Whether the last file holds no unit, but units could stand before it."""
+        return bool(self._files) and self._wrote == 0 and self.min_position < self.end
+
+    @property
+    def gone(self) -> list[Path]:
+        """The files that were deleted and not made again."""
+        made = {file.base for file in self._files if file.mapped is None}
+        return [path for path in self.deleted if int(path.name) not in made]
+
+    def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1, strange: bool = False) -> bool:
+        """`putMessagePositionInfo` for one record; False when the queue has it already."""
+        if self._has(offset, size):
+            return False
+        expected = queue_offset * self.unit
+        self._make_room(expected if self.kind == "simple" else self.end)
+        if self.kind == "simple" and queue_offset != 0:
+            if self.is_made and len(self._files) == 1 and self._wrote == 0:
+                self._fill(expected)
+            if expected < self.end:
+                return False
+        if strange and len(self._strange) < _MAX_STRANGE:
+            self._strange.append((self.end, offset))
+        self._written(1, offset, size)
+        if self.kind == "batch":
+            self.first_batch_offset = queue_offset if self.first_batch_offset is None else self.first_batch_offset
+            self.max_offset_of_batches = queue_offset + batch_size
+        return True
+
+    def append_all(
+        self,
+        offsets: NDArray[np.int64],
+        sizes: NDArray[np.int32],
+        queue_offsets: NDArray[np.int64],
+        batches: NDArray[np.int16],
+    ) -> None:
+        """The same for records in log order: those that the queue has, and those that follow on, at one stroke."""
+        first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "right"))
+        while first < len(offsets):
+            count = self._following(queue_offsets[first:]) if self.kind == "simple" else 0
+            if count > 1:
+                self._written(count, int(offsets[first + count - 1]), int(sizes[first + count - 1]))
+                first += count
+                continue
+            offset, size, queue_offset = int(offsets[first]), int(sizes[first]), int(queue_offsets[first])
+            self.append(offset, size, queue_offset, int(batches[first]))
+            first += 1
+
+    def truncate(self, physical_offset: int) -> None:
+        """`truncateDirtyLogicFiles`: the end is found anew in the last file, whose first unit is taken as it is."""
+        if self._is_unmoved(physical_offset):
+            return
+        before = self.end
+        self.max_physical = physical_offset - (0 if self._remembers_ends else 1)
+        while self._files:
+            file = self._files[-1]
+            units = self._content(file)
+            if len(units) and int(units["physical_offset"][0]) >= physical_offset:
+                self._drop_last()
+                continue
+            kept = are_written(self.queue, units) & (units["physical_offset"] < physical_offset)
+            kept[:1] = True
+            count = len(kept) if kept.all() else int(np.argmin(kept))
+            self._wrote = count * self.unit
+            if count:
+                self.max_physical = _max_physical(units[count - 1], self.kind, self._rules)
+                self.max_offset_of_batches = _end_of_batch(units[count - 1]) if self.kind == "batch" else 0
+            break
+        else:
+            self._wrote = 0
+            self.max_offset_of_batches = 0
+        self._appended_end = min(self._appended_end, self.end)
+        self.cut += max(0, (before - self.end) // self.unit)
+
+    def destroy(self) -> None:
+        """Delete all files."""
+        self.cut += (self.end - self._files[0].base) // self.unit if self._files else 0
+        while self._files:
+            self._drop_last()
+        self._wrote = self.max_offset_of_batches = 0
+        self.max_physical = -1
+
+    def first_file_units(self) -> tuple[int, NDArray[np.void]]:
+        """Base of the first file and its units up to the end."""
+        file = self._files[0]
+        units = self._content(file)
+        if len(self._files) == 1:
+            units = units[: self._wrote // self.unit]
+        return file.base, units
+
+    def last_unit_offset(self) -> int | None:
+        """Physical offset of the unit before the end, None when it is in no file that is left."""
+        if not self._files or not self._wrote:
+            return None
+        units = self._content(self._files[-1])
+        return int(units["physical_offset"][self._wrote // self.unit - 1])
+
+    @property
+    def _remembers_ends(self) -> bool:
+        return self.kind == "simple" and self._rules.queues_remember_ends
+
+    def _has(self, offset: int, size: int) -> bool:
+        return offset + (size if self._remembers_ends else 0) <= self.max_physical
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the start itself made the queue."""
+        return bool(self._files) and self._files[0].mapped is None
+
+    def _make_room(self, expected: int) -> None:
+        """`MappedFileQueue#getLastMappedFile(long)`: the last file, or the next when it is full."""
+        if not self._files:
+            self._files.append(_File(expected - expected % self._file_size, None))
+            self._wrote = 0
+        elif self._wrote >= self._file_size:
+            self._files.append(_File(self._files[-1].base + self._file_size, None))
+            self._wrote, self._highest = 0, -1
+
+    def _fill(self, expected: int) -> None:
+        """`ConsumeQueue#fillPreBlank`."""
+        self.min_position = self._pre_blank_end = expected
+        self._wrote = expected % self._file_size
+
+    def _following(self, queue_offsets: NDArray[np.int64]) -> int:
+        """How many of the next records have just the offsets that follow the end."""
+        if not self._files or self._wrote >= self._file_size:
+            return 0
+        room = (self._file_size - self._wrote) // self.unit
+        head = queue_offsets[:room]
+        follow = head == self.end // self.unit + np.arange(len(head))
+        return len(follow) if follow.all() else int(np.argmin(follow))
+
+    def _written(self, count: int, offset: int, size: int) -> None:
+        if self._first_appended is None:
+            self._first_appended = self.end
+        self._wrote += count * self.unit
+        self._appended_end = self.end
+        self.appended += count
+        self.max_physical = offset + (size if self._remembers_ends else 0)
+
+    def _is_unmoved(self, physical_offset: int) -> bool:
+        """Whether a cut would find the end where it is: then nothing has to be read."""
+        if not self._files or not self._wrote or self._strange or self._highest >= physical_offset:
+            return False
+        if self._first_appended is None:
+            return True
+        rest = self._behind_end()
+        return not (len(rest) and are_written(self.queue, rest).any())
+
+    def _behind_end(self) -> NDArray[np.void]:
+        """The unit that stands on disk behind the end."""
+        mapped = self._files[-1].mapped
+        if mapped is None:
+            return no_units(self.queue, 0)
+        return read_units(self.queue, mapped, self._wrote // self.unit, 1, self._reading)
+
+    def _content(self, file: _File) -> NDArray[np.void]:
+        """All units of a file as they stand now; of appended ones the physical offset is 0 unless it is strange."""
+        room = self._file_size // self.unit
+        units = no_units(self.queue, room)
+        if file.mapped is not None:
+            stored = read_units(self.queue, file.mapped, 0, room, self._reading)
+            units[: len(stored)] = stored
+        self._overlay(units, file.base)
+        return units
+
+    def _overlay(self, units: NDArray[np.void], base: int) -> None:
+        if self.is_made and self._pre_blank_end > base:
+            self._set(units, base, base, self._pre_blank_end, _PRE_BLANK_PHYSICAL_OFFSET)
+        if self._first_appended is not None:
+            self._set(units, base, self._first_appended, self._appended_end, self.stand_in)
+        for position, offset in self._strange:
+            self._set(units, base, position, position + self.unit, offset)
+
+    def _set(self, units: NDArray[np.void], base: int, start: int, stop: int, offset: int) -> None:
+        rows = slice(max(0, (start - base) // self.unit), max(0, (stop - base) // self.unit))
+        units["physical_offset"][rows] = offset
+        units["message_size"][rows] = 1
+        if self.kind == "batch":
+            units["batch_size"][rows] = 1
+
+    def _drop_last(self) -> None:
+        file = self._files.pop()
+        if file.mapped is not None:
+            self.deleted.append(file.mapped.path)
+        self._wrote = self._file_size if self._files else 0
+
+
+def _wrote(found: RecoveredQueue) -> int:
+    """`MappedFileQueue#truncateDirtyFiles` counts from multiples of the file size, not from the file's own base."""
+    if not found.files:
+        return 0
+    last, written = found.files[-1], found.written * found.queue.unit_size
+    return written if written == last.size else (last.start_offset + written) % last.size
+
+
+def _max_physical(last: np.void | None, kind: Kind, rules: RecoveryRules) -> int:
+    """The queue's `maxPhysicOffset` after its last unit, -1 without one."""
+    if last is None:
+        return -1
+    ends = kind == "simple" and rules.queues_remember_ends
+    return int(last["physical_offset"]) + (int(last["message_size"]) if ends else 0)
+
+
+def _end_of_batch(last: np.void | None) -> int:
+    return 0 if last is None else int(last["base_queue_offset"]) + int(last["batch_size"])

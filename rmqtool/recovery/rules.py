@@ -1,0 +1,154 @@
+"""What decides how a start treats a store: the broker's version and its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.versions import Version
+
+DEFAULT_LOG_FILE_SIZE = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog, bytes
+_DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
+_LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes
+
+_NOT_MODELLED = (
+    *("duplicationEnable", "enableControllerMode", "enableAcceleratedRecovery", "forceVerifyPropCRC"),
+    *("checkCommitLogOffsetOnRecover", "recheckReputOffsetFromCq", "enableConsumeQueueExt", "indexRocksDBEnable"),
+)
+"""Settings that change what a start does, and that the prediction does not follow."""
+
+_IGNORES_WRONG_SIZES = Version(4, 9, 2)
+_REFUSES_WRONG_SIZES = Version(4, 5, 1)
+_IPV6_HOSTS = Version(4, 6, 0)
+_SECOND_FORMAT = Version(5, 1, 0)
+
+
+@dataclass(frozen=True)
+class RecoveryRules:
+    """The rules of one version; settings are the broker's own, with its defaults."""
+
+    version: Version
+    check_crc: bool = True
+    index_safe: bool = False
+    recovered_files: int = _DEFAULT_RECOVERED_FILES
+    log_file_size: int | None = None
+    queue_file_size: int | None = None
+    batch_queue_file_size: int | None = None
+    heap_limit: int = _LIKELY_HEAP_LIMIT
+
+    @classmethod
+    def of(cls, version: Version, conf: BrokerConf) -> RecoveryRules:
+        """The rules of a broker of `version` with the settings that are known."""
+        safe = _is_on(conf, "messageIndexSafe", False) and _is_on(conf, "messageIndexEnable", True)
+        queue_size = conf.size("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
+        batch_size = conf.size("mapperFileSizeBatchConsumeQueue")
+        return cls(
+            version,
+            check_crc=_is_on(conf, "checkCRCOnRecover", True),
+            index_safe=safe,
+            recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
+            log_file_size=conf.size("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
+            queue_file_size=_whole(queue_size, consume_queue.UNIT_SIZE),
+            batch_queue_file_size=_whole(batch_size, batch_consume_queue.UNIT_SIZE),
+        )
+
+    @property
+    def ignores_wrong_sizes(self) -> bool:
+        """`MappedFileQueue#load` leaves out a file of another size and all behind it, instead of refusing."""
+        return self.version < _REFUSES_WRONG_SIZES or self.version == _IGNORES_WRONG_SIZES
+
+    @property
+    def skips_directories(self) -> bool:
+        """`MappedFileQueue#doLoad` does not look at directories."""
+        return self.version >= Version(5, 1, 0)
+
+    @property
+    def deletes_empty_last_file(self) -> bool:
+        """`MappedFileQueue#doLoad` deletes an empty file when it is the last."""
+        return self.version >= Version(5, 1, 3)
+
+    @property
+    def knows_ipv6(self) -> bool:
+        """Records may hold hosts of 20 bytes."""
+        return self.version >= _IPV6_HOSTS
+
+    @property
+    def knows_second_format(self) -> bool:
+        """Records may have the magic code V2."""
+        return self.version >= _SECOND_FORMAT
+
+    @property
+    def parses_batches(self) -> bool:
+        """`CommitLog#setBatchSizeIfNeeded`: INNER_BASE and INNER_NUM must be numbers."""
+        return self.version >= Version(5, 0, 0)
+
+    @property
+    def compares_size_first(self) -> bool:
+        """`CommitLog#checkMessageAndReturnSize` first compares the size with the rest of the file."""
+        return self.version >= Version(5, 3, 2)
+
+    @property
+    def queues_remember_ends(self) -> bool:
+        """A queue's `maxPhysicOffset` is the end of its last record, not its start."""
+        return self.version >= Version(4, 5, 1)
+
+    @property
+    def dispatches_when_clean(self) -> bool:
+        """`CommitLog#recoverNormally` scans from where the queues end, and derives what they lack."""
+        return self.version >= Version(5, 3, 2)
+
+    @property
+    def tries_first_records(self) -> bool:
+        """`CommitLog#isMappedFileMatchedRecover` parses the first record of a file, also at a clean start."""
+        return self.version >= Version(5, 3, 4)
+
+    @property
+    def limits_recovered_files(self) -> bool:
+        """No more than `recovered_files` are scanned."""
+        return self.version >= Version(5, 4, 0)
+
+    @property
+    def starts_by_logics_offset(self) -> bool:
+        """The checkpoint's offset, not its times, chooses the file after a crash."""
+        return self.version >= Version(5, 5, 0)
+
+    @property
+    def recounts_before_cut(self) -> bool:
+        """`ConsumeQueueStore#truncateDirty` looks at the queues as they are after the scan."""
+        return self.version >= Version(5, 3, 4)
+
+    @property
+    def dispatches_from_queues(self) -> bool:
+        """`DefaultMessageStore#start` dispatches what no queue has yet, and waits for it."""
+        return Version(4, 5, 1) <= self.version < Version(5, 0, 0)
+
+    @property
+    def destroys_queues_without_log(self) -> bool:
+        """Also a clean start deletes all consume queues when there is no commit log file."""
+        return self.version >= Version(4, 5, 1)
+
+    @property
+    def looks_at_last_units(self) -> bool:
+        """`ConsumeQueue#correctMinOffset` reads the last unit first, and fails where the last file holds none."""
+        return Version(5, 0, 0) <= self.version < Version(5, 5, 0)
+
+    @property
+    def refuses_index_directories(self) -> bool:
+        """A directory in `index` whose name is a number stops the start."""
+        return self.version >= Version(5, 0, 0)
+
+
+def not_modelled(conf: BrokerConf) -> list[str]:
+    """The settings of a broker that the prediction does not follow."""
+    return [name for name in _NOT_MODELLED if _is_on(conf, name, False)]
+
+
+def _is_on(conf: BrokerConf, name: str, default: bool) -> bool:
+    value = conf.text(name)
+    return default if value is None else value.lower() == "true"
+
+
+def _whole(size: int | None, unit: int) -> int | None:
+    """`size` rounded up to whole units (`MessageStoreConfig#getMappedFileSizeConsumeQueue`)."""
+    return None if size is None else -(-size // unit) * unit

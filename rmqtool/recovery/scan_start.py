@@ -1,0 +1,97 @@
+"""Where the recovery scan of a start begins (`CommitLog#recoverNormally`, `CommitLog#recoverAbnormally`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rmqtool.files import InputFile
+from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V1, MAGIC_CODE_V2
+from rmqtool.mapped_files import MappedFile
+from rmqtool.recovery.parser import STORE_TIMESTAMP_POSITIONS, parse_at
+from rmqtool.recovery.rules import RecoveryRules
+
+Checkpoint = Mapping[str, int]
+
+NORMAL_FILES = 3  # before 5.3.2 a clean start scans the last three
+_MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
+_MAGIC_POSITION, _SYS_FLAG_POSITION = 4, 36
+_BORN_HOST_V6 = 0x10
+
+
+def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+    """Number of the file where a clean start begins to scan; `max_physical` is that of all consume queues."""
+    if not rules.dispatches_when_clean:
+        return max(0, len(files) - NORMAL_FILES)
+    number, left = len(files) - 1, rules.recovered_files
+    while number > 0:
+        left -= 1
+        if rules.tries_first_records:
+            if _has_units(files[number], max_physical, checkpoint, rules):
+                break
+        elif files[number].start_offset <= max_physical:
+            break
+        if rules.limits_recovered_files and left <= 0:
+            break
+        number -= 1
+    return number
+
+
+def abnormal_start(files: Sequence[MappedFile], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+    """Number of the file where a start after a crash begins to scan."""
+    left = rules.recovered_files
+    for number in reversed(range(len(files))):
+        left -= 1
+        if _is_old_enough(files[number], checkpoint, rules) or (rules.limits_recovered_files and left <= 0):
+            return number
+    return 0
+
+
+def _has_units(mapped: MappedFile, max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
+    """Whether the file's first record is sound and not behind the queues."""
+    with InputFile(mapped.path) as file:
+        first = parse_at(file, 0, rules, rules.check_crc)
+    if not first.is_record or first.store_timestamp == 0:
+        return False
+    if rules.index_safe and first.store_timestamp > checkpoint["index_message_timestamp"]:
+        return False
+    return first.physical_offset <= max_physical
+
+
+def _is_old_enough(mapped: MappedFile, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
+    """`isMappedFileMatchedRecover`: whether all that the file's first record gave was on disk at the checkpoint."""
+    with InputFile(mapped.path) as file:
+        if rules.tries_first_records:
+            first = parse_at(file, 0, rules, rules.check_crc)
+            timestamp = first.store_timestamp if first.is_record else 0
+            offset = first.physical_offset
+        else:
+            timestamp, offset = _first_timestamp(file, rules), 0
+    if timestamp == 0:
+        return False
+    if rules.tries_first_records and rules.index_safe and timestamp > checkpoint["index_message_timestamp"]:
+        return False
+    if rules.starts_by_logics_offset:
+        logics = checkpoint["logics_physical_offset"]
+        return offset <= logics if logics > 0 else timestamp <= checkpoint["logics_message_timestamp"]
+    return timestamp <= _limit(checkpoint, rules)
+
+
+def _first_timestamp(file: InputFile, rules: RecoveryRules) -> int:
+    """Store timestamp of the first record, of which only the magic code is looked at; 0 without one."""
+    magic_code = _integer(file, _MAGIC_POSITION, 4)
+    if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):
+        return 0
+    bits = _integer(file, _SYS_FLAG_POSITION, 4) & HOST_BITS & _BORN_HOST_V6 if rules.knows_ipv6 else 0
+    return _integer(file, STORE_TIMESTAMP_POSITIONS[bits], 8)
+
+
+def _limit(checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+    times = checkpoint["physic_message_timestamp"], checkpoint["logics_message_timestamp"]
+    limit = max(0, min(times) - _MARGIN)
+    if rules.index_safe and not rules.tries_first_records:
+        limit = min(limit, checkpoint["index_message_timestamp"])
+    return limit
+
+
+def _integer(file: InputFile, position: int, width: int) -> int:
+    return int.from_bytes(file.read(position, width), "big", signed=True)

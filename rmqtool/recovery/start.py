@@ -1,0 +1,64 @@
+"""What a start of the broker does with a store: the answer, as `verify` shows it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from rmqtool.queues import Kind
+
+Mode = Literal["normal", "abnormal"]
+
+
+@dataclass(frozen=True)
+class ScanFrom:
+    """Where the recovery scan begins: the file, relative to the store, and its first physical offset, bytes."""
+
+    file: str
+    physical_offset: int
+
+
+@dataclass(frozen=True)
+class QueueChange:
+    """A queue that a start changes; offsets as the broker reports them before and after it.
+
+    `truncated` units vanish from its end, `dispatched` ones are derived anew from the log.
+    """
+
+    kind: Kind
+    topic: str
+    queue_id: int
+    min_offset_before: int
+    max_offset_before: int
+    min_offset: int
+    max_offset: int
+    truncated: int
+    dispatched: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """The prediction; nothing of it has happened.
+
+    `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
+    says why the log ends there. `messages_lost` counts readable messages behind it. `refuses` is why the broker does
+    not start, `hangs` that it waits for ever instead of ending. `unsure` is what may make it do something else. Paths
+    are relative to the store.
+    """
+
+    mode: Mode
+    version: str
+    scan_from: ScanFrom | None = None
+    max_offset_after: int | None = None
+    end: str | None = None
+    commit_log_bytes_cut: int = 0
+    messages_lost: int = 0
+    files_deleted: list[str] = field(default_factory=list)
+    queues: list[QueueChange] = field(default_factory=list)
+    refuses: str | None = None
+    hangs: bool = False
+    unsure: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object `start` of the contract."""
+        return asdict(self)

@@ -1,0 +1,215 @@
+"""The broker's walk through one commit log file, from its first byte to where it stops.
+
+What the broker makes of a file depends on nothing before it: one result for each file tells where any recovery scan
+ends. The walk is fed with the events of a scan, so that a caller who scans anyway reads nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.files import InputFile
+from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
+from rmqtool.mapped_files import MappedFile
+from rmqtool.recovery.parser import parse_at
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
+from rmqtool.scan.chain import chain
+from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.events import Blank
+from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.reader import Event
+
+Outcome = Literal["next", "end", "out-of-memory"]
+NO_ROWS = np.empty(0, dtype=np.intp)
+_FIRST_PIECE = 16 << 10  # bytes
+
+
+@dataclass(frozen=True)
+class FileWalk:
+    """What the broker makes of one file when a scan begins at its first byte.
+
+    `end` is the position behind the last record that it accepts; `readable` are the file's sound messages with the
+    right CRC, `readable_behind` those from `end` on where the walk ends, `strange` records that only the broker takes
+    for records, and `data_end` the position behind the last record or damage, all in the file, bytes.
+    """
+
+    mapped: MappedFile
+    outcome: Outcome
+    end: int
+    why: str
+    records: int
+    strange: int
+    readable: int
+    readable_behind: int
+    data_end: int
+
+
+class FileWalker:
+    """The walk as a machine: `feed` it the events of one file in order, then `finish`.
+
+    `on_frames` and `on_record` get what the broker accepts: runs of records, which are strange when they tell other
+    positions than their own, and position and size of single records that are sound to the broker only. The walk goes
+    from position `start` to `limit`, by default through the whole file.
+    """
+
+    def __init__(
+        self,
+        file: InputFile,
+        mapped: MappedFile,
+        rules: RecoveryRules,
+        *,
+        start: int = 0,
+        limit: int | None = None,
+        on_frames: Callable[[Frames, bool], None] | None = None,
+        on_record: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._file = file
+        self._mapped = mapped
+        self._rules = rules
+        self._limit = mapped.size if limit is None else limit
+        self._on_frames = on_frames
+        self._on_record = on_record
+        self._dispatcher = Dispatcher(DispatchRules(rules.version))
+        self._position = start
+        self._outcome: Outcome | None = None
+        self._why = ""
+        self._records = self._strange = self._readable = self._readable_behind = self._data_end = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the walk has ended; what is fed now is only counted."""
+        return self._outcome is not None
+
+    def feed(self, event: Event, suspects: Positions = NO_ROWS) -> None:
+        """Take the next event of the file; `suspects` are rows of frames whose CRC or properties may not pass."""
+        start = event.physical_offset - self._mapped.start_offset
+        stop = start + event.size
+        if not isinstance(event, Blank):
+            self._data_end = max(self._data_end, stop)
+        if start > self._position:
+            self._step(start)
+        if isinstance(event, Frames):
+            self._take(event, self._with_unknown(event, suspects), start, stop)
+        else:
+            self._step(stop)
+
+    def finish(self) -> FileWalk:
+        """The result; what no event covered is walked through too."""
+        self._step(self._limit)
+        if self._outcome is None and self._position < self._limit:
+            self._look()
+        return FileWalk(
+            self._mapped,
+            self._outcome or "end",
+            self._position,
+            self._why or "the file is full and has no blank",
+            self._records,
+            self._strange,
+            self._readable,
+            self._readable_behind,
+            self._data_end,
+        )
+
+    def _take(self, frames: Frames, suspects: Positions, start: int, stop: int) -> None:
+        positions = frames.positions - frames.positions[0] + start
+        sound = np.ones(len(frames), dtype=np.bool_)
+        sound[suspects] = False
+        self._readable += int(sound.sum())
+        while not self.is_over and self._position < min(stop, self._limit):
+            first = int(np.searchsorted(positions, self._position))
+            if first == len(positions) or positions[first] != self._position:
+                self._look()  # the broker stands inside a record
+                continue
+            stops = suspects[suspects >= first]
+            last = int(stops[0]) if len(stops) else len(frames)
+            last = min(last, int(np.searchsorted(positions, self._limit)))
+            if last > first:
+                self._accept(frames[first:last], int(positions[last]) if last < len(frames) else stop)
+            elif self._position < self._limit:
+                self._look()
+        if self._outcome in ("end", "out-of-memory"):
+            self._readable_behind += int(sound[positions >= self._position].sum())
+
+    def _accept(self, frames: Frames, stop: int) -> None:
+        self._records += len(frames)
+        self._position = stop
+        if self._on_frames:
+            self._on_frames(frames, False)
+
+    def _step(self, until: int) -> None:
+        """Walk as the broker does, record by record."""
+        while not self.is_over and self._position < min(until, self._limit):
+            self._look()
+
+    def _look(self) -> None:
+        parsed = parse_at(self._file, self._position, self._rules, self._rules.check_crc)
+        if parsed.is_record:
+            shift = parsed.physical_offset - (self._mapped.start_offset + self._position)
+            if self._on_record:
+                self._on_record(self._position, parsed.size)
+            self._go_on(1, parsed.size, strange=shift != 0)
+            if shift:
+                self._follow(shift)
+        elif parsed.is_blank:
+            self._outcome = "next"
+        else:
+            self._outcome = "out-of-memory" if parsed.out_of_memory else "end"
+            self._why = parsed.why
+
+    def _follow(self, shift: int) -> None:
+        """Take the next records that are as much off as the last one: mostly all of a file that is from elsewhere."""
+        size = _FIRST_PIECE
+        while self._position < self._limit:
+            length = min(size, self._limit - self._position)
+            block = Block(length)
+            block.fill(self._file, self._position, length, self._mapped.start_offset + self._position + shift)
+            positions = chain(block, 0)
+            frames = prove(block, positions) if len(positions) else None
+            if not frames:
+                return
+            suspects = self._with_unknown(frames, suspects_of(frames, self._dispatcher, self._rules.check_crc))
+            if len(suspects):
+                frames = frames[: int(suspects[0])]
+            if not len(frames):
+                return
+            if self._on_frames:
+                self._on_frames(frames, True)
+            self._go_on(len(frames), frames.size, strange=True)
+            size = min(8 * size, BLOCK_SIZE)
+
+    def _go_on(self, records: int, size: int, strange: bool) -> None:
+        self._records += records
+        self._strange += records if strange else 0
+        self._position += size
+        self._data_end = max(self._data_end, self._position)
+
+    def _with_unknown(self, frames: Frames, suspects: Positions) -> Positions:
+        """`suspects` and the rows that this version cannot read."""
+        unknown = np.zeros(len(frames), dtype=np.bool_)
+        if not self._rules.knows_second_format:
+            unknown |= frames.headers.field("magic_code") == MAGIC_CODE_V2
+        if not self._rules.knows_ipv6:
+            unknown |= (frames.headers.field("sys_flag") & HOST_BITS) != 0
+        if not unknown.any():
+            return suspects
+        unknown[suspects] = True
+        return np.flatnonzero(unknown)
+
+
+def suspects_of(frames: Frames, dispatcher: Dispatcher, check_crc: bool = True) -> Positions:
+    """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
+    refused = dispatcher.dispatch(frames).refused
+    if not check_crc:
+        return refused
+    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+    stored = frames.headers.field("body_crc").view(np.uint32)
+    wrong = (computed != stored) & (frames.body_sizes > 0)
+    wrong[refused] = True
+    return np.flatnonzero(wrong)

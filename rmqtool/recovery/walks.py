@@ -1,0 +1,113 @@
+"""The broker's walks through all files of a log, and where a scan from one of them on ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.mapped_files import MappedFile
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker, suspects_of
+from rmqtool.scan.block import Positions
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import Event, scan_files
+
+
+class LogWalker:
+    """The walks through the files of a log, from the events of one scan over all of them.
+
+    `feed` it every event in order; `finish` gives the walks of the files that events began in. Files that hold only
+    zeros give no event, and are walked when they are asked for; so are all where files overlap, for there an event
+    does not tell which file it is of.
+    """
+
+    def __init__(self, files: Sequence[MappedFile], rules: RecoveryRules) -> None:
+        overlap = any(before.end_offset > after.start_offset for before, after in pairwise(files))
+        self._files = iter(() if overlap else files)
+        self._rules = rules
+        self._mapped: MappedFile | None = None
+        self._open: InputFile | None = None
+        self._walker: FileWalker | None = None
+        self._walks: list[FileWalk] = []
+
+    def feed(self, event: Event, suspects: Positions = NO_ROWS) -> None:
+        """Take the next event of the scan; `suspects` as of `suspects_of`."""
+        while self._mapped is None or event.physical_offset >= self._mapped.end_offset:
+            self._finish_file()
+            self._mapped = next(self._files, None)
+            if self._mapped is None:
+                return
+        if event.physical_offset < self._mapped.start_offset or self._mapped.size == 0:
+            return  # what is in no file
+        if self._walker is None:
+            self._open = InputFile(self._mapped.path)
+            self._walker = FileWalker(self._open, self._mapped, self._rules)
+        self._walker.feed(event, suspects)
+
+    def finish(self) -> list[FileWalk]:
+        """The walks, once all events are fed."""
+        self._finish_file()
+        return self._walks
+
+    def _finish_file(self) -> None:
+        if self._walker is not None and self._open is not None:
+            self._walks.append(self._walker.finish())
+            self._open.close()
+        self._walker = self._open = None
+
+
+def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: Reading = UNLIMITED) -> FileWalk:
+    """The walk through one file that is scanned for it."""
+    dispatcher = Dispatcher(DispatchRules(rules.version))
+    with InputFile(mapped.path, reading) as file:
+        walker = FileWalker(file, mapped, rules)
+        for event in scan_files([mapped], reading=reading):
+            walker.feed(event, suspects_of(event, dispatcher) if isinstance(event, Frames) else NO_ROWS)
+        return walker.finish()
+
+
+class LogWalks:
+    """The walks through all files of a log: those that are known, and the others when they are asked for."""
+
+    def __init__(self, rules: RecoveryRules, known: Iterable[FileWalk] = (), reading: Reading = UNLIMITED) -> None:
+        self._rules = rules
+        self._reading = reading
+        self._walks = {walk.mapped.path: walk for walk in known}
+
+    def of(self, mapped: MappedFile) -> FileWalk:
+        """The walk through one file."""
+        walk = self._walks.get(mapped.path)
+        if walk is None:
+            walk = self._walks[mapped.path] = walk_file(mapped, self._rules, self._reading)
+        return walk
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where a scan from one file on ends the log: in the file of that number, at a physical offset, and why."""
+
+    number: int
+    offset: int
+    why: str
+    out_of_memory: bool = False
+
+
+def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
+    """Follow the walks from file `first` on."""
+    for number in range(first, len(files)):
+        walk = walks.of(files[number])
+        if walk.outcome == "next" and number + 1 < len(files):
+            continue
+        why = "no file follows" if walk.outcome == "next" else walk.why
+        return LogEnd(number, files[number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
+    raise ValueError("a log without files has no end")
+
+
+def readable_behind(files: Sequence[MappedFile], end: LogEnd, walks: LogWalks) -> int:
+    """Readable messages from the end on, in the file where the log ends and in all later ones."""
+    walk = walks.of(files[end.number])
+    return walk.readable_behind + sum(walks.of(mapped).readable for mapped in files[end.number + 1 :])

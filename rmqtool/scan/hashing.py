@@ -1,0 +1,100 @@
+"""`String#hashCode` of many texts at once, without a step for each character.
+
+A window of zero-padded bytes is hashed pairwise: two characters, four, eight, and so on; the padding is undone with
+the inverse of a power of 31, which exists because 31 is odd.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.scan.block import Positions
+
+WINDOW = 64
+"""`data` must go on so long behind the last text, bytes."""
+
+_WORD = 8
+_MODULUS = 1 << 32
+_WIDTHS = (16, 32, WINDOW)
+_MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all
+_LAST_ASCII = 0x7F
+
+
+def _powers(base: int, count: int) -> NDArray[np.uint32]:
+    powers = np.full(count, base, dtype=np.uint32)
+    powers[0] = 1
+    return np.multiply.accumulate(powers, dtype=np.uint32)
+
+
+POWERS = _powers(31, _MAX_TEXT + 1)
+"""31 to the power of a text's length, modulo 2**32."""
+
+_INVERSES = _powers(pow(31, -1, _MODULUS), WINDOW + 1)
+_FIRST_BYTES = np.array([[(1 << 8 * min(max(size - at, 0), _WORD)) - 1 for at in range(0, WINDOW, _WORD)]
+                         for size in range(WINDOW + 1)], dtype=np.uint64)  # fmt: skip
+
+
+class Hashes(NamedTuple):
+    """Hashes modulo 2**32 and lengths in UTF-16 code units, of each text."""
+
+    values: NDArray[np.uint32]
+    lengths: Positions
+
+
+def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> Hashes:
+    """Hash the texts at ``data[starts[i] : starts[i] + sizes[i]]``, decoded from UTF-8 as Java does."""
+    values = _hash_window(data, starts, np.minimum(sizes, WINDOW))
+    rest = np.flatnonzero(sizes > WINDOW)
+    done = WINDOW
+    while len(rest):
+        parts = np.minimum(sizes[rest] - done, WINDOW)
+        values[rest] = values[rest] * POWERS[parts] + _hash_window(data, starts[rest] + done, parts)
+        done += WINDOW
+        rest = rest[sizes[rest] > done]
+    if is_ascii(data):
+        return Hashes(values, sizes)
+    others = np.append(np.flatnonzero(data > _LAST_ASCII), len(data))
+    rows = np.flatnonzero(others[np.searchsorted(others, starts)] < starts + sizes)
+    return _hash_one_by_one(data, starts, sizes, values, rows)
+
+
+def is_ascii(data: NDArray[np.uint8]) -> bool:
+    """Whether each byte is a character of its own."""
+    return int(data.max(initial=0)) <= _LAST_ASCII
+
+
+def _hash_window(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> NDArray[np.uint32]:
+    """Hashes of texts up to WINDOW bytes as if each byte were a character."""
+    most = int(sizes.max(initial=0))
+    width = next(width for width in _WIDTHS if most <= width)
+    windows: NDArray[Any] = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))[starts]
+    words = windows.view("<u8").reshape(len(starts), width // _WORD)
+    words &= _FIRST_BYTES[sizes, : width // _WORD]
+    pairs = words.view("<u2")
+    fours = ((pairs & np.uint16(0xFF)) * np.uint16(31) + (pairs >> np.uint16(8))).view("<u4")
+    eights = ((fours & np.uint32(0xFFFF)) * np.uint32(31**2) + (fours >> np.uint32(16))).view("<u8")
+    hashes = (eights & np.uint64(0xFFFFFFFF)) * np.uint64(31**4) + (eights >> np.uint64(32))
+    values = hashes[:, 0].astype(np.uint32)
+    for column in range(1, width // _WORD):
+        values = values * POWERS[_WORD] + hashes[:, column].astype(np.uint32)
+    return values * _INVERSES[width - sizes]
+
+
+def _hash_one_by_one(
+    data: NDArray[np.uint8], starts: Positions, sizes: Positions, values: NDArray[np.uint32], rows: Positions
+) -> Hashes:
+    lengths = sizes.copy()
+    for row in rows.tolist():
+        text = decode_text(data[starts[row] : starts[row] + sizes[row]].tobytes())
+        values[row] = string_hash(text) % _MODULUS
+        lengths[row] = len(text.encode("utf-16-be", "surrogatepass")) // 2
+    return Hashes(values, lengths)
+
+
+def signed(values: NDArray[np.uint32]) -> NDArray[np.int32]:
+    """The hashes as Java's `int`."""
+    return values.view(np.int32)

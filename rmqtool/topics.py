@@ -1,0 +1,75 @@
+"""The topics that `config/topics.json` names (`TopicConfigManager`, `TopicConfig`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from rmqtool.config_json import ConfigFile, load_config
+from rmqtool.store import CONFIG, Store
+
+TOPICS = "topics.json"
+_BATCH_QUEUE = "BatchCQ"  # CQType.BatchCQ, of the attribute queue.type since 5.0.0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic's configuration, as far as it decides what lies on disk."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_batch_queues(self) -> bool:
+        """Whether the topic's queues are batch consume queues."""
+        return self.attributes.get("queue.type") == _BATCH_QUEUE
+
+
+@dataclass(frozen=True)
+class Topics:
+    """All topics by name, and the file that they come from."""
+
+    file: ConfigFile
+    by_name: Mapping[str, Topic]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a file that names topics."""
+        return self.file.path is not None
+
+    @cached_property
+    def with_batch_queues(self) -> frozenset[str] | None:
+        """Names of the topics that have batch consume queues; None when no file tells."""
+        if not self.is_known:
+            return None
+        return frozenset(name for name, topic in self.by_name.items() if topic.has_batch_queues)
+
+
+def load_topics(store: Store) -> Topics:
+    """Read the topics that a start of the broker would use; what is no topic is left out."""
+    file = load_config(store.root / CONFIG / TOPICS)
+    table = file.content.get("topicConfigTable")
+    found = {}
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if isinstance(value, dict):
+            found[name] = Topic(
+                name, _count(value, "readQueueNums"), _count(value, "writeQueueNums"), _attributes(value)
+            )
+    return Topics(file, found)
+
+
+def _count(value: dict[str, Any], name: str) -> int:
+    number = value.get(name)
+    return number if type(number) is int else 16  # TopicConfig.defaultReadQueueNums
+
+
+def _attributes(value: dict[str, Any]) -> dict[str, str]:
+    """Attributes by name; a change that was stored as one keeps its sign (``+queue.type``)."""
+    attributes = value.get("attributes")
+    if not isinstance(attributes, dict):
+        return {}
+    return {name.lstrip("+"): text for name, text in attributes.items() if isinstance(text, str)}

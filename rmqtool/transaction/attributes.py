@@ -1,0 +1,110 @@
+"""Owner, group, mode and security labels: new files get those of their neighbours.
+
+A repair that root runs must leave a store that the broker's own user can open.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+
+from rmqtool.transaction.places import HOME, Places
+from rmqtool.transaction.system import CANNOT, System
+
+# Not security.capability and security.ima: they belong to one file's bytes. Not trusted.*: it belongs to a file system.
+_LABELS = ("security.selinux", "security.SMACK64", "system.posix_acl_access", "system.posix_acl_default", "user.")
+_FILE_MODE = 0o666  # of a directory's mode: who may enter it may read its files
+_MAX_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Who a file or directory belongs to and who may do what with it."""
+
+    uid: int
+    gid: int
+    mode: int
+    labels: tuple[tuple[str, bytes], ...] = ()
+
+
+class Neighbours:
+    """Finds whose attributes a new file or directory of the store gets."""
+
+    def __init__(self, places: Places, system: System) -> None:
+        self._places = places
+        self._system = system
+        self._found: dict[tuple[str, bool], Attributes] = {}
+
+    def attributes_for(self, name: str, *, directory: bool) -> Attributes:
+        """Those of what is at `name` now, of one of its kind beside it, or of the nearest there is."""
+        path = self._places.path(name)
+        status = self._system.lstat(path)
+        if status and stat.S_ISDIR(status.st_mode) == directory and not stat.S_ISLNK(status.st_mode):
+            return read_attributes(self._system, path, status)
+        return self._nearest(os.path.dirname(name), directory)
+
+    def _nearest(self, parent: str, directory: bool) -> Attributes:
+        """Look in `parent` and, as long as nothing is found, in the directory above."""
+        key = (parent, directory)
+        if key not in self._found:
+            found = self._in(self._places.path(parent), directory, _MAX_DEPTH)
+            self._found[key] = found or (
+                self._nearest(os.path.dirname(parent), directory) if parent else self._root(directory)
+            )
+        return self._found[key]
+
+    def _in(self, path: str, directory: bool, depth: int) -> Attributes | None:
+        """A file at or below `path`, or a directory right in it."""
+        status = self._system.lstat(path)
+        if status is None or not stat.S_ISDIR(status.st_mode) or depth == 0:
+            return None
+        entries = [entry for entry in self._system.list(path) if entry.name not in (HOME, "lock")]
+        for entry in entries:
+            found = self._system.lstat(entry.path)
+            if found and (stat.S_ISDIR if directory else stat.S_ISREG)(found.st_mode):
+                return read_attributes(self._system, entry.path, found)
+        if directory:
+            return read_attributes(self._system, path, status)
+        below = (self._in(entry.path, directory, depth - 1) for entry in entries)
+        return next((found for found in below if found), None)
+
+    def _root(self, directory: bool) -> Attributes:
+        status = os.stat(self._places.root)
+        found = read_attributes(self._system, self._places.root, status)
+        return found if directory else Attributes(found.uid, found.gid, found.mode & _FILE_MODE, found.labels)
+
+
+def read_attributes(system: System, path: str, status: os.stat_result) -> Attributes:
+    """The attributes of an existing file or directory."""
+    labels = sorted((name, value) for name, value in system.labels(path).items() if name.startswith(_LABELS))
+    return Attributes(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode), tuple(labels))
+
+
+def set_attributes(system: System, path: str, wanted: Attributes) -> None:
+    """Give a file or directory of ours these attributes; what is right already is left alone."""
+    status = system.lstat(path)
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    now = read_attributes(system, path, status)
+    if now == wanted:
+        return
+    descriptor = system.open_to_sync(path)
+    try:
+        if (now.uid, now.gid) != (wanted.uid, wanted.gid):
+            system.set_owner(descriptor, wanted.uid, wanted.gid)
+        system.set_mode(descriptor, wanted.mode)
+        for label in wanted.labels:
+            if label not in now.labels:
+                _set_label(system, descriptor, *label)
+    finally:
+        system.close(descriptor)
+
+
+def _set_label(system: System, descriptor: int, name: str, value: bytes) -> None:
+    try:
+        system.set_label(descriptor, name, value)
+    except OSError as error:
+        if error.errno not in CANNOT:
+            raise

@@ -1,0 +1,119 @@
+"""The directory ``STORE/.rmqtool``: which transactions it holds, and what an interrupted run left in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.errors import UnsupportedError
+from rmqtool.files import list_directory
+from rmqtool.transaction.attributes import Neighbours, read_attributes, set_attributes
+from rmqtool.transaction.journal import Journal, State, number_of, read_journal, read_state
+from rmqtool.transaction.places import HOME, Places
+from rmqtool.transaction.system import System, is_directory, remove_tree, sync_path
+
+STAGING, TRASH = "staging", "trash"
+NEW, OLD, UNDO, UNDONE = "new", "old", "undo", "undone"
+
+Outcome = Literal["finished", "rolled_back", "abandoned"]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What was done about a run that was interrupted; `id` and `command` are None where none had begun to write."""
+
+    id: str | None
+    command: str | None
+    outcome: Outcome
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        what = f"the interrupted {self.command} {self.id}" if self.id else "an interrupted run"
+        return {
+            "finished": f"{what} is finished now",
+            "rolled_back": f"{what} is rolled back: the store is as before it",
+            "abandoned": f"{what} cannot be finished: somebody else has written to the store meanwhile. What it had "
+            f"replaced is in {HOME}/{self.id}/{OLD}; verify the store, and repair it again",
+        }[self.outcome]
+
+
+class Home:
+    """Everything below ``.rmqtool``; made when the first transaction begins, gone with the last."""
+
+    def __init__(self, places: Places, neighbours: Neighbours, system: System) -> None:
+        self.path = places.home
+        self.places = places
+        self._neighbours = neighbours
+        self._system = system
+
+    @property
+    def staging(self) -> str:
+        """Where a transaction is built that has no journal yet."""
+        return os.path.join(self.path, STAGING)
+
+    def directory(self, name: str) -> str:
+        """The directory of one transaction."""
+        return os.path.join(self.path, name)
+
+    def make(self) -> None:
+        """Make the directory; it belongs to the store's owner and to nobody else."""
+        status = self._system.lstat(self.path)
+        if status is None:
+            self._system.make_directory(self.path)
+            root = os.stat(self.places.root)
+            owner = read_attributes(self._system, self.places.root, root)
+            set_attributes(self._system, self.path, type(owner)(owner.uid, owner.gid, 0o700, owner.labels))
+            sync_path(self._system, self.places.root)
+
+    def check(self) -> None:
+        """Raise UnsupportedError when something else has our name."""
+        if self._system.lstat(self.path) and not is_directory(self._system, self.path):
+            raise UnsupportedError("not a directory: rmqtool keeps its journal there", file=self.path)
+
+    def numbers(self) -> dict[int, str]:
+        """The transactions by number, the oldest first."""
+        return transactions(Path(self.places.root))
+
+    def journal(self, name: str) -> Journal:
+        """The journal of one transaction."""
+        return read_journal(Path(self.directory(name)), self.places)
+
+    def state(self, name: str) -> State:
+        """How far one transaction is."""
+        return read_state(Path(self.directory(name)))
+
+    def drop(self, name: str) -> None:
+        """Forget a transaction in one step, then remove its files."""
+        trash = self.directory(TRASH)
+        remove_tree(self._system, trash)
+        self._system.rename(self.directory(name), trash)
+        sync_path(self._system, self.path)
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove what belongs to no transaction, and the whole directory when there is none."""
+        for name in (STAGING, TRASH):
+            remove_tree(self._system, self.directory(name))
+        if is_directory(self._system, self.path):
+            if self._system.list(self.path):
+                sync_path(self._system, self.path)
+                return
+            self._system.remove_directory(self.path)
+        sync_path(self._system, self.places.root)
+
+
+def transactions(root: Path) -> dict[int, str]:
+    """Names of the transactions of the store at `root` by number, the oldest first; reads only."""
+    numbers = {entry.name: number_of(entry.name) for entry in list_directory(root / HOME)}
+    return dict(sorted((number, name) for name, number in numbers.items() if number is not None))
+
+
+def interrupted(root: Path) -> str | None:
+    """The name of the first run that did not end, ``staging`` for one that had no journal yet, or None; reads only."""
+    for name in transactions(root).values():
+        if read_state(root / HOME / name) not in ("done", "abandoned"):
+            return name
+    return STAGING if (root / HOME / STAGING).is_dir() else None

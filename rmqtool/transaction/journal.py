@@ -1,0 +1,196 @@
+"""What a transaction is going to do and how far it is: ``STORE/.rmqtool/NNNN-DIGEST/journal.json`` and `state`.
+
+The journal is written once, before anything of the store moves, and never changed. `state` is one word:
+
+``committing``  the steps are being carried out; the next run finishes them, or takes them back
+``deleting``    the steps are done, files are being deleted for good
+``done``        the files in ``old/`` are those that were replaced
+``undoing``     they are being put back; the next run finishes that, or takes it back
+``abandoned``   somebody else wrote to the store meanwhile: what is in place stays
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqtool.errors import UnreadableError
+from rmqtool.files import InputFile, read_all
+from rmqtool.formats.file_name import start_offset_of
+from rmqtool.transaction.digest import Manifest, text_digest
+from rmqtool.transaction.places import Places
+from rmqtool.transaction.system import System, create_file, sync_path
+
+State = Literal["committing", "deleting", "done", "undoing", "abandoned"]
+STATES: tuple[State, ...] = ("committing", "deleting", "done", "undoing", "abandoned")
+Kind = Literal["replace", "create", "remove"]
+
+FORMAT = "rmqtool.journal/1"
+JOURNAL = "journal.json"
+STATE = "state"
+_MAX_SIZE = 1 << 30  # bytes; 100,000 queues take about 40 MB
+_MAX_STATE_SIZE = 64
+_ID = re.compile(r"(\d{4,})-[0-9a-f]{12}", re.ASCII)
+_DIGEST_CHARACTERS = 12
+
+
+@dataclass(frozen=True)
+class Change:
+    """One path of the store and what is there before and after."""
+
+    path: str
+    before: Manifest
+    after: Manifest
+
+    def reversed(self) -> Change:
+        """The same change undone."""
+        return Change(self.path, self.after, self.before)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rename of the store: `path` comes, goes, or changes places with what is staged.
+
+    A `whole` step replaces a directory of which only `changes` differ; all else in it has the same files as before.
+    """
+
+    path: str
+    kind: Kind
+    changes: tuple[Change, ...]
+    whole: bool = False
+
+    def reversed(self) -> Step:
+        """The step that undoes this one."""
+        kinds: dict[Kind, Kind] = {"replace": "replace", "create": "remove", "remove": "create"}
+        return Step(self.path, kinds[self.kind], tuple(change.reversed() for change in self.changes), self.whole)
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """A file to delete for good, if it is still the one of this size, bytes, and time; absolute outside the store."""
+
+    path: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Journal:
+    """One transaction; `number` counts those of a store."""
+
+    number: int
+    command: str
+    steps: tuple[Step, ...]
+    deletions: tuple[Deletion, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Number and digest of what is done: no clock, no chance."""
+        return f"{self.number:04d}-{text_digest(_text(self._contents()))[:_DIGEST_CHARACTERS]}"
+
+    def as_bytes(self) -> bytes:
+        """The file `journal.json`."""
+        return _text({"format": FORMAT, "id": self.id, **self._contents()}, indent=1)
+
+    def _contents(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "command": self.command,
+            "steps": [
+                {
+                    "path": step.path,
+                    "kind": step.kind,
+                    "whole": step.whole,
+                    "changes": [vars(change) for change in step.changes],
+                }
+                for step in self.steps
+            ],
+            "deletions": [vars(deletion) for deletion in self.deletions],
+        }
+
+
+def number_of(name: str) -> int | None:
+    """The number in the name of a transaction's directory, None for any other name."""
+    found = _ID.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def read_journal(directory: Path, places: Places) -> Journal:
+    """The journal in a transaction's directory; raise UnreadableError when it is not as this program writes it."""
+    path = directory / JOURNAL
+    try:
+        with InputFile(path) as file:
+            journal = _parse(json.loads(file.read(0, min(file.size, _MAX_SIZE))))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _unknown(path) from error
+    if journal.id != directory.name:
+        raise _unknown(path)
+    for step in journal.steps:
+        places.check(step.path)
+        if not all(f"{change.path}/".startswith(f"{step.path}/") for change in step.changes):
+            raise _unknown(path)
+    for deletion in journal.deletions:
+        if not os.path.isabs(deletion.path):
+            places.check_name(deletion.path)
+        elif start_offset_of(os.path.basename(deletion.path)) is None:
+            raise _unknown(path)  # outside the store lie commit log files, and nothing else
+    return journal
+
+
+def read_state(directory: Path) -> State:
+    """How far a transaction is."""
+    path = directory / STATE
+    text = read_all(path, _MAX_STATE_SIZE).decode("ascii", "replace").strip()
+    for state in STATES:
+        if text == state:
+            return state
+    raise _unknown(path)
+
+
+def write_state(system: System, directory: str, state: State) -> None:
+    """Say how far a transaction is; on the disk when this returns."""
+    prepare_state(system, directory, state)
+    path = os.path.join(directory, STATE)
+    system.rename(f"{path}.{state}", path)
+    sync_path(system, directory)
+
+
+def prepare_state(system: System, directory: str, state: State) -> None:
+    """Make a later `write_state` a mere rename: a disk that is full by then can't stop it."""
+    path, data = os.path.join(directory, f"{STATE}.{state}"), f"{state}\n".encode()
+    status = system.lstat(path)
+    if status and status.st_size == len(data):
+        return
+    if status:
+        system.unlink(path)
+    create_file(system, path, data)
+
+
+def _parse(found: dict[str, Any]) -> Journal:
+    if found["format"] != FORMAT:
+        raise ValueError(found["format"])
+    return Journal(
+        int(found["number"]),
+        str(found["command"]),
+        tuple(
+            Step(step["path"], step["kind"], tuple(Change(**change) for change in step["changes"]), step["whole"])
+            for step in found["steps"]
+        ),
+        tuple(Deletion(**deletion) for deletion in found["deletions"]),
+    )
+
+
+def _unknown(path: Path) -> UnreadableError:
+    return UnreadableError(
+        "not written by this version of rmqtool, or damaged",
+        file=path,
+        hint="see docs/undo.md, which says what each file in .rmqtool is and how to put files back by hand",
+    )
+
+
+def _text(value: Any, indent: int | None = None) -> bytes:
+    return (json.dumps(value, sort_keys=True, indent=indent) + "\n").encode("ascii")

@@ -1,0 +1,89 @@
+"""A store that is ours to write: nobody runs on it, its lock is held, and no interrupted run is left."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from types import TracebackType
+
+from rmqtool.errors import UnwritableError
+from rmqtool.transaction.attributes import Neighbours
+from rmqtool.transaction.guard import StoreGuard
+from rmqtool.transaction.home import STAGING, Home, Recovered
+from rmqtool.transaction.mover import Mover
+from rmqtool.transaction.places import Places
+from rmqtool.transaction.report import reported
+from rmqtool.transaction.settle import Settler
+from rmqtool.transaction.signals import deferred_signals
+from rmqtool.transaction.steps import Assembler
+from rmqtool.transaction.system import System
+
+_ROOT = 0
+
+
+class Session:
+    """Holds the store from `__enter__` to `__exit__`; `recovered` says what was done about interrupted runs."""
+
+    def __init__(self, root: Path, system: System) -> None:
+        self.system = system
+        self.places = Places(os.path.realpath(root), system)
+        self.neighbours = Neighbours(self.places, system)
+        self.home = Home(self.places, self.neighbours, system)
+        self.assembler = Assembler(self.places, self.neighbours, system)
+        self.settler = Settler(self.home, Mover(self.places, system), self.assembler, system)
+        self.recovered: list[Recovered] = []
+        self._guard = StoreGuard(self.places, self.neighbours, system)
+
+    def __enter__(self) -> Session:
+        with reported(self.places.root):
+            self._check_rights()
+            self._guard.acquire()
+        try:
+            self._recover()
+        except BaseException:
+            self._guard.release()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._guard.release()
+
+    def _check_rights(self) -> None:
+        """Whoever writes must be able to give new files the owner of the others."""
+        owner = self.neighbours.attributes_for("checkpoint", directory=False).uid
+        if os.geteuid() not in (_ROOT, owner):
+            raise UnwritableError(
+                f"belongs to user {_user_name(owner)}: new files could not be given that owner",
+                file=self.places.root,
+                hint=f"run as {_user_name(owner)} or as root",
+            )
+        if not os.access(self.places.root, os.W_OK | os.X_OK):
+            raise UnwritableError(
+                "no permission to write", file=self.places.root, hint="run as root or as the broker's user"
+            )
+
+    def _recover(self) -> None:
+        with reported(self.places.home), deferred_signals():
+            self.home.check()
+            for name in self.home.numbers().values():
+                found = self.settler.recover(name)
+                if found:
+                    self.recovered.append(found)
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        if self.system.lstat(self.home.path):
+            was_staging = self.system.lstat(self.home.directory(STAGING)) is not None
+            self.home.clear()
+            if was_staging:
+                self.recovered.append(Recovered(None, None, "rolled_back"))
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,176 @@
+"""Brings a journal's steps to an end: all of them done, or none; after a kill as well as after an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
+from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
+from rmqtool.transaction.mover import Mover, Names, Progress
+from rmqtool.transaction.report import reported
+from rmqtool.transaction.signals import Deferred
+from rmqtool.transaction.steps import Assembler
+from rmqtool.transaction.system import System, remove_tree, sync_path
+
+Moves = Sequence[tuple[Step, Names]]
+
+
+class ForeignError(Exception):
+    """Somebody else has written what a step works on."""
+
+
+class Settler:
+    """Carries out what journals say."""
+
+    def __init__(self, home: Home, mover: Mover, assembler: Assembler, system: System) -> None:
+        self._home = home
+        self._mover = mover
+        self._assembler = assembler
+        self._system = system
+
+    def commit(self, name: str, journal: Journal, deferred: Deferred | None = None, *, fresh: bool) -> Outcome:
+        """Carry out all steps, or take them back; then delete. With `fresh` no step has begun.
+
+        Raises ForeignError, UnwritableError when the steps can be neither done nor taken back now (the next run tries
+        again), and, when `fresh`, the UnwritableError for which they were taken back.
+        """
+        with reported(self._home.places.root):
+            error = self._settle(self.moves(name, journal), fresh=fresh)
+            if error:
+                self._home.drop(name)
+                return _rolled_back(error, fresh=fresh)
+            if journal.deletions:
+                self._write(name, "deleting")
+                self._finish_deletions(name, journal, deferred)
+            else:
+                self.finish(name, journal)
+        return "finished"
+
+    def finish(self, name: str, journal: Journal) -> None:
+        """All is in place: keep what was replaced, and nothing else."""
+        if not journal.steps:
+            self._home.drop(name)
+            return
+        self._write(name, "done")
+        self.tidy(name, journal)
+
+    def tidy(self, name: str, journal: Journal) -> None:
+        """Thin out ``old/``; that ``new/`` is gone says that this is done."""
+        directory = self._home.directory(name)
+        for step in journal.steps:
+            if step.whole:
+                self._assembler.thin_out(step, os.path.join(directory, OLD, step.path))
+        for rest in (UNDO, UNDONE, NEW):
+            remove_tree(self._system, os.path.join(directory, rest))
+        sync_path(self._system, directory)
+
+    def undo(self, name: str, journal: Journal, *, fresh: bool) -> Outcome:
+        """Put all replaced files back, or none; errors as in `commit`."""
+        with reported(self._home.places.root):
+            error = self._settle(self.undo_moves(name, journal), fresh=fresh)
+            if error:
+                self._write(name, "done")
+                self.tidy(name, journal)
+                return _rolled_back(error, fresh=fresh)
+            self._home.drop(name)
+        return "finished"
+
+    def recover(self, name: str) -> Recovered | None:
+        """Bring one transaction to its end; None when it was there already."""
+        state = self._home.state(name)
+        if state == "abandoned":
+            return None
+        journal = self._home.journal(name)
+        if state == "done":
+            if self._system.lstat(os.path.join(self._home.directory(name), NEW)):
+                with reported(self._home.path):
+                    self.tidy(name, journal)
+            return None
+        try:
+            outcome = self._resume(name, journal, state)
+        except ForeignError:
+            self._write(name, "abandoned")
+            outcome = "abandoned"
+        return Recovered(journal.id, "undo" if state == "undoing" else journal.command, outcome)
+
+    def _resume(self, name: str, journal: Journal, state: State) -> Outcome:
+        if state == "undoing":
+            return self.undo(name, journal, fresh=False)
+        if state == "committing":
+            return self.commit(name, journal, fresh=False)
+        with reported(self._home.places.root):
+            self._finish_deletions(name, journal, None)
+        return "finished"
+
+    def moves(self, name: str, journal: Journal) -> Moves:
+        """The steps with the paths that they work on."""
+        return [(step, self._names(name, step, NEW, OLD)) for step in journal.steps]
+
+    def undo_moves(self, name: str, journal: Journal) -> Moves:
+        """The steps that undo them, the last first."""
+        return [
+            (step.reversed(), self._names(name, step, UNDO if step.whole else OLD, UNDONE))
+            for step in reversed(journal.steps)
+        ]
+
+    def _names(self, name: str, step: Step, source: str, aside: str) -> Names:
+        directory = self._home.directory(name)
+        return Names(
+            self._home.places.path(step.path),
+            os.path.join(directory, source, step.path),
+            os.path.join(directory, aside, step.path),
+        )
+
+    def _settle(self, moves: Moves, *, fresh: bool) -> OSError | None:
+        """Carry out all; or, after an error, take all back and return the error."""
+        try:
+            for move, found in self._progress(moves, fresh=fresh):
+                self._mover.carry_out(*move, progress=found)
+        except OSError as error:
+            self._take_back(moves, check=not fresh)
+            return error
+        return None
+
+    def _progress(self, moves: Moves, *, fresh: bool = False) -> list[tuple[tuple[Step, Names], Progress]]:
+        found: list[Progress] = ["todo" if fresh else self._mover.progress(*move) for move in moves]
+        if "foreign" in found:
+            raise ForeignError
+        return list(zip(moves, found, strict=True))
+
+    def _take_back(self, moves: Moves, *, check: bool) -> None:
+        found = self._progress(moves)
+        if check and not all(self._mover.is_after(move[0]) for move, progress in found if progress == "done"):
+            raise ForeignError
+        for move, progress in reversed(found):
+            self._mover.take_back(*move, progress)
+
+    def _finish_deletions(self, name: str, journal: Journal, deferred: Deferred | None) -> None:
+        """Delete what is left to delete; an error ends the run, a signal leaves the rest to the next."""
+        try:
+            self._delete(journal.deletions, deferred)
+        except OSError:
+            self.finish(name, journal)
+            raise
+        if deferred is None or deferred.number is None:
+            self.finish(name, journal)
+
+    def _delete(self, deletions: Sequence[Deletion], deferred: Deferred | None) -> None:
+        """Delete in order, each on the disk before the next: what is left is never a log with a hole."""
+        for deletion in deletions:
+            if deferred and deferred.number is not None:
+                return
+            path = self._home.places.path(deletion.path)
+            status = self._system.lstat(path)
+            if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
+                self._system.unlink(path)
+                sync_path(self._system, os.path.dirname(path))
+
+    def _write(self, name: str, state: State) -> None:
+        write_state(self._system, self._home.directory(name), state)
+
+
+def _rolled_back(error: OSError, *, fresh: bool) -> Outcome:
+    if fresh:
+        raise error
+    return "rolled_back"

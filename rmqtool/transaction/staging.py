@@ -1,0 +1,124 @@
+"""Files that are built aside: written at any position, synced together, read back from the disk."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.transaction.report import reported
+from rmqtool.transaction.system import System, is_directory, sync_path, write_all
+
+MAX_OPEN = 32  # descriptors that stay open between writes
+_MANY = 8  # from here on the file system is asked to write all at once before each file is synced
+
+Check = Callable[[Path], None]
+
+
+@dataclass
+class StagedFile:
+    """A file to be; it is built at `path`. `mtime_ns` None: it gets that of what it replaces."""
+
+    name: str
+    path: Path
+    mtime_ns: int | None
+    check: Check | None
+    _pool: DescriptorPool
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """Write `data` at `position`, bytes; raise UnwritableError."""
+        with reported(str(self.path)):
+            write_all(self._pool.system, self._pool.descriptor(str(self.path)), data, position)
+
+    def set_size(self, size: int) -> None:
+        """Cut or extend the file to `size` bytes; what is new is zero and takes no space."""
+        with reported(str(self.path)):
+            self._pool.system.set_size(self._pool.descriptor(str(self.path)), size)
+
+
+class DescriptorPool:
+    """The last `MAX_OPEN` files that were written stay open: one may write to 40,000 queues in any order."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def descriptor(self, path: str) -> int:
+        """A descriptor of a staged file, opened again where it was closed meanwhile."""
+        if path in self._open:
+            self._open.move_to_end(path)
+            return self._open[path]
+        while len(self._open) >= MAX_OPEN:
+            self.system.close(self._open.popitem(last=False)[1])
+        self._open[path] = self.system.open_to_write(path, create=False)
+        return self._open[path]
+
+    def create(self, path: str) -> None:
+        """Make a new, empty file."""
+        self.system.close(self.system.open_to_write(path, create=True))
+
+    def close(self) -> None:
+        """Close all."""
+        while self._open:
+            self.system.close(self._open.popitem()[1])
+
+
+class Staging:
+    """The tree below ``.rmqtool/staging/new`` that mirrors the store."""
+
+    def __init__(self, root: str, system: System) -> None:
+        self.root = root
+        self.files: dict[str, StagedFile] = {}
+        self._system = system
+        self._pool = DescriptorPool(system)
+        self._directories = {""}
+
+    def path(self, name: str) -> str:
+        """Where `name` is built."""
+        return os.path.join(self.root, name)
+
+    def add_file(self, name: str, mtime_ns: int | None, check: Check | None) -> StagedFile:
+        """Begin a new, empty file."""
+        self.add_directory(os.path.dirname(name))
+        self._pool.create(self.path(name))
+        self.files[name] = StagedFile(name, Path(self.path(name)), mtime_ns, check, self._pool)
+        return self.files[name]
+
+    def add_directory(self, name: str) -> None:
+        """Make a directory and those above it."""
+        if name not in self._directories:
+            self.add_directory(os.path.dirname(name))
+            self._system.make_directory(self.path(name))
+            self._directories.add(name)
+
+    def close(self) -> None:
+        """No more is written."""
+        self._pool.close()
+
+    def sync_files(self) -> None:
+        """All files are on the disk when this returns, and out of the page cache."""
+        if len(self.files) > _MANY:
+            self._system.sync_all(self.root)
+        for name in self.files:
+            descriptor = self._system.open_to_sync(self.path(name))
+            try:
+                self._system.sync(descriptor)
+                self._system.forget(descriptor)
+            finally:
+                self._system.close(descriptor)
+
+    def check_files(self) -> None:
+        """Let each file's check read it back."""
+        for file in self.files.values():
+            if file.check:
+                file.check(file.path)
+
+    def sync_directories(self, path: str | None = None) -> None:
+        """All names are on the disk when this returns, those of the innermost directories first."""
+        path = self.root if path is None else path
+        for entry in self._system.list(path):
+            if is_directory(self._system, entry.path):
+                self.sync_directories(entry.path)
+        sync_path(self._system, path)

@@ -1,0 +1,218 @@
+"""The system calls of a transaction, in one place: a test fails, cuts or loses each of them here.
+
+Paths are absolute. Nothing follows a symlink in the last part of a path. Every error is the `OSError` of the system.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from rmqtool.files import InputFile
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2  # Linux 3.15: ext4, xfs, btrfs, tmpfs, f2fs, overlayfs
+_RENAME_SWAP = 2  # macOS: APFS
+_NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
+
+CANNOT = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOTTY})
+"""What a system answers that does not have a call at all."""
+
+
+class System:
+    """The calls as they are."""
+
+    def lstat(self, path: str) -> os.stat_result | None:
+        """Of a file, directory or link; None where nothing is."""
+        try:
+            return os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def list(self, path: str) -> list[os.DirEntry[str]]:
+        """The entries of a directory, sorted by name."""
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+
+    def read_link(self, path: str) -> str:
+        """Where a symlink leads."""
+        return os.readlink(path)
+
+    def open_input(self, path: str) -> InputFile:
+        """A file to read, see `rmqtool.files`; raises UnreadableError."""
+        return InputFile(Path(path))
+
+    def free_bytes(self, path: str) -> int:
+        """What this process may still write to the file system of `path`, bytes."""
+        status = os.statvfs(path)
+        return status.f_frsize * (status.f_bfree if os.geteuid() == 0 else status.f_bavail)
+
+    def open_to_write(self, path: str, *, create: bool) -> int:
+        """A descriptor to write at any position; with `create` the file must be new."""
+        flags = os.O_RDWR | _NO_FOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o600)
+
+    def open_to_sync(self, path: str) -> int:
+        """A descriptor of a file or directory for `sync` and for its attributes."""
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW)
+
+    def close(self, descriptor: int) -> None:
+        """Close; errors of writes show in `sync`."""
+        os.close(descriptor)
+
+    def release(self, descriptor: int) -> None:
+        """Close a file that holds a lock; a process that dies does this as well."""
+        os.close(descriptor)
+
+    def write(self, descriptor: int, data: memoryview, position: int) -> int:
+        """Write at `position`; return how many bytes were taken."""
+        return os.pwrite(descriptor, data, position)
+
+    def set_size(self, descriptor: int, size: int) -> None:
+        """Cut or extend a file to `size` bytes; what is new is a hole."""
+        os.ftruncate(descriptor, size)
+
+    def sync(self, descriptor: int) -> None:
+        """Wait until a file or directory is on the disk."""
+        os.fsync(descriptor)
+
+    def sync_all(self, path: str) -> None:
+        """Ask for the whole file system of `path` to be written, so that many calls of `sync` find little to do."""
+        os.sync()
+
+    def forget(self, descriptor: int) -> None:
+        """Drop a synced file from the page cache: what is read back then comes from the disk."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def set_owner(self, descriptor: int, uid: int, gid: int) -> None:
+        """Change owner and group."""
+        os.fchown(descriptor, uid, gid)
+
+    def set_mode(self, descriptor: int, mode: int) -> None:
+        """Change the permission bits."""
+        os.fchmod(descriptor, mode)
+
+    def labels(self, path: str) -> dict[str, bytes]:
+        """The extended attributes of a file or directory; empty where there are none."""
+        if not hasattr(os, "listxattr"):
+            return {}
+        try:
+            return {
+                name: os.getxattr(path, name, follow_symlinks=False)
+                for name in os.listxattr(path, follow_symlinks=False)
+            }
+        except OSError as error:
+            if error.errno in CANNOT or error.errno == errno.ENODATA:
+                return {}
+            raise
+
+    def set_label(self, descriptor: int, name: str, value: bytes) -> None:
+        """Set one extended attribute."""
+        if hasattr(os, "setxattr"):
+            os.setxattr(descriptor, name, value)
+
+    def set_mtime(self, path: str, mtime_ns: int) -> None:
+        """Set the time of the last change."""
+        os.utime(path, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
+
+    def make_directory(self, path: str) -> None:
+        """Make one directory, for its owner alone."""
+        os.mkdir(path, 0o700)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name."""
+        os.link(source, target, follow_symlinks=False)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename; a file at `target` gives way."""
+        os.rename(source, target)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Let two names change places in one step; an error of `CANNOT` where the file system can't."""
+        _exchange()(one, other)
+
+    def unlink(self, path: str) -> None:
+        """Remove a name that is no directory."""
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
+
+def is_directory(system: System, path: str) -> bool:
+    """Whether a directory, not a link to one, is there."""
+    status = system.lstat(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def write_all(system: System, descriptor: int, data: bytes | memoryview, position: int) -> None:
+    """Write all of `data` however little each call takes."""
+    rest = memoryview(data).cast("B")
+    while rest:
+        count = system.write(descriptor, rest, position)
+        if count <= 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rest = rest[count:]
+        position += count
+
+
+def sync_path(system: System, path: str) -> None:
+    """Wait until a file or a directory's list of names is on the disk."""
+    descriptor = system.open_to_sync(path)
+    try:
+        system.sync(descriptor)
+    finally:
+        system.close(descriptor)
+
+
+def create_file(system: System, path: str, data: bytes) -> None:
+    """Write a new file of our own; its bytes are on the disk when this returns, its name once the directory is."""
+    descriptor = system.open_to_write(path, create=True)
+    try:
+        write_all(system, descriptor, data, 0)
+        system.sync(descriptor)
+    finally:
+        system.close(descriptor)
+
+
+def remove_tree(system: System, path: str) -> None:
+    """Remove a file, or a directory with all in it; nothing there is no error."""
+    if is_directory(system, path):
+        for entry in system.list(path):
+            remove_tree(system, entry.path)
+        system.remove_directory(path)
+    elif system.lstat(path):
+        system.unlink(path)
+
+
+@cache
+def _exchange() -> Callable[[str, str], None]:
+    library = ctypes.CDLL(None, use_errno=True)
+    on_macos = sys.platform == "darwin"
+    function = getattr(library, "renamex_np" if on_macos else "renameat2", None)
+
+    def exchange(one: str, other: str) -> None:
+        if function is None:
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), one)
+        names = os.fsencode(one), os.fsencode(other)
+        if on_macos:
+            failed = function(*names, ctypes.c_uint(_RENAME_SWAP))
+        else:
+            failed = function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE))
+        if failed:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), one, None, other)
+
+    return exchange
+
+
+SYSTEM = System()
+"""The machine's own."""

@@ -1,0 +1,262 @@
+"""One repair or retention run: build aside, compare, swap; or delete for good."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from rmqtool.errors import UnwritableError
+from rmqtool.formats.file_name import start_offset_of
+from rmqtool.store import Store
+from rmqtool.transaction.attributes import set_attributes
+from rmqtool.transaction.digest import manifest_of, size_of
+from rmqtool.transaction.home import NEW, OLD, Recovered
+from rmqtool.transaction.journal import JOURNAL, Change, Deletion, Journal, State, Step, prepare_state, write_state
+from rmqtool.transaction.places import parents_of
+from rmqtool.transaction.report import reported
+from rmqtool.transaction.session import Session
+from rmqtool.transaction.settle import ForeignError
+from rmqtool.transaction.signals import Deferred, deferred_signals
+from rmqtool.transaction.staging import Check, StagedFile, Staging
+from rmqtool.transaction.steps import Planner
+from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, sync_path
+
+_RESERVE = 16 << 20  # stays free beside what is written: directories, the journal; bytes
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a transaction did: `id` is None when there was nothing to do; `backup_bytes` are kept until undo."""
+
+    id: str | None
+    state: Literal["nothing", "done"]
+    changed: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    backup_bytes: int = 0
+
+
+class Transaction:
+    """All changes that one command makes to a store: none of them, or all; see the package for how to use it."""
+
+    def __init__(self, store: Store | Path, command: str, system: System = SYSTEM) -> None:
+        root = store.root if isinstance(store, Store) else store
+        self.command = command
+        self._logs = store.commit_log_directories if isinstance(store, Store) else ()
+        self._session = Session(root, system)
+        self._system = system
+        self._places = self._session.places
+        self._home = self._session.home
+        self._staging: Staging | None = None
+        self._changes: dict[str, bool] = {}  # path -> whether something is staged for it
+        self._above: set[str] = set()
+        self._deletions: dict[str, Deletion] = {}
+        self._journaled = False
+
+    def __enter__(self) -> Transaction:
+        self._session.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._staging and not self._journaled:
+                self._drop_staging()
+        finally:
+            self._session.__exit__(kind, error, trace)
+
+    @property
+    def recovered(self) -> tuple[Recovered, ...]:
+        """What was done, before this transaction began, about runs that had been interrupted."""
+        return tuple(self._session.recovered)
+
+    def require_space(self, size: int) -> None:
+        """Raise UnwritableError unless `size` bytes can still be written beside the store's files."""
+        with reported(self._places.root):
+            free = self._system.free_bytes(self._places.root)
+        if free < size + _RESERVE:
+            raise UnwritableError(
+                f"{size + _RESERVE:,} bytes are needed beside the files that are there, {max(0, free):,} are free",
+                file=self._places.root,
+                hint="make room on the file system of the store, or build the files elsewhere with --output DIR",
+            )
+
+    def file(self, name: str, *, size: int = 0, mtime_ns: int | None = None, check: Check | None = None) -> StagedFile:
+        """Begin the file that `put` brings to `name`: `size` zero bytes to write over, without taking space.
+
+        `mtime_ns` None: that of the file it replaces, or of a neighbour. `check` gets the path of the file that was
+        read back from the disk; what it raises ends the transaction.
+        """
+        with reported(self._places.path(name)):
+            self._places.check(name)
+            file = self._stage().add_file(name, mtime_ns, check)
+        if size:
+            file.set_size(size)
+        return file
+
+    def directory(self, name: str) -> None:
+        """Begin a directory that may stay empty."""
+        with reported(self._places.path(name)):
+            self._places.check(name)
+            self._stage().add_directory(name)
+
+    def put(self, name: str) -> None:
+        """Let what is staged at `name`, a file or a directory with all that is staged in it, take its place there."""
+        self._add(name, staged=True)
+
+    def remove(self, name: str) -> None:
+        """Take a file or directory out of the store; it is kept for undo."""
+        self._add(name, staged=False)
+
+    def delete(self, path: str | Path) -> None:
+        """Delete a file for good, in the order of the calls: a name in the store, or a file of its commit log."""
+        name = self._deletable(path)
+        with reported(self._places.path(name)):
+            status = self._system.lstat(self._places.path(name))
+        if status is None or not stat.S_ISREG(status.st_mode):
+            raise UnwritableError("no regular file: not deleted", file=self._places.path(name))
+        self._deletions[name] = Deletion(name, status.st_size, status.st_mtime_ns)
+
+    def commit(self) -> Committed:
+        """Sync, read back, compare; then swap and delete. Only now anything of the store changes.
+
+        Raises UnwritableError; the store is then as before, unless the message says that the next run finishes.
+        """
+        with reported(self._places.root):
+            journal = self._prepare()
+        if journal is None:
+            return Committed(None, "nothing")
+        name = journal.id
+        with deferred_signals() as deferred:
+            with reported(self._places.home):
+                self._begin(name)
+            self._settle(name, journal, deferred)
+        changes = [change for step in journal.steps for change in step.changes]
+        return Committed(
+            name,
+            "done",
+            tuple(change.path for change in changes),
+            tuple(self._deletions),
+            sum(size_of(change.before) for change in changes),
+        )
+
+    def _stage(self) -> Staging:
+        if self._staging is None:
+            self._home.make()
+            self._system.make_directory(self._home.staging)
+            self._staging = Staging(os.path.join(self._home.staging, NEW), self._system)
+            self._system.make_directory(self._staging.root)
+        return self._staging
+
+    def _drop_staging(self) -> None:
+        if self._staging:
+            with deferred_signals(), reported(self._home.path, "cannot remove what was staged (the next run will)"):
+                self._staging.close()
+                self._home.clear()
+
+    def _add(self, name: str, *, staged: bool) -> None:
+        with reported(self._places.path(name)):
+            self._places.check(name)
+        above = parents_of(name)
+        if name in self._changes or name in self._above or not self._changes.keys().isdisjoint(above):
+            raise ValueError(f"{name} is changed twice")
+        self._above.update(above)
+        self._changes[name] = staged
+
+    def _deletable(self, path: str | Path) -> str:
+        text = os.fspath(path)
+        if os.path.isabs(text):
+            if Path(text).parent not in self._logs or start_offset_of(os.path.basename(text)) is None:
+                raise UnwritableError("outside the store and its commit log: not deleted", file=text)
+            return text
+        self._places.check_name(text)
+        return text
+
+    def _prepare(self) -> Journal | None:
+        """Build all that is needed below ``staging/``, journal included; None when nothing is to be done."""
+        staging = self._stage()
+        staging.close()
+        for file in staging.files.values():
+            if file.name not in self._changes and self._changes.keys().isdisjoint(parents_of(file.name)):
+                raise ValueError(f"{file.name} is staged, but never put")
+            self._finish_file(file, staging)
+        staging.sync_files()
+        staging.check_files()
+        changes = self._compare(staging)
+        if not changes and not self._deletions:
+            return None
+        steps = self._assemble(changes, staging)
+        number = max(self._home.numbers(), default=0) + 1
+        journal = Journal(number, self.command, steps, tuple(self._deletions.values()))
+        create_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
+        states: tuple[State, ...] = ("done", "deleting") if self._deletions else ("done",)
+        for state in states:
+            prepare_state(self._system, self._home.staging, state)
+        write_state(self._system, self._home.staging, "committing")
+        return journal
+
+    def _finish_file(self, file: StagedFile, staging: Staging) -> None:
+        path = staging.path(file.name)
+        set_attributes(self._system, path, self._session.neighbours.attributes_for(file.name, directory=False))
+        mtime_ns = self._mtime_of(file.name) if file.mtime_ns is None else file.mtime_ns
+        self._system.set_mtime(path, mtime_ns)
+
+    def _mtime_of(self, name: str) -> int:
+        """When what is at `name` was changed, or else the directory that it comes into: no clock is asked."""
+        status = self._system.lstat(self._places.path(name))
+        return status.st_mtime_ns if status else self._mtime_of(os.path.dirname(name))
+
+    def _compare(self, staging: Staging) -> list[Change]:
+        """Read back what is staged, and what it replaces; what is the same already stays."""
+        changes = []
+        for name, staged in self._changes.items():
+            before = manifest_of(self._system, self._places.path(name))
+            after = manifest_of(self._system, staging.path(name)) if staged else None
+            if staged and after is None:
+                raise ValueError(f"nothing is staged for {name}")
+            if before == after:
+                remove_tree(self._system, staging.path(name))
+            elif before and after and before.keys() != after.keys():
+                raise UnwritableError(
+                    "a file where a directory should be, or the other way round", file=self._places.path(name)
+                )
+            else:
+                changes.append(Change(name, before, after))
+        return changes
+
+    def _assemble(self, changes: list[Change], staging: Staging) -> tuple[Step, ...]:
+        steps = Planner(self._places, staging, self._system).plan(changes)
+        for step in steps:
+            if step.whole:
+                self._session.assembler.add_kept(step, staging.path(step.path))
+        self._session.assembler.finish_directories("", staging.root)
+        old = Staging(os.path.join(self._home.staging, OLD), self._system)
+        self._system.make_directory(old.root)
+        for step in steps:
+            old.add_directory(os.path.dirname(step.path))
+        staging.sync_directories(self._home.staging)
+        return steps
+
+    def _begin(self, name: str) -> None:
+        """The journal counts from here on."""
+        self._system.rename(self._home.staging, self._home.directory(name))
+        self._journaled = True
+        try:
+            sync_path(self._system, self._home.path)
+        except OSError:
+            self._home.drop(name)
+            raise
+
+    def _settle(self, name: str, journal: Journal, deferred: Deferred) -> None:
+        try:
+            self._session.settler.commit(name, journal, deferred, fresh=True)
+        except ForeignError as error:
+            raise UnwritableError("somebody else writes to the store", file=self._places.root) from error
+        except UnwritableError as error:
+            if os.path.lexists(self._home.directory(name)):
+                error.hint = "stopped half-way: the next command that writes, or rmqtool undo, ends it"
+            raise

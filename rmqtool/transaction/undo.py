@@ -1,0 +1,189 @@
+"""Put the replaced files back, or let go of them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from rmqtool.errors import ChangedError
+from rmqtool.transaction.digest import manifest_of, size_of
+from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
+from rmqtool.transaction.journal import (
+    Change,
+    Journal,
+    State,
+    Step,
+    prepare_state,
+    read_journal,
+    read_state,
+    write_state,
+)
+from rmqtool.transaction.places import HOME, Places, parents_of
+from rmqtool.transaction.report import reported
+from rmqtool.transaction.session import Session
+from rmqtool.transaction.settle import ForeignError
+from rmqtool.transaction.signals import deferred_signals
+from rmqtool.transaction.staging import Staging
+from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A transaction whose replaced files are kept."""
+
+    id: str
+    command: str
+    state: State
+    changes: tuple[Change, ...]
+
+    @property
+    def backup_bytes(self) -> int:
+        """Sizes of the replaced files together."""
+        return sum(size_of(change.before) for change in self.changes)
+
+
+def kept_transactions(root: Path) -> list[Kept]:
+    """The transactions of a store, the oldest first, interrupted ones too; reads only."""
+    places = Places(os.path.realpath(root), SYSTEM)
+    found = []
+    for name in transactions(root).values():
+        journal = read_journal(root / HOME / name, places)
+        found.append(Kept(journal.id, journal.command, read_state(root / HOME / name), _changes(journal)))
+    return found
+
+
+class Undo:
+    """Holds a store, as `Transaction` does, and takes back what transactions did; the last one comes first."""
+
+    def __init__(self, root: Path, system: System = SYSTEM) -> None:
+        self._session = Session(root, system)
+        self._system = system
+        self._home = self._session.home
+        self._places = self._session.places
+
+    def __enter__(self) -> Undo:
+        self._session.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.__exit__(kind, error, trace)
+
+    @property
+    def recovered(self) -> tuple[Recovered, ...]:
+        """What was done first about runs that had been interrupted."""
+        return tuple(self._session.recovered)
+
+    @property
+    def has_rolled_back(self) -> bool:
+        """Whether an interrupted run was taken back already: who wanted that wants no more."""
+        return any(found.outcome == "rolled_back" or found.command == "undo" for found in self.recovered)
+
+    def check(self) -> Kept | None:
+        """The transaction that `put_back` takes back, None without one; raise ChangedError when it can't.
+
+        Reads only; a store that is not held may be asked too.
+        """
+        name = self._last()
+        if name is None:
+            return None
+        journal = self._home.journal(name)
+        state = self._home.state(name)
+        if state == "abandoned":
+            raise ChangedError(
+                f"{name} was interrupted, and then somebody else wrote to the store: it can't be taken back",
+                file=self._home.directory(name),
+                hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, and let go of it with --discard",
+            )
+        with reported(self._places.root, "cannot read"):
+            for step in journal.steps:
+                self._check_step(name, step)
+        return Kept(name, journal.command, state, _changes(journal))
+
+    def put_back(self) -> Kept | None:
+        """Put back the files that the last transaction replaced; all of them, or none and an error."""
+        kept = self.check()
+        if kept is None:
+            return None
+        journal = self._home.journal(kept.id)
+        with reported(self._home.directory(kept.id)):
+            self._prepare(kept.id, journal)
+            prepare_state(self._system, self._home.directory(kept.id), "done")
+            with deferred_signals():
+                write_state(self._system, self._home.directory(kept.id), "undoing")
+                try:
+                    self._session.settler.undo(kept.id, journal, fresh=True)
+                except ForeignError as error:
+                    raise ChangedError("somebody else writes to the store", file=self._places.root) from error
+        return kept
+
+    def discard(self) -> list[Kept]:
+        """Remove all replaced files for good."""
+        found = kept_transactions(Path(self._places.root))
+        with reported(self._home.path):
+            for kept in found:
+                with deferred_signals():
+                    self._home.drop(kept.id)
+        return found
+
+    def _last(self) -> str | None:
+        return next(reversed(self._home.numbers().values()), None)
+
+    def _check_step(self, name: str, step: Step) -> None:
+        for change in step.changes:
+            live = self._places.path(change.path)
+            if manifest_of(self._system, live) != change.after:
+                raise _changed(live, "has changed since")
+            old = os.path.join(self._home.directory(name), OLD, change.path)
+            if manifest_of(self._system, old) != change.before:
+                raise _changed(old, "is no longer what was replaced")
+        if not step.whole:
+            self._check_alone(step)
+
+    def _check_alone(self, step: Step) -> None:
+        """A directory that was made for new ones holds nothing else, or taking it out would take that along."""
+        changed = {change.path for change in step.changes}
+        above = {parent for path in changed for parent in parents_of(path)}
+        pending = [step.path] if step.path in above else []
+        while pending:
+            name = pending.pop()
+            for entry in self._system.list(self._places.path(name)):
+                child = f"{name}/{entry.name}"
+                if child in above and is_directory(self._system, entry.path):
+                    pending.append(child)
+                elif child not in changed:
+                    raise _changed(entry.path, "is new")
+
+    def _prepare(self, name: str, journal: Journal) -> None:
+        """Build the trees that whole steps exchange; nothing of the store changes yet."""
+        directory = self._home.directory(name)
+        undo, undone = (Staging(os.path.join(directory, part), self._system) for part in (UNDO, UNDONE))
+        for part in (undo, undone):
+            remove_tree(self._system, part.root)
+            self._system.make_directory(part.root)
+        for step in journal.steps:
+            undone.add_directory(os.path.dirname(step.path))
+            if step.whole:
+                self._build(step, os.path.join(directory, OLD, step.path), undo.path(step.path))
+        undo.sync_directories(directory)
+
+    def _build(self, step: Step, old: str, target: str) -> None:
+        assembler = self._session.assembler
+        assembler.add_replaced(old, target)
+        assembler.add_kept(step, target)
+        assembler.finish_directories(step.path, target)
+
+
+def _changes(journal: Journal) -> tuple[Change, ...]:
+    return tuple(change for step in journal.steps for change in step.changes)
+
+
+def _changed(path: str, what: str) -> ChangedError:
+    return ChangedError(
+        f"{what}: nothing is put back",
+        file=path,
+        hint="a broker has run on the store since, or somebody wrote to it; keep what is there with --discard",
+    )

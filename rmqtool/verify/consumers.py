@@ -1,0 +1,83 @@
+"""Topics and committed offsets against the queues that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmqtool.config_json import load_config
+from rmqtool.delay_levels import SCHEDULE_TOPIC
+from rmqtool.dispatch.multi import LMQ_PREFIX
+from rmqtool.dispatch.units import QueueName
+from rmqtool.offsets import load_offsets
+from rmqtool.queues import Queue, QueueRange
+from rmqtool.store import CONFIG, Store
+from rmqtool.topics import Topics
+from rmqtool.verify.report import Report
+
+_DELAY_OFFSETS = "delayOffset.json"
+_SYSTEM = (
+    *("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%RETRY%", "%DLQ%", "TBW102", "OFFSET_MOVED_EVENT"),
+    *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
+)
+
+Ranges = Mapping[QueueName, QueueRange]
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a broker makes this topic by itself, so that topics.json need not name it."""
+    return topic.startswith((*_SYSTEM, LMQ_PREFIX)) or topic.endswith("_REPLY_TOPIC")
+
+
+def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
+    """Queues without a topic, and with numbers that their topic does not have."""
+    if not topics.is_known:
+        return
+    for name, found in ranges.items():
+        report.check("consumequeue.orphan")
+        topic = topics.by_name.get(name.topic)
+        place: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+        if topic is None and not is_system_topic(name.topic):
+            report.add("consumequeue.orphan", f"topics.json has no such topic; {found.max_offset} units", **place)
+        elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
+            message = f"the topic has {topic.read_queues} queues to read and {topic.write_queues} to write"
+            report.add("config.topic-queues", message, **place)
+
+
+def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
+    """A queue must be of the kind that its topic is configured for (`ConsumeQueueStore#queueTypeShouldBe`)."""
+    report.check("consumequeue.kind")
+    topic = topics.by_name.get(queue.topic)
+    if topic is not None and queue.files.files and topic.has_batch_queues != (queue.kind == "batch"):
+        message = (
+            f"a {queue.kind} queue, but the topic is configured for {'batch' if topic.has_batch_queues else 'simple'}"
+        )
+        report.add("consumequeue.kind", message, topic=queue.topic, queue_id=queue.queue_id)
+
+
+def check_offsets(store: Store, ranges: Ranges, report: Report) -> None:
+    """Committed offsets outside their queue: information, for a group may wait for messages or lag behind deletion."""
+    for committed in load_offsets(store).offsets:
+        report.check("config.offset-out-of-range")
+        found = ranges.get(QueueName(committed.topic, committed.queue_id))
+        if found is None or found.min_offset <= committed.offset <= found.max_offset:
+            continue
+        where = "below its minimum" if committed.offset < found.min_offset else "beyond its maximum"
+        message = f"group {committed.group}: committed {committed.offset}, {where} " \
+                  f"({found.min_offset} to {found.max_offset})"  # fmt: skip
+        report.add("config.offset-out-of-range", message, severity="info", topic=committed.topic,
+                   queue_id=committed.queue_id, queue_offset=committed.offset)  # fmt: skip
+
+
+def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
+    """Delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
+    table = load_config(store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
+    for level, offset in table.items() if isinstance(table, dict) else ():
+        if not level.isdecimal() or type(offset) is not int:
+            continue
+        report.check("config.delay-offset")
+        found = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
+        if found is not None and offset > found.max_offset:
+            message = f"level {level}: delivered up to {offset}, its queue ends at {found.max_offset}"
+            report.add("config.delay-offset", message, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
+                       queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip

@@ -1,0 +1,141 @@
+"""Extents of the log that hold no record: which fault they are, and the ends of files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rmqtool.files import InputFile
+from rmqtool.formats.layout import parse
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
+from rmqtool.formats.message import Blank as BlankUnit
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
+from rmqtool.scan.frames import Frames
+from rmqtool.store import Store
+from rmqtool.verify.extents import Extents
+from rmqtool.verify.report import Report
+from rmqtool.versions import Version
+
+_MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
+_BLANK_MUST_FIT = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: a longer one is no record
+
+
+class DamageChecks:
+    """Takes what a scan meets in order; the last damage waits until what follows tells what it is."""
+
+    def __init__(
+        self, store: Store, files: Sequence[MappedFile], report: Report, extents: Extents,
+        version: Version | None, live: bool,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._files = files
+        self._report = report
+        self._extents = extents
+        self._version = version
+        self._live = live
+        self._waiting: Damage | None = None
+
+    def frames(self, frames: Frames) -> None:
+        """Records: they must not fill their file to the last byte, for then no blank ends it."""
+        end = frames.physical_offset + frames.size
+        file = self._file_at(frames.physical_offset)
+        if file is not None and end == file.end_offset and file is not self._files[-1]:
+            message = "the last record ends exactly at the file's end, so that no blank follows"
+            self._report.add("commitlog.blank", message, file=self._store.relative(file.path), offset=end)
+
+    def blank(self, blank: Blank) -> None:
+        """The end of a full file: its size should lead to the file's end."""
+        self._report.check("commitlog.blank")
+        size, _ = self._head(blank.physical_offset)
+        if size == blank.size:
+            return
+        longer = size > blank.size
+        refused = longer and (self._version is None or self._version >= _BLANK_MUST_FIT)
+        message = f"a blank of {size} bytes where {blank.size} are left in its file"
+        details = self._named(blank.physical_offset)
+        if not refused:
+            details.update(severity="info", effect="none: the size of a blank is not used")
+        self._report.add("commitlog.blank", message, offset=blank.physical_offset, **details)
+
+    def damage(self, damage: Damage) -> None:
+        """Something else; a torn end of a log that grows is none."""
+        if not (self._live and damage.tail):
+            self._waiting = damage
+
+    def are_ghosts(self, frames: Frames, last_timestamp: int) -> bool:
+        """Whether records behind damage in the last file are older than those before it.
+
+        A start cuts the log without erasing what stands behind, and new records grow over it from the front.
+        """
+        waiting, file = self._waiting, self._file_at(frames.physical_offset)
+        if waiting is None or file is None or waiting.physical_offset < file.start_offset:
+            return False
+        in_last = all(other is file or self._is_empty(other) for other in self._files[self._files.index(file) :])
+        return in_last and int(frames.headers.field("store_timestamp")[0]) < last_timestamp
+
+    def ghosts(self, physical_offset: int) -> int:
+        """Tell that old records begin here; where the log ends."""
+        waiting, self._waiting = self._waiting, None
+        start = waiting.physical_offset if waiting else physical_offset
+        self._report.add("commitlog.ghost", "old records behind the end of the log", offset=start, **self._named(start))
+        return start
+
+    def settle(self) -> None:
+        """Tell the damage that waits: what follows is part of the log, or nothing does."""
+        damage, self._waiting = self._waiting, None
+        if damage is None:
+            return
+        code, message = self._code_of(damage)
+        if code != "commitlog.leftover":
+            self._extents.add(damage.physical_offset, damage.size, code.removeprefix("commitlog."))
+        if code != "commitlog.gap":  # told by the names of the files
+            self._report.add(code, f"{message} ({damage.size} bytes)", offset=damage.physical_offset,
+                             **self._named(damage.physical_offset))  # fmt: skip
+
+    def _code_of(self, damage: Damage) -> tuple[str, str]:
+        reason, message = damage.reason, REASON_MEANINGS[damage.reason]
+        if reason == "missing":
+            return "commitlog.gap", message
+        if reason == "leftover" and not self._is_begun(damage):
+            return "commitlog.leftover", message
+        if damage.tail:
+            return "commitlog.torn", f"the log ends here: {REASON_MEANINGS['torn']}"
+        file = self._file_at(damage.physical_offset)
+        size, magic_code = self._head(damage.physical_offset)
+        if magic_code == MAGIC_CODE_BLANK:
+            return "commitlog.blank", "a blank inside its file, with records behind it"
+        if file is not None and damage.physical_offset + damage.size == file.end_offset and reason == "zeroed":
+            return "commitlog.blank", "zeros up to the end of the file, where a blank should be"
+        if reason in ("lengths", "truncated") and file is not None and damage.physical_offset + size > file.end_offset:
+            return "commitlog.huge-size", f"claims {size} bytes, more than its file has left"
+        return f"commitlog.{reason}", message
+
+    def _is_begun(self, damage: Damage) -> bool:
+        """Whether the few bytes at the log's end are the first ones of a record."""
+        size, magic_code = self._head(damage.physical_offset)
+        begun = magic_code.to_bytes(4, "big", signed=True).rstrip(b"\0")
+        return damage.size <= BLANK_SIZE and size >= MIN_MESSAGE_SIZE and _MAGIC_CODE.startswith(begun)
+
+    def _head(self, physical_offset: int) -> tuple[int, int]:
+        """The first two numbers at a physical offset: a size and a magic code."""
+        file = self._file_at(physical_offset)
+        if file is None:
+            return 0, 0
+        with InputFile(file.path) as opened:
+            data = opened.read(physical_offset - file.start_offset, BLANK_SIZE)
+        if len(data) < BLANK_SIZE:
+            return 0, 0
+        unit = parse(BlankUnit, data)
+        return int(unit.size), int(unit.magic_code)
+
+    def _file_at(self, physical_offset: int) -> MappedFile | None:
+        return next((file for file in self._files if file.start_offset <= physical_offset < file.end_offset), None)
+
+    def _named(self, physical_offset: int) -> dict[str, Any]:
+        file = self._file_at(physical_offset)
+        return {"file": self._store.relative(file.path)} if file else {}
+
+    def _is_empty(self, file: MappedFile) -> bool:
+        with InputFile(file.path) as opened:
+            return opened.next_data(0, opened.size) == opened.size

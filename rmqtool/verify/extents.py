@@ -1,0 +1,53 @@
+"""Extents of the commit log in which no message can be read, or not the one that was stored."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+MAX_EXTENTS = 1 << 18
+"""Extents that are kept one by one; behind them, neighbours are put together so that memory stays bounded."""
+
+
+@dataclass
+class Extents:
+    """Extents in ascending order: where each begins, its size (bytes), and why."""
+
+    starts: array[int] = field(default_factory=lambda: array("q"))
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    reasons: list[str] = field(default_factory=list)
+    bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[tuple[int, int, str]]:
+        return zip(self.starts, self.sizes, self.reasons, strict=True)
+
+    def add(self, start: int, size: int, reason: str) -> None:
+        """Add an extent behind all others."""
+        self.bytes += size
+        if len(self) < MAX_EXTENTS:
+            self.starts.append(start)
+            self.sizes.append(size)
+            self.reasons.append(reason)
+        else:
+            self.sizes[-1] = start + size - self.starts[-1]
+
+    def extend(self, other: Extents) -> None:
+        """Add the extents of the part of the log that follows."""
+        for extent in other:
+            self.add(*extent)
+
+    def reason_at(self, offset: int) -> str | None:
+        """Why nothing can be read at a physical offset; None outside all extents."""
+        number = bisect_right(self.starts, offset) - 1
+        inside = number >= 0 and offset < self.starts[number] + self.sizes[number]
+        return self.reasons[number] if inside else None
+
+    def between(self, start: int, stop: int) -> bool:
+        """Whether an extent begins from `start` to before `stop`."""
+        number = bisect_right(self.starts, start - 1)
+        return number < len(self) and self.starts[number] < stop

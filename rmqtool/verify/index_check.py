@@ -1,0 +1,217 @@
+"""Between the log and the index: each key that the broker puts has its unit, and each unit is of such a key.
+
+Keys come in the order of the log, and so do units: blocks of both are compared as they are. Only where they differ are
+they compared as sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.dispatch.keys import TAGS, IndexKeys
+from rmqtool.store import Store
+from rmqtool.verify.extents import Extents
+from rmqtool.verify.index_units import IndexUnits
+from rmqtool.verify.report import Report
+
+HashesAt = Callable[[int], set[int] | None]
+"""The key hashes of the record that begins at a physical offset; None when none begins there."""
+
+_AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
+_CHUNK = 1 << 16
+_MAX_SECONDS = (1 << 31) - 1
+_HASH_BITS = 31
+
+
+class IndexCheck:
+    """Compares keys of one part of the log with units `start` to before `stop`.
+
+    `tags_expected` tells whether a missing unit of tags is one: since 5.4.0 they are put.
+    """
+
+    def __init__(
+        self, store: Store, report: Report, units: IndexUnits, extents: Extents, hashes_at: HashesAt,
+        start: int, stop: int, tags_expected: bool, log_start: int,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._report = report
+        self._units = units
+        self._extents = extents
+        self._hashes_at = hashes_at
+        self._at = start
+        self._stop = stop
+        self._tags_expected = tags_expected
+        self._with_tags = True
+        self._log_start = log_start
+        self.missing_behind = 0  # keys since the last unit that was found
+
+    def add(self, keys: IndexKeys, start: int, stop: int) -> None:
+        """Compare the keys of a run of records from physical offset `start` to before `stop`."""
+        self._report.check("index.missing", len(keys))
+        if not len(keys) or self._same(keys, self._with_tags):
+            return
+        if self._same(keys, not self._with_tags):
+            self._with_tags = not self._with_tags
+            return
+        self._compare_sets(keys, start, stop)
+
+    def finish(self, log_end: int | None) -> None:
+        """Look at the units that are left; `log_end` is the end of the log's last record, None when more follows."""
+        while self._at < self._stop:
+            units = self._units.read(self._at, min(_CHUNK, self._stop - self._at))
+            if not len(units):
+                return
+            numbers = self._at + np.arange(len(units))
+            beyond = np.zeros(len(units), dtype=np.bool_)
+            if log_end is not None:
+                beyond = units["physical_offset"] >= log_end
+                self._tell("index.ahead", "points behind the end of the commit log", numbers[beyond], units[beyond])
+            self._explain(numbers[~beyond], units[~beyond])
+            self._at += len(units)
+
+    def _same(self, keys: IndexKeys, with_tags: bool) -> bool:
+        """Whether the next units are those of the keys, one by one."""
+        rows = np.flatnonzero(keys.kinds != TAGS) if not with_tags else None
+        count = len(keys) if rows is None else len(rows)
+        if count > self._stop - self._at:
+            return False
+        hashes, offsets, timestamps = keys.key_hashes, keys.physical_offsets, keys.store_timestamps
+        if rows is not None:
+            hashes, offsets, timestamps = hashes[rows], offsets[rows], timestamps[rows]
+        units = self._units.read(self._at, count)
+        if len(units) != count or (units["key_hash"] != hashes).any() or (units["physical_offset"] != offsets).any():
+            return False
+        self._check_seconds(self._at, units, timestamps)
+        if count:
+            self.missing_behind = 0
+        self._at += count
+        if not with_tags:
+            self._miss_tags(keys)
+        return True
+
+    def _miss_tags(self, keys: IndexKeys) -> None:
+        if self._tags_expected:
+            self._miss(keys.kinds == TAGS, keys)
+
+    def _check_seconds(self, first: int, units: NDArray[np.void], timestamps: NDArray[np.int64]) -> None:
+        begins = self._units.begin_timestamps(first, len(units))
+        self._compare_seconds(first + np.arange(len(units)), units, timestamps, begins)
+
+    def _compare_seconds(
+        self, numbers: NDArray[np.intp], units: NDArray[np.void], timestamps: NDArray[np.int64],
+        begins: NDArray[np.int64],
+    ) -> None:  # fmt: skip
+        seconds = np.clip((timestamps - begins) // 1000, 0, _MAX_SECONDS)
+        wrong = np.flatnonzero((units["seconds_since_begin"] != seconds) & (begins > 0))
+        for row in wrong.tolist():
+            found = int(units["seconds_since_begin"][row])
+            message = f"{found} s after the file's begin, the message was stored {int(seconds[row])} s after it"
+            self._tell("index.unit", message, numbers[row : row + 1], units[row : row + 1])
+
+    def _compare_sets(self, keys: IndexKeys, start: int, stop: int) -> None:
+        first = self._at
+        units = self._window(stop)
+        numbers = first + np.arange(len(units))
+        self._at += len(units)
+        inside = (units["physical_offset"] >= start) & (units["physical_offset"] < stop)
+        inside &= units["key_hash"] >= 0
+        expected = _codes(keys.physical_offsets - start, keys.key_hashes)
+        found = _codes(units["physical_offset"][inside].astype(np.int64) - start, units["key_hash"][inside])
+        order = np.argsort(expected, kind="stable")
+        at = np.searchsorted(expected[order], found)
+        known = at < len(order)
+        known[known] = expected[order][at[known]] == found[known]
+        rows = np.flatnonzero(inside)
+        matched = rows[known]
+        key_rows = order[at[known]]
+        begins = self._units.begin_timestamps(first, len(units))
+        self._compare_seconds(numbers[matched], units[matched], keys.store_timestamps[key_rows], begins[matched])
+        surplus = matched[_repeats(found[known], expected)]
+        self._tell("index.duplicate-unit", "stands there already", numbers[surplus], units[surplus])
+        lacking = ~np.isin(expected, found)
+        if not self._tags_expected:
+            lacking &= keys.kinds != TAGS
+        if len(matched):
+            self.missing_behind = 0
+        self._miss(lacking, keys)
+        others = np.ones(len(units), dtype=np.bool_)
+        others[matched] = False
+        self._explain(numbers[others], units[others])
+
+    def _window(self, stop: int) -> NDArray[np.void]:
+        """The units from here on that point before physical offset `stop`."""
+        parts: list[NDArray[np.void]] = []
+        at = self._at
+        while at < self._stop:
+            units = self._units.read(at, min(_CHUNK, self._stop - at))
+            if not len(units):
+                break
+            beyond = units["physical_offset"] >= stop
+            ended = _first_run(beyond, _AHEAD)
+            parts.append(units[:ended])
+            if ended < len(units):
+                break
+            at += len(units)
+        return np.concatenate(parts) if parts else self._units.read(self._at, 0)
+
+    def _explain(self, numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
+        """Units that are of no key that was expected here."""
+        for number, unit in zip(numbers.tolist(), units, strict=True):
+            offset = int(unit["physical_offset"])
+            if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
+                continue
+            hashes = self._hashes_at(offset)
+            code, message = "index.unit", f"no record begins at physical offset {offset}"
+            if hashes is not None and int(unit["key_hash"]) in hashes:
+                code, message = "index.duplicate-unit", f"out of order: points to physical offset {offset}"
+            elif hashes is not None:
+                message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
+            self._tell(code, message, np.array([number]), unit.reshape(1))
+
+    def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
+        count = int(np.count_nonzero(rows))
+        if count:
+            self.missing_behind += count
+            offset = int(keys.physical_offsets[int(np.argmax(rows))])
+            self._report.add("index.missing", f"{count} keys of messages from physical offset {offset} on",
+                             count=count)  # fmt: skip
+
+    def _tell(self, code: str, message: str, numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
+        count = len(numbers)
+        if not count or not self._report.wants_example(code):
+            self._report.count(code, count)
+            return
+        part = self._units.part_at(int(numbers[0]))
+        own = int(numbers[0]) - part.start + 1
+        position = 40 + 4 * part.geometry.slots + 20 * own
+        more = f" (and {count - 1} more units)" if count > 1 else ""
+        self._report.add(code, f"unit {own}: {message}{more}", count=count,
+                         file=self._store.relative(part.file.path), offset=position)  # fmt: skip
+
+
+def _codes(offsets: NDArray[np.int64], hashes: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Offset within the run and hash in one number: exact, for a run is smaller than 4 GiB."""
+    return (offsets << _HASH_BITS) | hashes.astype(np.int64)
+
+
+def _repeats(found: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of `found` stand there more often than in `expected`."""
+    order = np.argsort(found, kind="stable")
+    ordered = found[order]
+    nth = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    wanted = np.sort(expected)
+    most = np.searchsorted(wanted, ordered, "right") - np.searchsorted(wanted, ordered, "left")
+    result = np.zeros(len(found), dtype=np.bool_)
+    result[order] = nth >= most
+    return result
+
+
+def _first_run(rows: NDArray[np.bool_], length: int) -> int:
+    """Where the first `length` true in a row begin; what is behind the end counts as true."""
+    runs = rows.copy()
+    for step in range(1, length):
+        runs[:-step] &= rows[step:]
+    return int(np.argmax(runs)) if runs.any() else len(rows)

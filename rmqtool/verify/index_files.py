@@ -1,0 +1,121 @@
+"""Each index file by itself: its header, its hash slots and the chains that begin in them (`IndexFile`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.files import InputFile, Reading
+from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
+from rmqtool.index import Geometry, IndexFile
+from rmqtool.store import Store
+from rmqtool.verify.index_units import Part
+from rmqtool.verify.report import Report
+
+_CHUNK = 1 << 18  # units
+
+
+def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, live: bool) -> None:
+    """What sizes, names and headers show."""
+    report.check("index.geometry", len(files))
+    report.check("index.header", len(files))
+    for file, geometry in files:
+        shown = store.relative(file.path)
+        if geometry is None:
+            if file.keys:
+                message = f"its header tells {file.keys} keys, but no number of hash slots fits its size and units"
+                report.add("index.geometry", message, file=shown)
+            continue
+        for message in _header_problems(file, geometry, live):
+            report.add("index.header", message, file=shown)
+
+
+def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[str]:
+    found = []
+    if file.keys >= geometry.units:
+        found.append(f"{file.keys} units are more than fit in: {geometry.units - 1}")
+    if file.keys and not 0 <= file.hash_slot_count <= file.keys:
+        found.append(f"{file.hash_slot_count} used hash slots, with {file.keys} units")
+    if file.keys and not live and file.end_timestamp < 0:
+        found.append(f"end timestamp {file.end_timestamp}")
+    return found
+
+
+def check_chains(store: Store, part: Part, report: Report, reading: Reading, live: bool) -> None:
+    """Walk all units of one file in the order of the puts, with the table of slots as it was then."""
+    slots = np.zeros(part.geometry.slots, dtype=np.int32)
+    used = 0
+    report.check("index.slot", part.units)
+    report.check("index.chain", part.units)
+    with InputFile(part.file.path, reading) as file:
+        for first in range(1, part.units + 1, _CHUNK):
+            count = min(_CHUNK, part.units + 1 - first)
+            data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
+            used += _check_chunk(store, part, decode_units(data), first, slots, report)
+        if live:
+            return  # header and slots are ahead of what was walked
+        _check_ends(store, part, file, report)
+        _check_slots(store, part, file, slots, report)
+    if part.units and part.file.hash_slot_count not in (used, part.file.keys):
+        message = f"{part.file.hash_slot_count} used hash slots, found {used}"
+        report.add("index.header", message, file=store.relative(part.file.path), offset=32)
+
+
+def _check_chunk(
+    store: Store, part: Part, units: NDArray[np.void], first: int, slots: NDArray[np.int32], report: Report
+) -> int:
+    """Check the links of units from number `first` on and enter them into `slots`; how many found theirs empty."""
+    numbers = np.arange(first, first + len(units), dtype=np.int32)
+    hashes = units["key_hash"].astype(np.int32)
+    previous = units["previous"].astype(np.int32)
+    at = np.abs(hashes.astype(np.int64)) % len(slots)
+    expected = previous_units(at, numbers, slots)
+    for row in np.flatnonzero((previous != expected) | (hashes < 0)).tolist():
+        code, message = "index.slot", f"links to unit {int(previous[row])}, expected {int(expected[row])}"
+        if hashes[row] < 0:
+            code, message = "index.unit", f"a hash below 0: {int(hashes[row])}"
+        elif previous[row] >= numbers[row]:
+            code, message = "index.chain", f"links to unit {int(previous[row])}, which is not older"
+        number = int(numbers[row])
+        report.add(code, f"unit {number}: {message}", file=store.relative(part.file.path),
+                   offset=unit_position(part.geometry.slots, number))  # fmt: skip
+    return int(np.count_nonzero(expected == 0))
+
+
+def previous_units(at: NDArray[np.int64], numbers: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The unit that each new one finds in its slot `at`; `slots` becomes what it is behind them."""
+    expected = slots[at]
+    slots[at] = numbers
+    latest = slots[at]
+    rows = np.flatnonzero(latest != numbers)  # a later one of these has the same slot
+    if len(rows):
+        rows = np.unique(np.concatenate([rows, latest[rows] - numbers[0]]))
+        order = rows[np.argsort(at[rows], kind="stable")]
+        again = np.flatnonzero(at[order[1:]] == at[order[:-1]])
+        expected[order[again + 1]] = numbers[order[again]]
+    return expected
+
+
+def _check_slots(store: Store, part: Part, file: InputFile, slots: NDArray[np.int32], report: Report) -> None:
+    for first in range(0, len(slots), _CHUNK):
+        count = min(_CHUNK, len(slots) - first)
+        stored = np.frombuffer(file.read(HEADER_SIZE + 4 * first, 4 * count), ">i4")
+        wanted = slots[first : first + len(stored)]
+        for row in np.flatnonzero(stored != wanted).tolist():
+            message = f"hash slot {first + row}: leads to unit {int(stored[row])}, expected {int(wanted[row])}"
+            report.add("index.slot", message, file=store.relative(part.file.path),
+                       offset=HEADER_SIZE + 4 * (first + row))  # fmt: skip
+
+
+def _check_ends(store: Store, part: Part, file: InputFile, report: Report) -> None:
+    """The header's first and last physical offset are those of the first and the last unit."""
+    if not part.units:
+        return
+    for name, number, at in (("begin", 1, 16), ("end", part.units, 24)):
+        unit = decode_units(file.read(unit_position(part.geometry.slots, number), UNIT_SIZE))[0]
+        stored = getattr(part.file, f"{name}_physical_offset")
+        if int(unit["physical_offset"]) != stored:
+            message = f"{name} physical offset {stored}, that of unit {number} is {int(unit['physical_offset'])}"
+            report.add("index.header", message, file=store.relative(part.file.path), offset=at)

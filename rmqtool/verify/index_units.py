@@ -1,0 +1,105 @@
+"""All units of the index, one behind the other over its files, in the order in which they were put."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.errors import UnsupportedError
+from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
+from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.store import Store
+from rmqtool.verify.open_files import OpenFiles
+
+
+@dataclass(frozen=True)
+class Part:
+    """An index file whose geometry is known; its units have the numbers from `start` on among all units."""
+
+    file: IndexFile
+    geometry: Geometry
+    start: int
+    units: int
+
+
+def known_geometries(store: Store) -> list[tuple[IndexFile, Geometry | None]]:
+    """The index files, each with its geometry, which is most often that of the one before."""
+    known = store.conf.index_geometry
+    found: list[tuple[IndexFile, Geometry | None]] = []
+    for file in list_index_files(store):
+        try:
+            geometry = geometry_of(file, known)
+        except UnsupportedError:
+            found.append((file, None))
+            continue
+        known = (geometry.slots, geometry.units)
+        found.append((file, geometry))
+    return found
+
+
+def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[Part]:
+    """The files that can be read; of a count larger than the file only what the file can hold."""
+    parts: list[Part] = []
+    start = 0
+    for file, geometry in files:
+        if geometry is None:
+            continue
+        room = max(0, (file.size - unit_position(geometry.slots, 1)) // UNIT_SIZE)
+        units = min(file.keys, room)
+        parts.append(Part(file, geometry, start, units))
+        start += units
+    return parts
+
+
+class IndexUnits:
+    """Reads units by their number among all units, from 0 on."""
+
+    def __init__(self, parts: Sequence[Part], open_files: OpenFiles) -> None:
+        self.parts = parts
+        self.total = sum(part.units for part in parts)
+        self._open = open_files
+
+    def read(self, first: int, count: int) -> NDArray[np.void]:
+        """Units `first` to before ``first + count``, fewer at the end."""
+        pieces = [
+            self._read_part(part, max(first, part.start), min(first + count, part.start + part.units))
+            for part in self.parts
+            if part.start < first + count and first < part.start + part.units
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces) if pieces else np.empty(0, UNIT_DTYPE)
+
+    def _read_part(self, part: Part, first: int, stop: int) -> NDArray[np.void]:
+        position = unit_position(part.geometry.slots, first - part.start + 1)
+        return decode_units(self._open.get(part.file.path).read(position, (stop - first) * UNIT_SIZE))
+
+    def part_at(self, number: int) -> Part:
+        """The file that holds a unit."""
+        return next(part for part in reversed(self.parts) if part.start <= number)
+
+    def begin_timestamps(self, first: int, count: int) -> NDArray[np.int64]:
+        """For each unit the timestamp from which its seconds are counted; -1 where the file does not tell.
+
+        The first unit of a file counts from the end of the file before, which is not kept (`IndexFile#putKey`).
+        """
+        begins = np.full(count, -1, dtype=np.int64)
+        for part in self.parts:
+            low, high = max(part.start + 1, first), min(part.start + part.units, first + count)
+            if low < high:
+                begins[low - first : high - first] = part.file.begin_timestamp
+        return begins
+
+    def first_from(self, physical_offset: int) -> int:
+        """Number of the first unit that points to `physical_offset` or behind it, for units that ascend."""
+        low, high = 0, self.total
+        while low < high:
+            middle = (low + high) // 2
+            if int(self.read(middle, 1)["physical_offset"][0]) < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low

@@ -1,0 +1,38 @@
+"""Single records, looked at again where a unit points: the log is scanned for the many, this is for the few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.units import QueueName
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.lookup import record_at
+
+
+class Lookups:
+    """What one record gives, by its physical offset; raises UnreadableError."""
+
+    def __init__(self, files: Sequence[MappedFile], dispatcher: Dispatcher) -> None:
+        self._files = files
+        self._dispatcher = dispatcher
+
+    def owner_of(self, physical_offset: int) -> QueueName | None:
+        """The queue that the record at an offset goes to; None when none begins there, or it goes to none."""
+        frames = record_at(self._files, physical_offset)
+        if frames is None:
+            return None
+        units = self._dispatcher.dispatch(frames).units
+        return self._dispatcher.queues[int(units.queues[0])] if len(units) else None
+
+    def hashes_at(self, physical_offset: int) -> set[int] | None:
+        """The hashes of the keys of the record at an offset; None when none begins there."""
+        frames = record_at(self._files, physical_offset)
+        if frames is None:
+            return None
+        return set(self._dispatcher.dispatch(frames).keys.key_hashes.tolist())
+
+    def store_timestamp_at(self, physical_offset: int) -> int | None:
+        """When the record at an offset was stored, epoch ms; None when none begins there."""
+        frames = record_at(self._files, physical_offset)
+        return None if frames is None else int(frames.headers.field("store_timestamp")[0])

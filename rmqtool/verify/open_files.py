@@ -1,0 +1,35 @@
+"""Files that are read again and again, of which only some are kept open."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from rmqtool.files import InputFile, Reading
+
+_MOST = 128  # open at once; a process may have 256 on macOS
+
+
+class OpenFiles:
+    """Opens files when they are asked for and closes the one that was not used for the longest time."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._files: OrderedDict[Path, InputFile] = OrderedDict()
+
+    def get(self, path: Path) -> InputFile:
+        """The open file; raises UnreadableError."""
+        file = self._files.get(path)
+        if file is None:
+            if len(self._files) >= _MOST:
+                self._files.popitem(last=False)[1].close()
+            file = self._files[path] = InputFile(path, self._reading)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def close(self) -> None:
+        """Close all of them."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()

@@ -1,0 +1,222 @@
+"""One part of the log: scanned once, and compared with the queues and the index on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import UnreadableError
+from rmqtool.files import RateLimit, Reading
+from rmqtool.mapped_files import MappedFile
+from rmqtool.recovery import FileWalk, LogWalker, RecoveryRules
+from rmqtool.scan.events import Blank
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import Event, scan_files
+from rmqtool.store import Store, open_store
+from rmqtool.topics import load_topics
+from rmqtool.verify.damage import DamageChecks
+from rmqtool.verify.extents import Extents
+from rmqtool.verify.index_check import IndexCheck
+from rmqtool.verify.index_files import check_chains
+from rmqtool.verify.index_units import IndexUnits, Part, known_geometries, parts_of
+from rmqtool.verify.lookups import Lookups
+from rmqtool.verify.open_files import OpenFiles
+from rmqtool.verify.queue_check import QueueCheck
+from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.records import RecordChecks, RecordTotals
+from rmqtool.verify.report import Report, Selection
+from rmqtool.versions import Version
+
+Progress = Callable[[int], None]
+"""Told how many more bytes are done."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a verification is asked for, as every part of it needs it; can be sent to another process."""
+
+    root: Path
+    conf: BrokerConf
+    version: Version | None
+    rules: DispatchRules
+    selection: Selection = field(default_factory=Selection)
+    max_examples: int = 10
+    bodies: bool = True
+    tags_expected: bool = False
+    live: bool = False
+    queues: bool = True
+    index: bool = True
+    rate: int | None = None  # bytes per second
+    recovery: RecoveryRules | None = None  # of the start that is predicted
+
+    def reading(self) -> Reading:
+        """How files are read."""
+        return Reading(RateLimit(self.rate) if self.rate else None, spare_cache=self.live)
+
+    def report(self) -> Report:
+        """An empty report."""
+        return Report(self.selection, self.max_examples, str(self.root))
+
+
+@dataclass(frozen=True)
+class LogPart:
+    """What begins at physical offsets from `start` to before `stop`, and the index units that belong to it."""
+
+    start: int
+    stop: int
+    index_start: int = 0
+    index_stop: int = 0
+    last: bool = True
+
+
+@dataclass(frozen=True)
+class IndexPart:
+    """One index file, by its number."""
+
+    number: int
+    bytes: int
+
+
+@dataclass
+class PartResult:
+    """What one part of the verification has found; complete only at the end, useful before."""
+
+    report: Report
+    extents: Extents = field(default_factory=Extents)
+    totals: RecordTotals = field(default_factory=RecordTotals)
+    states: dict[QueueName, QueueState] = field(default_factory=dict)
+    log_end: int | None = None  # behind the last record
+    ghosts_from: int | None = None  # where old records begin that are no part of the log
+    walks: list[FileWalk] = field(default_factory=list)
+
+    def extend(self, later: PartResult) -> None:
+        """Add what the part of the log behind this one has found."""
+        self.report.merge(later.report)
+        self.extents.extend(later.extents)
+        self.totals.extend(later.totals)
+        for name, state in later.states.items():
+            if name in self.states:
+                self.states[name].extend(state)
+            else:
+                self.states[name] = deepcopy(state)
+        self.walks.extend(later.walks)
+        self.log_end = later.log_end if later.log_end is not None else self.log_end
+        self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
+
+    def extents_end(self) -> int:
+        """Behind the last extent without a record; 0 without one."""
+        return self.extents.starts[-1] + self.extents.sizes[-1] if len(self.extents) else 0
+
+
+class PartCheck:
+    """Does the parts that it is given, one after the other; what is known so far is always in `result`."""
+
+    def __init__(self, settings: Settings, progress: Progress) -> None:
+        self.settings = settings
+        self._progress = progress
+        self._store: Store = open_store(settings.root, settings.conf)
+        self._files = self._store.commit_log().files
+        self._batch_topics = load_topics(self._store).with_batch_queues
+        self._index = parts_of(known_geometries(self._store)) if settings.index else []
+        self.result = PartResult(settings.report())
+
+    def check(self, part: LogPart | IndexPart) -> PartResult:
+        """Do one part; raises UnreadableError."""
+        self.result = PartResult(self.settings.report())
+        if isinstance(part, IndexPart):
+            reading = self.settings.reading()
+            check_chains(self._store, self._index[part.number], self.result.report, reading, self.settings.live)
+            self._progress(part.bytes)
+        else:
+            self._check_log(part)
+        return self.result
+
+    def _check_log(self, part: LogPart) -> None:
+        open_files = OpenFiles(self.settings.reading())
+        try:
+            check = _LogCheck(self._store, self._files, self.settings, part, self.result, open_files,
+                              self._batch_topics, self._index)  # fmt: skip
+            for event in scan_files(self._files, part.start, part.stop, self.settings.reading()):
+                if not check.take(event):
+                    break
+                self._progress(event.size)
+            check.finish()
+        except UnreadableError:
+            if not self.settings.live:
+                raise  # a running broker deletes files
+        finally:
+            open_files.close()
+
+
+class _LogCheck:
+    """Takes the events of a scan and hands them to all checks."""
+
+    def __init__(
+        self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
+        open_files: OpenFiles, batch_topics: frozenset[str] | None, index: Sequence[Part],
+    ) -> None:  # fmt: skip
+        self._part = part
+        self._result = result
+        self._dispatcher = Dispatcher(settings.rules, batch_topics)
+        lookups = Lookups(files, Dispatcher(settings.rules, batch_topics))
+        report, extents = result.report, result.extents
+        self._records = RecordChecks(report, extents, settings.version, settings.bodies, result.totals)
+        self._damage = DamageChecks(store, files, report, extents, settings.version, settings.live)
+        self._queues: QueueCheck | None = None
+        self._index: IndexCheck | None = None
+        if settings.queues:
+            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
+                                      self._dispatcher.is_batch_topic)  # fmt: skip
+            result.states = self._queues.states
+        self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
+        if settings.index:
+            self._index = IndexCheck(store, report, IndexUnits(index, open_files), extents, lookups.hashes_at,
+                                     part.index_start, part.index_stop, settings.tags_expected,
+                                     files[0].start_offset if files else 0)  # fmt: skip
+
+    def take(self, event: Event) -> bool:
+        """Check one event; whether the log goes on behind it."""
+        if isinstance(event, Frames):
+            if self._damage.are_ghosts(event, self._result.totals.last_timestamp):
+                self._result.ghosts_from = self._damage.ghosts(event.physical_offset)
+                return False
+            self._damage.settle()
+            self._frames(event)
+            return True
+        self._damage.settle()
+        if isinstance(event, Blank):
+            self._damage.blank(event)
+        else:
+            self._damage.damage(event)
+        if self._walker is not None:
+            self._walker.feed(event)
+        return True
+
+    def _frames(self, frames: Frames) -> None:
+        dispatched = self._dispatcher.dispatch(frames)
+        suspects = self._records.add(frames, dispatched)
+        if self._walker is not None:
+            self._walker.feed(frames, suspects)
+        self._damage.frames(frames)
+        end = self._result.log_end = frames.physical_offset + frames.size
+        if self._queues is not None:
+            self._queues.add(dispatched.units, self._dispatcher.queues)
+        if self._index is not None:
+            self._index.add(dispatched.keys, frames.physical_offset, end)
+
+    def finish(self) -> None:
+        """The part has ended."""
+        self._damage.settle()
+        if self._walker is not None:
+            self._result.walks = self._walker.finish()
+        if self._queues is not None:
+            self._queues.flush(self._dispatcher.queues)
+        if self._index is not None:
+            end = self._result.log_end or self._part.start
+            self._index.finish(end if self._part.last else None)

@@ -1,0 +1,99 @@
+"""The units of one consume queue, over all of its files, by their number from the queue's offset 0 on."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.queues import Queue
+from rmqtool.verify.open_files import OpenFiles
+
+_FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
+
+
+class QueueFiles:
+    """Reads units by number; where no file holds one, zeros are read.
+
+    `start` is the number of the first unit that there is a file for, `stop` that behind the last.
+    """
+
+    def __init__(self, queue: Queue, open_files: OpenFiles) -> None:
+        self.queue = queue
+        self.size = queue.unit_size
+        self.dtype: np.dtype[Any] = _FORMATS[queue.kind].UNIT_DTYPE
+        self._format = _FORMATS[queue.kind]
+        self._files = queue.files.files
+        self._open = open_files
+        self.start = self._files[0].start_offset // self.size if self._files else 0
+        self.stop = max((file.end_offset // self.size for file in self._files), default=0)
+
+    def read(self, first: int, count: int) -> bytes:
+        """Units `first` to before ``first + count`` as stored."""
+        position, end = first * self.size, (first + count) * self.size
+        for file in self._files:
+            if file.start_offset <= position and end <= file.end_offset:
+                data = self._open.get(file.path).read(position - file.start_offset, end - position)
+                return data if len(data) == end - position else data.ljust(end - position, b"\0")
+        return self._read_pieces(position, end)
+
+    def _read_pieces(self, position: int, end: int) -> bytes:
+        data = bytearray(end - position)
+        for file in self._files:
+            low, high = max(position, file.start_offset), min(end, file.end_offset)
+            if low < high:
+                piece = self._open.get(file.path).read(low - file.start_offset, high - low)
+                data[low - position : low - position + len(piece)] = piece
+        return bytes(data)
+
+    def units(self, first: int, count: int) -> NDArray[np.void]:
+        """The same, decoded."""
+        return np.frombuffer(self.read(first, count), self.dtype)
+
+    def is_written(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
+        """The broker's own test of each unit."""
+        written: NDArray[np.bool_] = self._format.is_written(units)
+        return written
+
+    @cached_property
+    def written_stop(self) -> int:
+        """Number behind the last unit that is not all zeros."""
+        for mapped in reversed(self._files):
+            end = self._open.get(mapped.path).data_end()
+            if end:
+                return (mapped.start_offset + end + self.size - 1) // self.size
+        return self.start
+
+    def find_from(self, physical_offset: int) -> int:
+        """Number of the first unit that points to `physical_offset` or behind it, for units that ascend."""
+        low, high = self.start, self.written_stop
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.units(middle, 1)
+            pre_blank = self.queue.kind == "simple" and bool(consume_queue.is_pre_blank(unit)[0])
+            if pre_blank or int(unit["physical_offset"][0]) < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def find(self, physical_offset: int) -> int | None:
+        """Number of the unit that points to `physical_offset`, for units that ascend; None when it is not found."""
+        low = self.find_from(physical_offset)
+        if low < self.written_stop:
+            unit = self.units(low, 1)
+            if int(unit["physical_offset"][0]) == physical_offset and self.is_written(unit)[0]:
+                return low
+        return None
+
+    def place_of(self, number: int) -> tuple[Path | None, int]:
+        """Path of the file that holds a unit, None without one, and the unit's position in it, bytes."""
+        position = number * self.size
+        for file in self._files:
+            if file.start_offset <= position < file.end_offset:
+                return file.path, position - file.start_offset
+        return None, position

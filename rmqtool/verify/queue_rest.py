@@ -1,0 +1,175 @@
+"""From the queues to the log: units that no record has proven, and the files that they stand in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.dispatch.multi import LMQ_PREFIX
+from rmqtool.dispatch.units import QueueName
+from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.queues import Queue
+from rmqtool.store import Store
+from rmqtool.verify.extents import Extents
+from rmqtool.verify.open_files import OpenFiles
+from rmqtool.verify.queue_check import OwnerOf
+from rmqtool.verify.queue_files import QueueFiles
+from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.report import Report
+
+_CHUNK = 1 << 16  # units
+
+
+@dataclass
+class LogBounds:
+    """Where the log's records begin and end, and where its files do, physical offsets; what lies damaged between."""
+
+    start: int
+    end: int
+    files_end: int
+    extents: Extents
+    live: bool = False
+
+
+@dataclass
+class QueueRest:
+    """Looks at the queues on disk, one after the other; `lost` counts units that point into damage, by topic."""
+
+    store: Store
+    report: Report
+    bounds: LogBounds
+    open_files: OpenFiles
+    owner_of: OwnerOf
+    lost: Counter[str] = field(default_factory=Counter)
+    beyond_files: Counter[str] = field(default_factory=Counter)
+
+    def check(self, queue: Queue, state: QueueState | None) -> None:
+        """Check one queue that is on disk."""
+        self._check_files(queue)
+        if not queue.files.files:
+            return
+        files = QueueFiles(queue, self.open_files)
+        self.report.check("consumequeue.wrong-record", max(0, files.written_stop - files.start))
+        self._check_end(files)
+        rest = [(files.start, files.written_stop)]
+        if state is not None:
+            rest = state.unproven(files.start, files.written_stop)
+        prefix = self._pre_blank_stop(files) if queue.kind == "simple" else files.start
+        for start, stop in rest:
+            for first in range(max(start, prefix), stop, _CHUNK):
+                self._check_units(files, first, files.units(first, min(_CHUNK, stop - first)))
+
+    def _check_files(self, queue: Queue) -> None:
+        """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
+        report, files = self.report, queue.files
+        place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id}
+        for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
+            report.check(code, len(files.files))
+        for stray in files.strays:
+            report.add("consumequeue.stray", f"not a consume queue file ({stray.kind})",
+                       file=self.store.relative(stray.path), **place)  # fmt: skip
+        for file in files.files:
+            shown = self.store.relative(file.path)
+            if file.size != files.file_size or file.size % queue.unit_size:
+                message = f"{file.size} bytes where the others have {files.file_size}"
+                report.add("consumequeue.file-size", message, file=shown, **place)
+            elif file.start_offset % file.size:
+                message = f"begins at {file.start_offset}, which is no multiple of {file.size}"
+                report.add("consumequeue.file-size", message, file=shown, **place)
+        for before, after in pairwise(file for file in files.files if file.size):
+            if before.end_offset != after.start_offset:
+                distance = after.start_offset - before.end_offset
+                report.add("consumequeue.gap", f"begins {distance} bytes behind the end of the file before it",
+                           file=self.store.relative(after.path), offset=0, **place)  # fmt: skip
+
+    def _check_end(self, files: QueueFiles) -> None:
+        """Files of zeros behind the last unit: one is allocated when it is needed, and filled at once."""
+        last = files.queue.files.files[-1]
+        first = last.start_offset // files.size
+        if files.written_stop <= first and len(files.queue.files.files) > 1 and not self.bounds.live:
+            self.report.add("consumequeue.zero-file", "holds only zeros", file=self.store.relative(last.path),
+                            topic=files.queue.topic, queue_id=files.queue.queue_id)  # fmt: skip
+
+    def _pre_blank_stop(self, files: QueueFiles) -> int:
+        """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
+        stop = files.start + files.queue.files.files[0].size // files.size
+        for first in range(files.start, stop, _CHUNK):
+            blank = is_pre_blank(files.units(first, min(_CHUNK, stop - first)))
+            if not blank.all():
+                return first + int(np.argmin(blank))
+        return stop
+
+    def _check_units(self, files: QueueFiles, first: int, units: NDArray[np.void]) -> None:
+        numbers = first + np.arange(len(units))
+        written = files.is_written(units)
+        offsets = units["physical_offset"]
+        blank = is_pre_blank(units) if files.queue.kind == "simple" else np.zeros(len(units), dtype=np.bool_)
+        self._check_unwritten(files, numbers[~written])
+        self._tell_all("consumequeue.pre-blank", "filler behind units of messages", files, numbers[blank])
+        rest = written & ~blank & (offsets >= self.bounds.start)
+        beyond = rest & (offsets >= self.bounds.end)
+        if not self.bounds.live:
+            self._check_beyond(files, numbers[beyond], offsets[beyond])
+        rest &= ~beyond
+        for row in np.flatnonzero(rest).tolist():
+            self._check_target(files, int(numbers[row]), int(offsets[row]))
+
+    def _check_unwritten(self, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
+        last = self._last_written(files)
+        inside = numbers[numbers < last]
+        code = "consumequeue.hole" if files.queue.kind == "simple" else "consumequeue.batch-unit"
+        self._tell_all(code, "zeros or nonsense before units of messages", files, inside)
+        self._tell_all("consumequeue.phantom", "neither a unit nor zeros behind the last unit", files,
+                       numbers[numbers > last][:1])  # fmt: skip
+
+    def _last_written(self, files: QueueFiles) -> int:
+        """Number of the last unit that the broker takes for one."""
+        for stop in range(files.written_stop, files.start, -_CHUNK):
+            first = max(files.start, stop - _CHUNK)
+            written = np.flatnonzero(files.is_written(files.units(first, stop - first)))
+            if len(written):
+                return first + int(written[-1])
+        return files.start
+
+    def _check_beyond(self, files: QueueFiles, numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
+        """Units that point behind the last record."""
+        outside = offsets >= self.bounds.files_end
+        self.beyond_files[files.queue.topic] += int(np.count_nonzero(outside))
+        message = f"points behind the end of the commit log, {self.bounds.end}"
+        self._tell_all("consumequeue.ahead", message, files, numbers)
+
+    def _check_target(self, files: QueueFiles, number: int, physical_offset: int) -> None:
+        queue = files.queue
+        if self.bounds.extents.reason_at(physical_offset) is not None:
+            self.lost[queue.topic] += 1
+            return
+        owner = self.owner_of(physical_offset)
+        if owner is None:
+            code, message = "consumequeue.wrong-record", f"no record begins at physical offset {physical_offset}"
+        elif owner == QueueName(queue.topic, queue.queue_id):
+            code, message = "consumequeue.duplicate-unit", f"points to {physical_offset} as another unit does"
+        else:
+            code = "consumequeue.light" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
+            message = f"points to a record of {owner.topic}, queue {owner.queue_id}, at {physical_offset}"
+        self._tell_all(code, message, files, np.array([number]))
+
+    def _tell_all(self, code: str, message: str, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
+        """One finding for each stretch of units that follow each other."""
+        if not len(numbers):
+            return
+        starts = np.append(np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1), len(numbers))
+        for low, high in pairwise(starts.tolist()):
+            number, count = int(numbers[low]), high - low
+            if not self.report.wants_example(code):
+                self.report.count(code, len(numbers) - low)
+                return
+            path, position = files.place_of(number)
+            file = None if path is None else self.store.relative(path)
+            more = f" ({count} units)" if count > 1 else ""
+            self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,
+                            queue_id=files.queue.queue_id, queue_offset=number)  # fmt: skip

@@ -1,0 +1,84 @@
+"""What is known of one queue while its records pass by: which of its units are proven, and which records lack one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rmqtool.dispatch.units import QueueName
+
+MAX_PLACES = 16
+"""Places that are kept of what a queue lacks; all are counted."""
+
+
+@dataclass(slots=True)
+class Lacking:
+    """Records without a unit: how many, and the first of them as (queue offset, physical offset)."""
+
+    count: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, offsets: list[tuple[int, int]], count: int) -> None:
+        """Add `count` records, of which `offsets` are the first."""
+        self.count += count
+        self.places.extend(offsets[: MAX_PLACES - len(self.places)])
+
+
+@dataclass(slots=True)
+class QueueState:
+    """One queue in a part of the log.
+
+    `proven` are ranges of unit numbers that are what a record gives, ascending; `lacking` records without a unit by
+    code; offsets are queue offsets, `first_offset` of the first record, `next_offset` behind the last one.
+    """
+
+    name: QueueName
+    records: int = 0
+    first_offset: int = 0
+    next_offset: int = 0
+    first_physical_offset: int = 0
+    last_physical_offset: int = 0
+    restarts: int = 0
+    proven: list[list[int]] = field(default_factory=list)
+    lacking: dict[str, Lacking] = field(default_factory=dict)
+
+    def prove(self, start: int, stop: int) -> None:
+        """Note that units `start` to before `stop` are what the log says."""
+        last = self.proven[-1] if self.proven else None
+        if last and last[0] <= start <= last[1]:
+            last[1] = max(last[1], stop)
+        else:
+            self.proven.append([start, stop])
+
+    def lack(self, code: str, offsets: list[tuple[int, int]], count: int) -> None:
+        """Note records without a unit."""
+        self.lacking.setdefault(code, Lacking()).add(offsets, count)
+
+    def restart(self) -> None:
+        """The queue's offsets begin again: what was lacking belongs to a queue that was deleted."""
+        self.restarts += 1
+        self.lacking.clear()
+
+    def extend(self, later: QueueState) -> None:
+        """Add what a later part of the log says of the same queue."""
+        if later.first_offset < self.next_offset:
+            self.lacking.clear()
+        for start, stop in later.proven:
+            self.prove(start, stop)
+        for code, lacking in later.lacking.items():
+            self.lack(code, lacking.places, lacking.count)
+        self.records += later.records
+        self.restarts += later.restarts
+        self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset
+
+    def unproven(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Ranges of unit numbers from `start` to before `stop` that no record has proven."""
+        found, at = [], start
+        for low, high in sorted(self.proven):
+            if low >= stop:
+                break
+            if low > at:
+                found.append((at, low))
+            at = max(at, high)
+        if at < stop:
+            found.append((at, stop))
+        return found

@@ -1,0 +1,223 @@
+"""What can be said of a record by itself: its checksums, flags, times and properties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from rmqtool.dispatch.dispatcher import Dispatched
+from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
+from rmqtool.formats.message import MAGIC_CODE_V2
+from rmqtool.formats.sys_flag import (
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    INNER_BATCH,
+    NEED_UNWRAP,
+    TRANSACTION_PREPARED,
+)
+from rmqtool.scan.block import Positions
+from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.frames import Frames
+from rmqtool.times import rfc3339
+from rmqtool.verify.extents import Extents
+from rmqtool.verify.report import Report
+from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version
+
+_KNOWN_FLAGS = 0x7FF
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
+_CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
+
+
+@dataclass
+class RecordTotals:
+    """What is counted of the records of a part of the log; times in epoch ms."""
+
+    messages: int = 0
+    bytes: int = 0
+    without_body: int = 0
+    without_property_crc: int = 0
+    first_timestamp: int | None = None
+    last_timestamp: int = 0
+    latest: int = 0  # the largest store timestamp
+    latest_offset: int = 0
+    largest_step: int = 0  # by which a store timestamp lies before the largest one, ms
+    step_offset: int = 0
+    unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
+
+    def extend(self, other: RecordTotals) -> None:
+        """Add those of the part of the log that follows."""
+        if not other.messages:
+            return
+        if self.latest - (other.first_timestamp or 0) > max(self.largest_step, other.largest_step):
+            self.largest_step, self.step_offset = self.latest - (other.first_timestamp or 0), other.step_offset
+        elif other.largest_step > self.largest_step:
+            self.largest_step, self.step_offset = other.largest_step, other.step_offset
+        for name in ("messages", "bytes", "without_body", "without_property_crc"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if self.first_timestamp is None:
+            self.first_timestamp = other.first_timestamp
+        self.last_timestamp, self.unwritten_end = other.last_timestamp, other.unwritten_end
+        if other.latest > self.latest:
+            self.latest, self.latest_offset = other.latest, other.latest_offset
+
+
+@dataclass
+class RecordChecks:
+    """Checks of runs in log order; what is wrong goes to `report`, records that are not as stored to `extents`."""
+
+    report: Report
+    extents: Extents
+    version: Version | None
+    bodies: bool = True
+    totals: RecordTotals = field(default_factory=RecordTotals)
+
+    def add(self, frames: Frames, dispatched: Dispatched) -> Positions:
+        """Check a run; the rows that a broker takes for damage, for their body or their properties."""
+        self.totals.messages += len(frames)
+        self.totals.bytes += frames.size
+        self.totals.unwritten_end = _unwritten_end(frames)
+        bad = self._check_bodies(frames) if self.bodies else {}
+        self._check_property_crcs(frames, bad)
+        self._check_flags(frames)
+        self._check_times(frames)
+        self._check_version(frames)
+        self._check_properties(frames, dispatched, bad)
+        rows = sorted(bad)
+        for row in rows:
+            self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
+        return np.array([row for row in rows if bad[row] != "property-crc"], dtype=np.intp)
+
+    def _check_bodies(self, frames: Frames) -> dict[int, str]:
+        with_body = frames.body_sizes > 0
+        self.totals.without_body += int(len(frames) - np.count_nonzero(with_body))
+        computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+        stored = frames.headers.field("body_crc").view(np.uint32)
+        self.report.check("commitlog.body-crc", int(np.count_nonzero(with_body)))
+        bad = np.flatnonzero((computed != stored) & with_body).tolist()
+        for row in bad:
+            self._report(frames, row, "commitlog.body-crc",
+                         f"body of {int(frames.body_sizes[row])} bytes: CRC {int(computed[row]):#010x}, "
+                         f"stored {int(stored[row]):#010x}")  # fmt: skip
+        return dict.fromkeys(bad, "body-crc")
+
+    def _check_property_crcs(self, frames: Frames, bad: dict[int, str]) -> None:
+        """`__CRC32#` covers all of the record before it, whatever else the properties say."""
+        rows = rows_with_property_crc(frames)
+        self.totals.without_property_crc += len(frames) - len(rows)
+        if not self.bodies or not self.report.selection.wants("commitlog.property-crc") or not len(rows):
+            return
+        self.report.check("commitlog.property-crc", len(rows))
+        view, crc32 = frames.block.view, isal_zlib.crc32
+        starts = frames.positions[rows]
+        ends = starts + frames.message_sizes[rows]
+        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            stored = stored_record_crc(bytes(view[end - CRC32_PROPERTY_SIZE : end]))
+            computed = crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
+            if stored != computed:
+                shown = "nothing that can be read" if stored is None else f"{stored:#010x}"
+                self._report(frames, row, "commitlog.property-crc",
+                             f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
+                bad.setdefault(row, "property-crc")
+
+    def _check_flags(self, frames: Frames) -> None:
+        flags = frames.headers.field("sys_flag")
+        self.report.check("commitlog.sys-flag", len(frames))
+        if not flags.any():
+            return
+        distinct = np.unique(flags).tolist()
+        prepared_offsets = (flags & TRANSACTION_PREPARED) != 0
+        if prepared_offsets.any():
+            prepared_offsets &= frames.headers.field("queue_offset") != 0
+        wrong = np.isin(flags, [flag for flag in distinct if wrong_flag(flag)]) | prepared_offsets
+        for row in np.flatnonzero(wrong).tolist():
+            why = wrong_flag(int(flags[row])) or "prepared or rolled back, but with a queue offset"
+            self._report(frames, row, "commitlog.sys-flag", f"sys flag {int(flags[row]):#x}: {why}")
+
+    def _check_times(self, frames: Frames) -> None:
+        times = frames.headers.field("store_timestamp")
+        totals = self.totals
+        self.report.check("commitlog.time-order", len(frames))
+        self.report.check("commitlog.future-timestamp", len(frames))
+        if totals.first_timestamp is None:
+            totals.first_timestamp = int(times[0])
+        latest = np.maximum(np.maximum.accumulate(times), totals.latest)
+        steps = latest - times
+        row = int(np.argmax(steps))
+        if int(steps[row]) > totals.largest_step:
+            totals.largest_step, totals.step_offset = int(steps[row]), _offset(frames, row)
+        if int(latest[-1]) > totals.latest:
+            totals.latest, totals.latest_offset = int(latest[-1]), _offset(frames, int(np.argmax(times)))
+        totals.last_timestamp = int(times[-1])
+
+    def _check_version(self, frames: Frames) -> None:
+        if self.version is None or self.version >= MAGIC_CODE_V2_SINCE:
+            return
+        self.report.check("commitlog.magic-code-v2", len(frames))
+        for row in np.flatnonzero(frames.headers.field("magic_code") == MAGIC_CODE_V2).tolist():
+            self._report(
+                frames, row, "commitlog.magic-code-v2", f"version 2 of a record, which {self.version} cannot read"
+            )
+
+    def _check_properties(self, frames: Frames, dispatched: Dispatched, bad: dict[int, str]) -> None:
+        self.report.check("commitlog.properties", len(frames))
+        for row in dispatched.refused.tolist():
+            self._report(frames, row, "commitlog.properties",
+                         "DELAY, INNER_BASE or INNER_NUM is no number that the broker takes")  # fmt: skip
+            bad.setdefault(row, "properties")
+
+    def _report(self, frames: Frames, row: int, code: str, message: str) -> None:
+        self.report.add(code, message, offset=_offset(frames, row))
+
+
+def finish_times(totals: RecordTotals, report: Report, now: int) -> None:
+    """Findings about the times of the whole log; `now` is the latest that any clock can show, epoch ms."""
+    if totals.largest_step > _CLOCK_STEP:
+        message = f"stored {totals.largest_step / 1000:.0f} s before a message that stands in front of it"
+        report.add("commitlog.time-order", message, offset=totals.step_offset)
+    if totals.latest > now:
+        message = f"stored at {rfc3339(totals.latest) or totals.latest}, which is in the future"
+        report.add("commitlog.future-timestamp", message, offset=totals.latest_offset)
+
+
+def finish_end(totals: RecordTotals, report: Report) -> None:
+    """The last record's lengths are there, and its body; whether all of it was written, its properties tell."""
+    if totals.unwritten_end is not None:
+        message = "the last record's properties end in zero bytes: it was not written to its end"
+        report.add("commitlog.torn", message, offset=totals.unwritten_end,
+                   effect="the broker keeps the message, without what its last properties said")  # fmt: skip
+
+
+def _unwritten_end(frames: Frames) -> int | None:
+    last = len(frames) - 1
+    end = int(frames.positions[last] + frames.message_sizes[last])
+    return _offset(frames, last) if frames.properties_sizes[last] and not frames.block.data[end - 1] else None
+
+
+def wrong_flag(flag: int) -> str | None:
+    """Why a sys flag cannot be right; None when it can."""
+    if flag & ~_KNOWN_FLAGS:
+        return "unknown bits"
+    if flag & COMPRESSED and flag & COMPRESSION_TYPE_MASK > _LAST_COMPRESSION_TYPE:
+        return "unknown compression type"
+    if flag & INNER_BATCH and not flag & NEED_UNWRAP:
+        return "an inner batch that need not be unwrapped"
+    return None
+
+
+def rows_with_property_crc(frames: Frames) -> Positions:
+    """Records whose last 20 bytes begin with the name ``__CRC32#``, or with one that differs in one byte only."""
+    rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
+    places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
+    names: NDArray[np.uint64] = frames.block.gather("<u8", places)
+    other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
+    bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
+    found: Positions = rows[bytes_other <= 1]
+    return found
+
+
+def _offset(frames: Frames, row: int) -> int:
+    return int(frames.positions[row]) + frames.block.start_offset

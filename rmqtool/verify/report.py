@@ -1,0 +1,120 @@
+"""What the checks find: findings by code with complete counts and a few examples, and how much was checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rmqtool.catalogue import CATALOGUE, finding
+from rmqtool.findings import Finding, Severity
+
+MENDED = frozenset(
+    {
+        "store.unclean-stop", "commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated",
+        "consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead",
+    }
+)  # fmt: skip
+"""Codes of what an unclean stop leaves and the next start cuts or derives again, without loss."""
+
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+_RANKS = {code: rank for rank, code in enumerate(CATALOGUE)}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which codes are wanted: those that begin with one of `only` (all without one) and with none of `skip`."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+
+    def wants(self, code: str) -> bool:
+        """Whether findings of a code are reported."""
+        return (not self.only or code.startswith(self.only)) and not code.startswith(self.skip or ("\0",))
+
+    def wants_any(self, prefix: str) -> bool:
+        """Whether a finding of some code that begins with `prefix` would be reported."""
+        return any(self.wants(code) for code in CATALOGUE if code.startswith(prefix))
+
+
+@dataclass
+class Tally:
+    """The findings of one code: how many, and the first of them."""
+
+    total: int = 0
+    examples: list[Finding] = field(default_factory=list)
+
+
+class Report:
+    """Collects findings; examples beyond `max_examples` of a code are only counted."""
+
+    def __init__(self, selection: Selection | None = None, max_examples: int = 10, root: str = "") -> None:
+        self.selection = selection or Selection()
+        self.max_examples = max_examples
+        self.checked: dict[str, int] = {}
+        self._root = root
+        self._tallies: dict[str, Tally] = {}
+
+    def check(self, code: str, count: int = 1) -> None:
+        """Note that `count` more things were looked at for a code."""
+        if self.selection.wants(code):
+            self.checked[code] = self.checked.get(code, 0) + count
+
+    def wants_example(self, code: str) -> bool:
+        """Whether the next finding of a code would be shown, so that it is worth a closer look."""
+        tally = self._tallies.get(code)
+        return self.selection.wants(code) and (tally is None or len(tally.examples) < self.max_examples)
+
+    def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
+        """Add a finding of the catalogue; `details` as in `rmqtool.catalogue.finding`. It stands for `count`."""
+        if self.wants_example(code):
+            self.take(replace(finding(code, message, store=self._root, **details), count=count))
+        else:
+            self.count(code, count)
+
+    def count(self, code: str, count: int) -> None:
+        """Count more findings of a code without an example."""
+        if count and self.selection.wants(code):
+            self._tallies.setdefault(code, Tally()).total += count
+
+    def take(self, found: Finding) -> None:
+        """Add a finding that is made already."""
+        if not self.selection.wants(found.code):
+            return
+        tally = self._tallies.setdefault(found.code, Tally())
+        tally.total += found.count
+        if len(tally.examples) < self.max_examples:
+            tally.examples.append(found)
+
+    def merge(self, other: Report) -> None:
+        """Add what another part of the verification has found."""
+        for code, count in other.checked.items():
+            self.checked[code] = self.checked.get(code, 0) + count
+        for code, theirs in other._tallies.items():
+            tally = self._tallies.setdefault(code, Tally())
+            tally.total += theirs.total
+            tally.examples.extend(theirs.examples[: self.max_examples - len(tally.examples)])
+
+    def totals(self) -> dict[str, int]:
+        """How many findings there are of each code."""
+        return {code: tally.total for code, tally in self._tallies.items()}
+
+    def findings(self) -> list[Finding]:
+        """The examples, the worst first; the last one of a code stands for all that are not shown, too."""
+        found = [finding for tally in self._tallies.values() for finding in _counted(tally)]
+        return sorted(found, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
+
+
+def verdict_of(findings: list[Finding]) -> str:
+    """The verdict of the contract: clean, dirty or corrupt."""
+    serious = [finding for finding in findings if finding.severity != "info"]
+    if not serious:
+        return "clean"
+    return "dirty" if all(finding.code in MENDED for finding in serious) else "corrupt"
+
+
+def _counted(tally: Tally) -> Iterator[Finding]:
+    shown = sum(finding.count for finding in tally.examples)
+    *earlier, last = tally.examples
+    yield from earlier
+    yield replace(last, count=last.count + tally.total - shown)

@@ -1,0 +1,285 @@
+"""The whole proof: surroundings, log, queues and index, in one process or several; told when interrupted, too."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rmqtool.checkpoint import read_checkpoint
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.multi import LMQ_PREFIX
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import list_directory
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.lock import Holder, lock_holder
+from rmqtool.mapped_files import MappedFiles
+from rmqtool.queues import QueueRange, list_queues, queue_range
+from rmqtool.record_signs import index_signs
+from rmqtool.recovery import RecoveryRules, Start
+from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.topics import Topics, load_topics
+from rmqtool.verify.consumers import (
+    check_delay_offsets,
+    check_kind,
+    check_offsets,
+    check_topics,
+    is_system_topic,
+)
+from rmqtool.verify.index_files import check_headers
+from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
+from rmqtool.verify.lookups import Lookups
+from rmqtool.verify.open_files import OpenFiles
+from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Settings
+from rmqtool.verify.queue_rest import LogBounds, QueueRest
+from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.records import RecordTotals, finish_end, finish_times
+from rmqtool.verify.report import Report, Selection
+from rmqtool.verify.start import predict
+from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
+from rmqtool.verify.workers import AnyPart, check_in_processes
+from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
+
+_CLOCK_TOLERANCE = 60_000  # ms
+_CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for."""
+
+    version: Version | None = None
+    selection: Selection = field(default_factory=Selection)
+    max_examples: int = 10
+    jobs: int = 1
+    bodies: bool = True
+    rate: int | None = None
+
+
+class Verification:
+    """One run over a store. After `run`, or when it was interrupted, the rest tells what is known."""
+
+    def __init__(self, store: Store, request: Request) -> None:
+        self.store = store
+        self.request = request
+        self.holder: Holder | None = lock_holder(store.root)
+        self.log: MappedFiles = store.commit_log()
+        self.topics: Topics = load_topics(store)
+        self.complete = False
+        self.lost: Counter[str] = Counter()
+        self.log_start = self.log.files[0].start_offset if self.log.files else 0
+        self.log_end = self.log_start
+        self.ghosts_from: int | None = None
+        self.start: Start | None = None
+        self.not_predicted: str | None = None
+        self.settings = self._settings()
+        self._index = known_geometries(store) if self.settings.index else []
+        self._parts = parts_of(self._index)
+        self._report = self.settings.report()
+        self._results: dict[int, PartResult] = {}
+        self._running: PartCheck | None = None
+
+    def _settings(self) -> Settings:
+        store, request = self.store, self.request
+        lmq_seen = any(entry.name.startswith(LMQ_PREFIX) for entry in list_directory(store.root / CONSUME_QUEUE))
+        rules = DispatchRules.of(request.version or NEWEST, store, lmq_seen)
+        selection = request.selection
+        return Settings(
+            root=store.root,
+            conf=store.conf,
+            version=request.version,
+            rules=replace(rules, index_tags=True),
+            selection=selection,
+            max_examples=request.max_examples,
+            bodies=request.bodies,
+            live=self.holder is not None,
+            queues=store.layout != "rocksdb"
+            and any(map(selection.wants_any, ("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic"))),
+            index=selection.wants_any("index."),
+            recovery=self._recovery_rules(),
+            rate=request.rate,
+        )
+
+    def _recovery_rules(self) -> RecoveryRules | None:
+        """The rules of the start that is predicted; of a store that is in use nobody asks for one."""
+        if self.holder is not None or self.store.layout == "rocksdb" or not self.request.selection.wants_any("start."):
+            return None
+        return RecoveryRules.of(self.request.version or NEWEST, self.store.conf)
+
+    @property
+    def total_bytes(self) -> int:
+        """How much there is to read, for the progress."""
+        return self.log.size + sum(part.file.size for part in self._parts)
+
+    def run(self, progress: Callable[[int], None]) -> None:
+        """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError."""
+        check_surroundings(self.store, self.log, self.holder, self._report)
+        check_headers(self.store, self._index, self._report, self.settings.live)
+        check_index_names(self.store, [file for file, _ in self._index], self._report)
+        settings = replace(self.settings, tags_expected=self._tags_expected())
+        parts = self._parts_to_check()
+        if self.request.jobs > 1 and len(parts) > 1:
+            with closing(check_in_processes(settings, parts, self.request.jobs, progress)) as results:
+                for number, result in results:
+                    self._results[number] = result
+        else:
+            self._running = PartCheck(settings, progress)
+            for number, part in enumerate(parts):
+                self._results[number] = self._running.check(part)
+            self._running = None
+        self._finish()
+        self.complete = True
+
+    def _tags_expected(self) -> bool:
+        """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
+        if self.request.version is not None:
+            return self.request.version >= INDEX_OF_TAGS
+        newest = next(((file, geometry) for file, geometry in reversed(self._index) if geometry and file.keys), None)
+        if newest is None or newest[1] is None:
+            return False
+        try:
+            return "index-of-tags" in set(index_signs(newest[0], newest[1], self.log.files))
+        except RmqtoolError:
+            return False
+
+    def _parts_to_check(self) -> list[AnyPart]:
+        """The log in one piece for one process, else file by file; then the index files."""
+        open_files = OpenFiles(self.settings.reading())
+        units = IndexUnits(self._parts, open_files)
+        found: list[AnyPart] = [LogPart(0, MAX_OFFSET, 0, units.total)]
+        if self.request.jobs > 1 and len(self.log.files) > 1:
+            starts = [file.start_offset for file in self.log.files]
+            firsts = [0, *(units.first_from(start) for start in starts[1:]), units.total]
+            ends = [*starts[1:], MAX_OFFSET]
+            found = [
+                LogPart(start, end, first, max(first, stop), last=end == MAX_OFFSET)
+                for start, end, first, stop in zip(starts, ends, firsts[:-1], firsts[1:], strict=True)
+            ]
+        open_files.close()
+        found.extend(IndexPart(number, part.file.size) for number, part in enumerate(self._parts))
+        return found
+
+    def _finish(self) -> None:
+        """What only the whole tells."""
+        total = self.merged()
+        self.log_end = total.log_end if total.log_end is not None else self.log_end
+        now = max([int(time.time() * 1000), *(file.path.stat().st_mtime_ns // 10**6 for file in self.log.files)])
+        finish_end(total.totals, self._report)
+        finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
+        lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
+        if self.settings.queues:
+            self._finish_queues(total, lookups)
+        self._finish_index(lookups)
+        self._check_checkpoint(total.totals, lookups)
+        for file in self.log.files:
+            if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
+                self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
+        self._predict(total)
+        counts = self.report_with(total.report).totals()
+        if (
+            self.holder is None
+            and "store.unclean-stop" not in counts
+            and any(counts.get(code) for code in _CRASH_SIGNS)
+        ):
+            self._report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")
+
+    def _predict(self, total: PartResult) -> None:
+        rules = self.settings.recovery
+        if rules is None:
+            return
+        try:
+            reading = self.settings.reading()
+            self.start = predict(self.store, rules, total.walks, reading, self._report, total.states)
+        except RmqtoolError as error:
+            self.not_predicted = str(error)
+
+    def _finish_queues(self, total: PartResult, lookups: Lookups) -> None:
+        log_start = self.log.files[0].start_offset if self.log.files else 0
+        files_end = self.log.files[-1].end_offset if self.log.files else 0
+        bounds = LogBounds(log_start, self.log_end, files_end, total.extents, self.settings.live)
+        open_files = OpenFiles(self.settings.reading())
+        rest = QueueRest(self.store, self._report, bounds, open_files, lookups.owner_of, self.lost)
+        ranges: dict[QueueName, QueueRange] = {}
+        for queue in list_queues(self.store):
+            name = QueueName(queue.topic, queue.queue_id)
+            rest.check(queue, total.states.get(name))
+            check_kind(self.topics, queue, self._report)
+            ranges[name] = queue_range(queue, log_start, self.request.version or NEWEST)
+        open_files.close()
+        if rest.beyond_files.total():
+            message = f"{rest.beyond_files.total()} consume queue units point behind the last file"
+            self._report.add("commitlog.last-file-missing", message, offset=files_end)
+        for state in total.states.values():
+            self._tell_lacking(state)
+        check_topics(self.topics, ranges, self._report)
+        check_offsets(self.store, ranges, self._report)
+        check_delay_offsets(self.store, ranges, self._report)
+
+    def _tell_lacking(self, state: QueueState) -> None:
+        """Records without a unit; what a running broker has still to dispatch is none."""
+        name = state.name
+        for code, lacking in state.lacking.items():
+            if self.settings.live and code == "consumequeue.behind":
+                continue
+            offset, physical_offset = lacking.places[0]
+            message = f"{lacking.count} messages have no unit, the first at physical offset {physical_offset}"
+            place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
+            if code == "consumequeue.missing-queue" and self._is_deleted(name.topic):
+                self._report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)
+            else:
+                self._report.add(code, message, queue_offset=offset, **place)
+
+    def _is_deleted(self, topic: str) -> bool:
+        if topic.startswith(LMQ_PREFIX):
+            return True  # light queues go when nobody uses them
+        return self.topics.is_known and topic not in self.topics.by_name and not is_system_topic(topic)
+
+    def _finish_index(self, lookups: Lookups) -> None:
+        """Header timestamps against the messages that they are those of."""
+        for part in self._parts if not self.settings.live else ():
+            file = part.file
+            if not part.units:
+                continue
+            for name, at in (("begin", 0), ("end", 8)):
+                stored = getattr(file, f"{name}_timestamp")
+                found = lookups.store_timestamp_at(getattr(file, f"{name}_physical_offset"))
+                if found is not None and found != stored:
+                    message = f"{name} timestamp {stored}, its message was stored at {found}"
+                    self._report.add("index.header", message, file=self.store.relative(file.path), offset=at)
+
+    def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
+        if self.settings.live:
+            return
+        is_record = None
+        try:
+            checkpoint = read_checkpoint(self.store) or {}
+        except RmqtoolError:
+            checkpoint = {}
+        offset = checkpoint.get("logics_physical_offset", 0)
+        if offset and self.log.files and offset >= self.log.files[0].start_offset:
+            is_record = lookups.store_timestamp_at(offset) is not None
+        last = self.log_end if totals.messages else None
+        check_checkpoint(self.store, self._report, totals.latest, last, is_record)
+
+    def merged(self) -> PartResult:
+        """What all parts have found so far, the one that was interrupted included."""
+        results = [self._results[number] for number in sorted(self._results)]
+        if self._running is not None and self._running.result not in results:
+            results.append(self._running.result)
+        total = PartResult(self.settings.report())
+        for result in results:
+            total.extend(result)
+        self.ghosts_from = total.ghosts_from
+        return total
+
+    def report_with(self, found: Report) -> Report:
+        """The findings of the whole store together with those of its parts."""
+        both = self.settings.report()
+        both.merge(self._report)
+        both.merge(found)
+        return both

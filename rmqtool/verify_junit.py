@@ -1,0 +1,66 @@
+"""A verification as a JUnit report, for continuous integration: one test case for each check."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from xml.etree import ElementTree
+
+from rmqtool.catalogue import CATALOGUE
+from rmqtool.findings import Finding
+from rmqtool.verify.outcome import Outcome
+
+_SUITE = "rmqtool verify"
+_FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "�")
+
+
+def junit_report(outcome: Outcome, seconds: float) -> str:
+    """The report; a check fails when a finding of it is above information."""
+    failed: dict[str, list[Finding]] = {}
+    told: list[str] = []
+    for finding in outcome.findings:
+        if finding.severity == "info":
+            told.append(f"{finding.code}: {finding.message}")
+        else:
+            failed.setdefault(finding.code, []).append(finding)
+    codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
+    incomplete = not outcome.verification.complete
+    counts = {"tests": str(len(codes) + incomplete), "failures": str(len(failed)), "errors": str(int(incomplete))}
+    suites = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(suites, "testsuite", {
+        "id": "0", "package": "rmqtool", "name": _SUITE, "hostname": "localhost", "time": f"{seconds:.3f}",
+        "timestamp": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"), **counts,
+    })  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in (("store", str(outcome.root)), ("verdict", outcome.verdict),
+                        ("messages", str(outcome.totals.messages))):  # fmt: skip
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    for code in codes:
+        case = _case(suite, code)
+        if code in failed:
+            shown = failed[code]
+            attributes = {"type": shown[0].severity, "message": _clean(CATALOGUE[code].title)}
+            ElementTree.SubElement(case, "failure", attributes).text = _clean("\n".join(map(_line, shown)))
+    if incomplete:
+        ElementTree.SubElement(_case(suite, "complete"), "error", {"type": "interrupted", "message": "interrupted"})
+    ElementTree.SubElement(suite, "system-out").text = _clean("\n".join((*told, *outcome.unproven)))
+    ElementTree.SubElement(suite, "system-err")
+    ElementTree.indent(suites)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
+    kind = name.partition(".")[0]
+    return ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"rmqtool.{kind}", "time": "0"})
+
+
+def _line(finding: Finding) -> str:
+    place = " ".join(
+        str(part) for part in (finding.file, finding.offset, finding.topic, finding.queue_id) if part is not None
+    )
+    count = f" ({finding.count} times)" if finding.count > 1 else ""
+    return f"{place}: {finding.message}{count}; broker: {finding.effect}"
+
+
+def _clean(text: str) -> str:
+    """What XML allows: no control characters, no lone surrogates."""
+    return text.translate(_FORBIDDEN).encode("utf-8", "replace").decode()

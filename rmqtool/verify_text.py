@@ -1,0 +1,173 @@
+"""A verification as text for people: the verdict, a picture of the log, the findings, and what to run next."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.findings import Finding
+from rmqtool.output import Style, byte_size, note, show_behind, visible
+from rmqtool.recovery import Start
+from rmqtool.verify.log_map import State, cells, log_map
+from rmqtool.verify.outcome import Outcome
+
+_LABEL_WIDTH = 9
+_CELLS = 60  # of one line of the map: with the offset before it, 80 columns
+_MOST_LINES = 8
+_SMALLEST_CELL = 512  # bytes
+_SIGNS: dict[State | None, tuple[str, str]] = {
+    "good": ("=", "green"),
+    "bad": ("X", "bold red"),
+    "torn": ("~", "yellow"),
+    "unreachable": ("!", "bold red"),
+    None: (".", "dim"),
+}
+_MEANINGS: dict[State | None, str] = {
+    "good": "good",
+    "bad": "bad",
+    "torn": "torn",
+    "unreachable": "good, but a start cuts it off",
+    None: "empty",
+}
+_VERDICTS = {
+    "clean": ("clean", "bold green", "nothing is wrong"),
+    "dirty": ("dirty", "bold yellow", "an unclean stop; the next start of the broker mends it without loss"),
+    "corrupt": ("corrupt", "bold red", "see the findings"),
+}
+_SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
+    """Print an outcome; findings that are only information are summed up unless verbose."""
+    console = style.console()
+    _show_facts(console, outcome, seconds)
+    if outcome.verification.log.files:
+        _show_map(console, outcome)
+    shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
+    for finding in shown:
+        console.print()
+        _show_finding(console, finding)
+    hidden = len(outcome.findings) - len(shown)
+    if hidden or outcome.unproven:
+        console.print()
+    if hidden:
+        noun = "finding that is" if hidden == 1 else "findings that are"
+        show_behind(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
+    if outcome.unproven:
+        show_behind(console, _label("unproven"), "; ".join(outcome.unproven))
+    if not style.quiet:
+        note(f"next: {next_command(outcome)}")
+
+
+def next_command(outcome: Outcome) -> str:
+    """The command that helps most with what was found."""
+    root = quote(str(outcome.root))
+    if not outcome.verification.complete:
+        return f"rmqtool verify {root}"
+    serious = [finding for finding in outcome.findings if finding.severity != "info"]
+    if not serious:
+        return f"rmqtool inspect {root}"
+    remedies = (finding.remedy for finding in serious if finding.remedy)
+    again = f"rmqtool verify {root}"  # what some findings recommend is done now
+    return next((remedy for remedy in remedies if remedy != again), f"rmqtool explain {serious[0].code}")
+
+
+def _label(text: str) -> Text:
+    return Text(f"{text:<{_LABEL_WIDTH}}", style="dim")
+
+
+def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
+    verification, totals = outcome.verification, outcome.totals
+    word, color, meaning = _VERDICTS[outcome.verdict]
+    if not verification.complete:
+        word, color, meaning = "unknown", "bold yellow", "interrupted: this is what was found until then"
+    verdict = Text(word, style=color)
+    console.print(Text.assemble(_label("verdict"), verdict, f" - {meaning}"))
+    show_behind(console, _label("store"), str(outcome.root))
+    read = byte_size(totals.bytes)
+    rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
+    files = len(verification.log.files)
+    show_behind(console, _label("log"), f"{totals.messages} messages, {read}, in {files} file{'s' * (files != 1)}; "
+                                        f"{seconds:.1f} s{rate}")  # fmt: skip
+    if verification.start:
+        _show_start(console, verification.start)
+    if outcome.extents:
+        text = f"{len(outcome.extents)} extents of the log, {byte_size(outcome.extents.bytes)}, are not as stored"
+        show_behind(console, _label("bad"), text)
+    if verification.lost:
+        topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))
+        more = len(verification.lost) - 8
+        topics += f" and {more} more topics" if more > 0 else ""
+        text = f"{verification.lost.total()} messages cannot be read: {topics}"
+        show_behind(console, _label("lost"), text)
+
+
+def _show_start(console: Console, start: Start) -> None:
+    """What the next start of a broker would do, in one sentence."""
+    text = f"a broker {start.version} would "
+    if start.refuses:
+        text += f"refuse to start: {start.refuses}"
+    elif start.hangs:
+        text += "never be ready"
+    else:
+        text += f"recover {'after a clean stop' if start.mode == 'normal' else 'as after a crash'}"
+        if start.scan_from:
+            text += f", scan from {start.scan_from.file}"
+        text += f" and end the log at {start.max_offset_after}"
+        lost = [f"{start.messages_lost} messages"] if start.messages_lost else []
+        lost += [f"{len(start.files_deleted)} files"] if start.files_deleted else []
+        text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no message is lost by that"
+        changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
+        text += f"; {changed} queues change" if changed else ""
+    show_behind(console, _label("start"), text)
+
+
+def _show_map(console: Console, outcome: Outcome) -> None:
+    verification = outcome.verification
+    cut_at = verification.start.max_offset_after if verification.start else None
+    begin, end = verification.log_start, verification.log.files[-1].end_offset
+    lines = min(len(verification.log.files), _MOST_LINES)
+    cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * _CELLS)))
+    count = -(-(end - begin) // cell)
+    extents = log_map(begin, verification.log_end, outcome.extents, cut_at)
+    states = cells(extents, begin, cell, count)
+    used = [state for state in _SIGNS if state in states]
+    legend = ", ".join(f"{_SIGNS[state][0]} {_MEANINGS[state]}" for state in used)
+    console.print()
+    console.print(Text(f"each sign is {byte_size(cell)} of the log: {legend}", style="dim"))
+    for first in range(0, count, _CELLS):
+        line = Text(f"{begin + first * cell:>18}  ", style="dim")
+        for state in states[first : first + _CELLS]:
+            sign, color = _SIGNS[state]
+            line.append(sign, style=color)
+        console.print(line)
+
+
+def _show_finding(console: Console, finding: Finding) -> None:
+    head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
+    fault = f" ({finding.fault})" if finding.fault else ""
+    count = f", {finding.count} times" if finding.count > 1 else ""
+    show_behind(console, head, f"{finding.code}{fault}{count}")
+    place = _place(finding)
+    if place:
+        show_behind(console, Text("  where:  ", style="dim"), place)
+    show_behind(console, Text("  what:   ", style="dim"), finding.message)
+    show_behind(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
+    if finding.remedy:
+        show_behind(console, Text("  next:   "), finding.remedy)
+
+
+def _place(finding: Finding) -> str:
+    """Where a finding is: file, offset, queue."""
+    parts = []
+    if finding.file is not None:
+        parts.append(finding.file)
+    if finding.offset is not None:
+        parts.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
+    if finding.topic is not None:
+        parts.append(f"{finding.topic}, queue {finding.queue_id}")
+    if finding.queue_offset is not None:
+        parts.append(f"queue offset {finding.queue_offset}")
+    return ", ".join(parts)

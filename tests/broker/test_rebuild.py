@@ -1,0 +1,99 @@
+"""Real brokers on what was rebuilt: they derive the same, they serve every message, and they go on from there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.broker.harness import GEOMETRY, VERSIONS, Harness
+from tests.broker.rebuilds import compare
+from tests.commands.running import Result, rmqtool
+from tests.conftest import GoldenStore
+from tests.golden import stores
+
+pytestmark = pytest.mark.broker
+Factory = Callable[[str], Harness]
+_SAMPLE = range(4)  # seeds of random logs; `make rebuilds` compares 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_random_logs_are_derived_as_the_broker_does(harness: Factory, tmp_path: Path, version: str) -> None:
+    """Queues, batch queues and index files of random logs, byte for byte, half of the logs torn at their end."""
+    harness(version)
+    assert [found for found in compare(version, _SAMPLE, tmp_path) if found[1]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("scenario", ["clean", "killed", "trimmed"])
+def test_broker_serves_all_of_a_rebuilt_store(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, scenario: str
+) -> None:
+    """Without queues and index, rebuilt: a start finds nothing to do, consumers and queries get what they did."""
+    name = f"{version}-{scenario}"
+    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    expected = stores.oracle(name)["recovered"]
+    for directory in ("consumequeue", "batchconsumequeue", "index"):
+        shutil.rmtree(root / directory, ignore_errors=True)
+    for command in ("rebuild-cq", "rebuild-index"):
+        assert rebuild(command, root, version).status == Exit.OK
+
+    found = harness(version).oracle(root)
+    assert not (root / "abort").exists()
+    with_messages = {name_of(queue): queue for queue in expected["queues"] if queue["units"] and is_served(queue)}
+    after = {name_of(queue): queue for queue in found["recovered"]["queues"]}
+    assert set(with_messages) <= set(after)
+    for queue, told in with_messages.items():
+        assert after[queue]["reachable"] == told["reachable"], queue
+        assert after[queue]["max_offset"] == told["max_offset"]
+    assert found["recovered"]["commit_log"] == expected["commit_log"]
+    assert hits(found["recovered"]) == hits(expected)
+
+
+def is_served(queue: dict[str, Any]) -> bool:
+    """Whether a consumer gets any message of it: a queue whose messages are all deleted is not made anew."""
+    return bool(queue["reachable"])
+
+
+def name_of(queue: dict[str, Any]) -> tuple[str, str, int]:
+    return queue["kind"], queue["topic"], queue["queue_id"]
+
+
+def hits(answer: dict[str, Any]) -> dict[tuple[str, str], set[int]]:
+    """The messages that queries by key find; a unit that stands twice in an index gives one twice."""
+    queries = answer["index"]["queries"]
+    return {(query["topic"], query["key"]): set(query["physical_offsets"]) for query in queries}
+
+
+def rebuild(command: str, root: Path, version: str) -> Result:
+    conf = root.parent / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in GEOMETRY.items()))
+    return rmqtool(command, root, "--yes", "--json", "--broker-version", version, "--broker-conf", conf)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_broker_goes_on_from_a_rebuilt_store(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str
+) -> None:
+    """It appends more, stops cleanly, and nothing is wrong then, neither for us nor for it."""
+    root = Path(shutil.copytree(golden_store(f"{version}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    for directory in ("consumequeue", "batchconsumequeue", "index"):
+        shutil.rmtree(root / directory, ignore_errors=True)
+    for command in ("rebuild-cq", "rebuild-index"):
+        assert rebuild(command, root, version).status == Exit.OK
+    before = harness(version).oracle(root)["commit_log"]["max_offset"]
+    with harness(version).hold(root, messages_per_second=300):
+        pass
+
+    assert harness(version).oracle(root)["commit_log"]["max_offset"] > before
+    found = rebuild("rebuild-cq", root, version)
+    assert found.document["result"]["state"] == "nothing"
+    verified = rmqtool("verify", root, "--broker-version", version, "--broker-conf", root.parent / "broker.conf")
+    assert (verified.status, verified.out.split()[:2]) == (Exit.OK, ["verdict", "clean"])

@@ -1,0 +1,224 @@
+"""`rmqtool verify`: options, text, JSON and JUnit, exit statuses, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.commands.running import Result, environment, finish, rmqtool, spawn
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.unchanged import unchanged
+from tests.verify.damages import DAMAGES, OFFSETS
+from tests.verify.small_store import TOPICS, small_store
+
+WIDTH = 80
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+def damaged(store: Path, *names: str) -> Path:
+    for name in names:
+        DAMAGES[name].apply(store)
+    return store
+
+
+def verify(store: Path, *options: str | Path) -> Result:
+    """Run verify, and assert that the store is as before."""
+    with unchanged(store):
+        return rmqtool("verify", store, *options)
+
+
+@pytest.mark.parametrize("name", stores.names())
+def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
+    """Exit status, verdict and findings agree, and the document is valid."""
+    result = verify(golden_store(name), "--json")
+    document = result.document
+    killed = name.endswith("-killed")
+    assert result.status == document["exit"]["code"] == (1 if killed else 0)
+    assert document["result"]["verdict"] == ("dirty" if killed else "clean")
+    assert document["result"]["messages"] == len(stores.oracle(name)["records"])
+    assert document["result"]["bad_extents"] == []
+    assert document["result"]["start"]["messages_lost"] == 0
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_documents_of_damaged_stores_are_valid(name: str, store: Path) -> None:
+    """Whatever is wrong, and text says it too."""
+    result = verify(damaged(store, name), "--json")
+    assert result.status == 1
+    assert DAMAGES[name].code in {finding["code"] for finding in result.document["findings"]}
+    assert DAMAGES[name].code in verify(store).out
+
+
+def test_a_finding_has_all_of_its_page(store: Path) -> None:
+    """Place, effect and the next command."""
+    found = verify(damaged(store, "body"), "--json", "--only", "commitlog").document["findings"]
+    assert [(finding["code"], finding["fault"], finding["offset"]) for finding in found] == [
+        ("commitlog.body-crc", "F16", OFFSETS[10])
+    ]
+    assert found[0]["effect"]
+    assert str(store) in found[0]["remedy"]
+
+
+def test_extents_and_map(store: Path) -> None:
+    """The map covers the log without a gap, and bad where the extents are."""
+    result = verify(damaged(store, "body", "zeros"), "--json").document["result"]
+    assert [extent["physical_offset"] for extent in result["bad_extents"]] == [OFFSETS[10]]
+    stretches = result["map"]
+    assert [stretch["state"] for stretch in stretches][:2] == ["good", "bad"]
+    ends = [stretch["physical_offset"] + stretch["size"] for stretch in stretches]
+    assert [0, *ends] == [*(stretch["physical_offset"] for stretch in stretches), result["commit_log"]["max_offset"]]
+    assert result["messages_lost"] == [{"topic": TOPICS[2], "messages": 1}]
+
+
+def test_data_loss_by_a_start_comes_first(store: Path) -> None:
+    """The most valuable sentence stands before all others, and the map shows what a start would cut off."""
+    damaged(store, "zeros", "abort")
+    (store / "checkpoint").write_bytes(bytes(4096))
+    result = verify(store)
+    first = next(line for line in result.out.splitlines() if line.startswith(("error", "warning")))
+    assert first.startswith("error: start.data-loss")
+    assert "!" in result.out
+    start = verify(store, "--json").document["result"]["start"]
+    assert start["max_offset_after"] == OFFSETS[10]
+    assert start["messages_lost"] == len(OFFSETS) - 11
+    assert start["files_deleted"]
+
+
+def test_only_and_skip(store: Path) -> None:
+    """By code, by prefix, several, and with commas."""
+    damaged(store, "body", "slot", "hole")
+
+    def codes(*options: str) -> set[str]:
+        findings = verify(store, "--json", "--skip", "start", *options).document["findings"]
+        return {finding["code"] for finding in findings}
+
+    assert codes() == {"commitlog.body-crc", "index.slot", "consumequeue.hole"}
+    assert codes("--only", "commitlog") == {"commitlog.body-crc"}
+    assert codes("--only", "commitlog", "--only", "index.slot") == {"commitlog.body-crc", "index.slot"}
+    assert codes("--only", "commitlog,index.slot") == {"commitlog.body-crc", "index.slot"}
+    assert codes("--skip", "index,consumequeue.hole") == {"commitlog.body-crc"}
+    assert verify(store, "--only", "commitlog.torn").status == 0
+
+
+def test_an_unknown_code_is_refused(store: Path) -> None:
+    """With those that may have been meant."""
+    result = verify(store, "--only", "commitlog.bodycrc")
+    assert result.status == 2
+    assert "commitlog.body-crc" in result.err
+
+
+def test_examples_are_capped_and_counts_are_not(store: Path) -> None:
+    """The last example stands for all that are not shown."""
+    damaged(store, "no queue")
+    every = verify(store, "--json", "--only", "index,commitlog,consumequeue").document["findings"]
+    (store / "index" / "20231114221320001").write_bytes(bytes(40 + 160 + 8000))
+    damaged(store, "body", "property crc")
+    for name in ("body crc", "sys flag"):
+        DAMAGES[name].apply(store)
+    some = verify(store, "--json", "--max-examples", "1").document
+    codes = [finding["code"] for finding in some["findings"]]
+    assert len(codes) == len(set(codes))
+    assert sum(finding["count"] for finding in every) >= len(every)
+    found = {check["code"]: check["found"] for check in some["result"]["checks"]}
+    for finding in some["findings"]:
+        assert finding["count"] == found[finding["code"]]
+
+
+def test_fast_reads_no_body(store: Path) -> None:
+    """A damaged body is not seen then, and that is said."""
+    result = verify(damaged(store, "body"), "--fast", "--json")
+    assert result.status == 0
+    assert any("--fast" in text for text in result.document["result"]["unproven"])
+
+
+def test_processes_find_the_same(store: Path) -> None:
+    """Several processes give the findings of one."""
+    damaged(store, "body", "zeros", "hole", "slot", "hash", "queue behind")
+    one, two = (verify(store, "--json", "-j", jobs).document for jobs in ("1", "2"))
+    assert one["findings"] == two["findings"]
+    assert one["result"] == two["result"]
+
+
+def test_text_fits_a_terminal(store: Path) -> None:
+    """Facts and map in 80 columns; the next command comes last."""
+    damaged(store, "body", "hole")
+    process = spawn("verify", store, env=environment(COLUMNS=str(WIDTH)))
+    result = finish(process)
+    picture = [line for line in result.out.splitlines() if re.match(r" +\d+  [=X~!.]+$", line)]
+    assert picture
+    assert max(map(len, picture)) <= WIDTH
+    assert result.err.splitlines()[-1].startswith("next: rmqtool ")
+    assert "error: commitlog.body-crc (F16)" in result.out
+
+
+def test_quiet_and_verbose(golden_store: GoldenStore) -> None:
+    """Quiet leaves the notes out, verbose shows what is only information."""
+    store = golden_store("5.3.3-clean")
+    assert verify(store, "-q").err == ""
+    assert "config.offset-out-of-range" not in verify(store).out
+    assert "config.offset-out-of-range" in verify(store, "-v").out
+
+
+def test_junit(store: Path) -> None:
+    """One test case for each check, a failure for each code that was found above information."""
+    result = verify(damaged(store, "body", "slot"), "--format", "junit")
+    assert result.status == 1
+    suites = ElementTree.fromstring(result.out)
+    (suite,) = suites
+    cases = suite.findall("testcase")
+    failed = {case.get("name") for case in cases if case.find("failure") is not None}
+    assert {"commitlog.body-crc", "index.slot"} <= failed
+    assert int(suite.get("tests", "")) == len(cases) > 20
+    assert int(suite.get("failures", "")) == len(failed)
+    assert [child.tag for child in suite if child.tag != "testcase"] == ["properties", "system-out", "system-err"]
+    required = {"id", "package", "name", "timestamp", "hostname", "tests", "failures", "errors", "time"}
+    assert required == set(suite.attrib)
+
+
+def test_junit_of_a_healthy_store(store: Path) -> None:
+    """No failure, and exit status 0."""
+    result = verify(store, "--format", "junit")
+    assert result.status == 0
+    assert "<failure" not in result.out
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    """Ctrl-C: within two seconds, with what is known so far."""
+    store = small_store(tmp_path / "store")
+    process = spawn("verify", store, "--json", "--limit-rate", "2000")
+    time.sleep(4)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    result = finish(process)
+    assert time.monotonic() - begin < 4  # two seconds, on a machine that does other things too
+    assert result.status == 130
+    document = json.loads(result.out)
+    assert document["exit"]["name"] == "interrupted"
+    assert document["result"]["complete"] is False
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_cannot_be_read(store: Path) -> None:
+    """An error, not a finding."""
+    path = next((store / "commitlog").iterdir())
+    path.chmod(0)
+    result = verify(store)
+    assert result.status == 4
+
+
+def test_no_store(tmp_path: Path) -> None:
+    """Exit status 6, and a valid document."""
+    (tmp_path / "empty").mkdir()
+    assert rmqtool("verify", tmp_path / "empty", "--json").status == 6

@@ -1,0 +1,1 @@
+"""Tests of what the broker derives from records."""

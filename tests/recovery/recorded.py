@@ -1,0 +1,31 @@
+"""What the real brokers did with damaged stores: recorded once, so that the comparison needs no Java."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "recorded.json.xz"
+SCENARIOS = ("clean", "killed", "trimmed")
+
+Answers = dict[str, dict[str, dict[str, Any]]]
+"""By version and seed: what `Harness.judge` gives, and the files that are `deleted`."""
+
+
+def name_of(version: str, seed: int) -> str:
+    """The golden store that is damaged for a seed."""
+    return f"{version}-{SCENARIOS[seed % len(SCENARIOS)]}"
+
+
+def load() -> Answers:
+    """All recorded answers."""
+    answers: Answers = json.loads(lzma.decompress(FILE.read_bytes()))
+    return answers
+
+
+def save(answers: Answers) -> None:
+    """Replace them."""
+    text = json.dumps(answers, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -1,0 +1,1 @@
+"""Tests of the only writer inside a store."""

@@ -1,0 +1,161 @@
+"""Every call of a transaction and of an undo is cut or fails: the store is as before, or the next run ends it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.lock import HELD_HERE
+from rmqtool.transaction import Undo, interrupted, kept_transactions
+from rmqtool.transaction.system import SYSTEM, System
+from tests.transaction.faults import CALLS, CHANGES, FAULTS, TAKES_SPACE, Fault, Faulty, KilledError
+from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree, trim, undo
+
+QUICK = {("all", "repair-one"), ("plain", "repair-one")}
+CASES = [
+    pytest.param(
+        fault,
+        job,
+        kind,
+        marks=()
+        if (kind, job) in QUICK or (fault, job, kind) == ("kill-before", "repair", "all")
+        else pytest.mark.slow,
+    )
+    for fault in FAULTS
+    for job in JOBS
+    for kind in SYSTEMS
+]
+
+
+def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:
+    """Do `action`; what became of it: ``done``, ``killed``, or ``failed`` with an error that says so."""
+    faulty = Faulty(system, fault, at)
+    outcome = "done"
+    try:
+        action(cast(System, faulty))
+    except KilledError:
+        outcome = "killed"
+    except RmqtoolError:
+        outcome = "failed"
+    faulty.clean_up()
+    assert not HELD_HERE
+    return faulty, outcome
+
+
+def points(names: list[str], fault: Fault) -> list[int]:
+    """The calls at which a fault makes a difference."""
+    wanted = {"kill": CHANGES, "fail": CALLS, "full": TAKES_SPACE, "short": ("write",)}[fault.partition("-")[0]]
+    return [number for number, name in enumerate(names) if name in wanted]
+
+
+def recover(root: Path, system: System) -> None:
+    with Undo(root, system):
+        pass
+
+
+def assert_every_step_is_old_or_new(root: Path, job: str, states: list[Tree], *, may_lack: bool) -> None:
+    """A broker could start now; where directories can't be exchanged, one may be missing for a moment."""
+    now = tree(root)
+    missing = 0
+    for step in JOBS[job].steps:
+        found = part(now, step)
+        missing += not found
+        assert (may_lack and not found) or found in [part(state, step) for state in states], step
+    assert missing <= 1
+
+
+@pytest.mark.parametrize(("fault", "job", "kind"), CASES)
+def test_fault_at_every_call_of_a_transaction(scratch: Path, fault: Fault, job: str, kind: str) -> None:
+    system = SYSTEMS[kind]()
+    whole = kind in ("all", "no-exchange") or job == "repair-one"
+    before, after, names = reference(scratch, job, system)
+    for at in points(names, fault):
+        root = make_store(scratch / "store")
+        _, outcome = run_with(system, fault, at, partial(JOBS[job].run, root))
+        if whole:
+            assert_every_step_is_old_or_new(root, job, [before, after], may_lack=kind in ("no-exchange", "plain"))
+        if outcome == "failed" and fault.endswith("once"):
+            assert tree(root) in (before, after), (at, names[at])
+        recover(root, system)
+        assert_before_or_after(root, before, after, system)
+        shutil.rmtree(root)
+
+
+def reference(scratch: Path, job: str, system: System) -> tuple[Tree, Tree, list[str]]:
+    """The store before and after, and the calls on the way."""
+    root = make_store(scratch / "reference")
+    before = tree(root)
+    faulty, outcome = run_with(system, None, -1, partial(JOBS[job].run, root))
+    assert outcome == "done"
+    after = tree(root)
+    assert after != before
+    shutil.rmtree(root)
+    return before, after, faulty.names
+
+
+def assert_before_or_after(root: Path, before: Tree, after: Tree, system: System) -> None:
+    """All or nothing; nothing is left where nothing was done, and what was done can be undone."""
+    found = tree(root)
+    assert found in (before, after)
+    assert interrupted(root) is None
+    if found == before:
+        assert not (root / ".rmqtool").exists()
+    else:
+        assert [kept.state for kept in kept_transactions(root)] == ["done"]
+        undo(root, system)
+        assert tree(root) == before
+        assert not (root / ".rmqtool").exists()
+
+
+@pytest.mark.parametrize(("fault", "job", "kind"), CASES)
+def test_fault_at_every_call_of_an_undo(scratch: Path, fault: Fault, job: str, kind: str) -> None:
+    system = SYSTEMS[kind]()
+    whole = kind in ("all", "no-exchange") or job == "repair-one"
+    before, after, _ = reference(scratch, job, system)
+    done = make_store(scratch / "done")
+    JOBS[job].run(done, SYSTEM if kind == "all" else system)
+    copy(done, scratch / "counted")
+    names = run_with(system, None, -1, partial(undo, scratch / "counted"))[0].names
+    for at in points(names, fault):
+        root = copy(done, scratch / "store")
+        run_with(system, fault, at, partial(undo, root))
+        if whole:
+            assert_every_step_is_old_or_new(root, job, [before, after], may_lack=kind in ("no-exchange", "plain"))
+        recover(root, system)
+        assert_before_or_after(root, before, after, system)
+        shutil.rmtree(root)
+
+
+def copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, symlinks=True)
+    return target
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault_at_every_call_of_a_deletion(scratch: Path, fault: Fault) -> None:
+    """Files go in order; a killed run is finished by the next, a failed one leaves the rest."""
+    root = make_store(scratch / "reference")
+    before = tree(root)
+    names = run_with(SYSTEM, None, -1, partial(trim, root))[0].names
+    after = tree(root)
+    gone = [name for name in before if name not in after]
+    assert len(gone) == 3
+    allowed = [{name: entry for name, entry in before.items() if name not in gone[:count]} for count in range(4)]
+    for at in points(names, fault):
+        root = make_store(scratch / "store")
+        _, outcome = run_with(SYSTEM, fault, at, partial(trim, root))
+        assert tree(root) in allowed
+        begun = tree(root) != before
+        recover(root, SYSTEM)
+        assert tree(root) in allowed
+        if outcome != "failed":
+            assert tree(root) in (before, after)
+            assert tree(root) == after or not begun
+        assert not (root / ".rmqtool").exists()
+        shutil.rmtree(root)

@@ -1,0 +1,1 @@
+"""Tests of the verification: healthy stores, and one damage for each finding."""

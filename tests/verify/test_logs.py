@@ -1,0 +1,292 @@
+"""Logs that a broker can have written, and what verify makes of them: restarts, gaps, topics, times, ghosts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+from rmqtool.broker_conf import parse_broker_conf
+from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.message import MAGIC_CODE_V2
+from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from tests.building import START_TIME, message
+from tests.verify.damages import overwrite
+from tests.verify.small_store import (
+    FILE_SIZE,
+    GEOMETRY,
+    QUEUE_FILE_SIZE,
+    RECORDS,
+    StoreBuilder,
+    finish,
+    small_log,
+    write_topics,
+)
+from tests.verify.verifying import codes_of, verify
+
+
+def log(count: int = 0, **fields: Any) -> StoreBuilder:
+    """A log of some plain messages."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for _ in range(count):
+        builder.put(**fields)
+    return builder
+
+
+def write_queue(store: Path, topic: str, units: list[bytes], queue_id: int = 0) -> None:
+    """Write one consume queue file."""
+    folder = store / "consumequeue" / topic / str(queue_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file_name(0)).write_bytes(b"".join(units).ljust(QUEUE_FILE_SIZE, b"\0"))
+
+
+def unit(builder: StoreBuilder, number: int, tags_code: int = 0) -> bytes:
+    """The unit of one record."""
+    offset = builder.offsets[number]
+    base = offset % builder.file_size
+    size = int.from_bytes(builder.files[offset // builder.file_size][base : base + 4], "big")
+    return build_unit(offset, size, tags_code)
+
+
+def test_a_topic_made_again(tmp_path: Path) -> None:
+    """The old messages have no units, the queue offsets begin again: told once, and nothing is missing."""
+    builder = log(5)
+    builder.next_offsets.clear()
+    for _ in range(3):
+        builder.put()
+    store = builder.write(tmp_path / "store")
+    write_queue(store, "orders", [unit(builder, number) for number in (5, 6, 7)])
+    write_topics(store, ("orders",))
+    outcome = verify(store)
+    assert codes_of(outcome) == {"commitlog.queue-offset-restart", "checkpoint.missing"}
+
+
+def test_a_gap_that_the_queue_has_closed(tmp_path: Path) -> None:
+    """A broker appends behind a gap: units then stand before their queue offset."""
+    builder = log(3)
+    builder.put(queue_offset=7)
+    builder.put()
+    store = builder.write(tmp_path / "store")
+    write_queue(store, "orders", [unit(builder, number) for number in range(5)])
+    outcome = verify(store)
+    assert codes_of(outcome) >= {"commitlog.queue-offset-gap", "consumequeue.shifted"}
+    assert not codes_of(outcome) & {"consumequeue.missing-unit", "consumequeue.behind", "consumequeue.wrong-record"}
+    shifted = next(finding for finding in outcome.findings if finding.code == "consumequeue.shifted")
+    assert shifted.count == 2
+
+
+def test_a_deleted_topic(tmp_path: Path) -> None:
+    """Messages of a topic that is not configured and has no queues are information."""
+    store = finish(small_log().write(tmp_path / "store"), topics=("orders", "t" * 140))
+    shutil.rmtree(store / "consumequeue" / "payments")
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    assert codes_of(outcome, info=True) == {"commitlog.deleted-topic"}
+
+
+def test_a_queue_without_a_topic(tmp_path: Path) -> None:
+    """And one with a number that its topic does not have."""
+    store = finish(log(3).write(tmp_path / "store"), topics=("other",))
+    assert codes_of(verify(store), info=True) >= {"consumequeue.orphan"}
+
+
+def test_a_delay_level_that_is_no_number(tmp_path: Path) -> None:
+    """To a broker that is no record: it ends the log there in a recovery."""
+    builder = log(2)
+    builder.put("SCHEDULE_TOPIC_XXXX", 2, properties={"DELAY": "soon"})
+    builder.put()
+    store = finish(builder.write(tmp_path / "store"))
+    outcome = verify(store)
+    assert "commitlog.properties" in codes_of(outcome)
+    assert [reason for _, _, reason in outcome.extents] == ["properties"]
+
+
+def test_delay_queues_hold_times(tmp_path: Path) -> None:
+    """Delivery times by the configured levels; the hash in their place is the mark of a known bug, and no fault."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    builder.put("SCHEDULE_TOPIC_XXXX", 2, properties={"DELAY": "3", "TAGS": "TagA"}, store_timestamp=START_TIME)
+    store = builder.write(tmp_path / "store")
+    for code, found, info in (
+        (START_TIME + 10_000, set(), set()),
+        (2598919, set(), {"consumequeue.tags-code"}),
+        (START_TIME + 5_000, {"consumequeue.tags-code"}, {"consumequeue.tags-code"}),
+    ):
+        write_queue(store, "SCHEDULE_TOPIC_XXXX", [unit(builder, 0, code)], 2)
+        outcome = verify(store)
+        assert codes_of(outcome) - {"checkpoint.missing"} == found
+        assert info <= codes_of(outcome, info=True)
+    conf = parse_broker_conf("messageDelayLevel=1s 2s 5s")
+    assert "consumequeue.tags-code" not in codes_of(verify(store, conf=conf), info=True)
+
+
+def test_prepared_and_rolled_back_messages_have_no_unit(tmp_path: Path) -> None:
+    """And a unit that points to one is wrong."""
+    builder = log(2)
+    builder.put(sys_flag=TRANSACTION_PREPARED, queue_offset=0)
+    builder.put(sys_flag=TRANSACTION_ROLLBACK, queue_offset=0)
+    store = finish(builder.write(tmp_path / "store"))
+    assert codes_of(verify(store)) == set()
+    write_queue(store, "orders", [unit(builder, number) for number in (0, 1, 2)])
+    assert "consumequeue.wrong-record" in codes_of(verify(store))
+
+
+def test_light_queues(tmp_path: Path) -> None:
+    """The record of another topic is theirs when it names them, and only then."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    lists = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0,0"}
+    builder.put(properties=lists)
+    builder.put()
+    store = builder.write(tmp_path / "store")
+    write_queue(store, "orders", [unit(builder, 0), unit(builder, 1)])
+    write_queue(store, "%LMQ%a", [unit(builder, 0)])
+    write_queue(store, "%LMQ%b", [unit(builder, 0)])
+    assert codes_of(verify(store)) == {"checkpoint.missing"}
+    write_queue(store, "%LMQ%b", [unit(builder, 1)])
+    assert codes_of(verify(store)) & {"consumequeue.light", "consumequeue.wrong-record"}
+
+
+def test_batch_queues(tmp_path: Path) -> None:
+    """Units of 46 bytes with the batch's first offset and size."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(4):
+        properties = {"INNER_BASE": str(5 * number), "INNER_NUM": "5"}
+        builder.put("bulk", sys_flag=0xC0, queue_offset=5 * number, properties=properties)
+    store = builder.write(tmp_path / "store")
+    folder = store / "batchconsumequeue" / "bulk" / "0"
+    folder.mkdir(parents=True)
+    units = b"".join(_batch_unit(builder, number) for number in range(4))
+    (folder / file_name(0)).write_bytes(units.ljust(460, b"\0"))
+    write_topics(store, ("bulk",), {"queue.type": "BatchCQ"})
+    assert codes_of(verify(store)) == {"checkpoint.missing"}
+    overwrite(store, f"batchconsumequeue/bulk/0/{file_name(0)}", 46 + 36, b"\0\7")
+    assert "consumequeue.batch-unit" in codes_of(verify(store))
+    (folder / file_name(0)).write_bytes((units[:46] + units[92:]).ljust(460, b"\0"))
+    assert "consumequeue.missing-unit" in codes_of(verify(store))
+
+
+def _batch_unit(builder: StoreBuilder, number: int) -> bytes:
+    plain = unit(builder, number)
+    found = plain + struct.pack(">qqhii", START_TIME + 1, 5 * number, 5, -1, 0)
+    assert len(found) == UNIT_DTYPE.itemsize
+    return found
+
+
+def test_version_two_and_old_brokers(tmp_path: Path) -> None:
+    """A broker before 5.1 cannot read such a record; whoever asks about one is told."""
+    builder = log(1)
+    builder.put("t" * 130, magic_code=MAGIC_CODE_V2)
+    store = finish(builder.write(tmp_path / "store"), topics=("orders", "t" * 130))
+    assert codes_of(verify(store)) == set()
+    assert "commitlog.magic-code-v2" in codes_of(verify(store, version="5.0"))
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    """Information, with the largest step."""
+    builder = log(1, store_timestamp=START_TIME + 7_200_000)
+    builder.put(store_timestamp=START_TIME)
+    store = finish(builder.write(tmp_path / "store"), geometry=None)
+    outcome = verify(store)
+    assert codes_of(outcome) <= {"checkpoint.future"}
+    step = next(finding for finding in outcome.findings if finding.code == "commitlog.time-order")
+    assert "7200 s" in step.message
+    assert step.offset == builder.offsets[1]
+
+
+def test_old_records_behind_the_end(tmp_path: Path) -> None:
+    """A start has cut the log, and new messages have grown over what stood there: no damage."""
+    builder = log(3, store_timestamp=START_TIME + 60_000)
+    store = finish(builder.write(tmp_path / "store"))
+    ghost = builder.end + 50
+    old = message(ghost, store_timestamp=START_TIME, queue_offset=9)
+    overwrite(store, f"commitlog/{file_name(0)}", builder.end, b"old bytes".ljust(50, b"o") + old)
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    assert codes_of(outcome, info=True) == {"commitlog.ghost"}
+    assert outcome.verification.log_end == builder.end
+
+
+def test_new_records_behind_damage_are_no_ghosts(tmp_path: Path) -> None:
+    """The same, but newer: that is a damaged log."""
+    builder = log(3, store_timestamp=START_TIME)
+    store = finish(builder.write(tmp_path / "store"))
+    later = message(builder.end + 50, store_timestamp=START_TIME + 60_000, queue_offset=3)
+    overwrite(store, f"commitlog/{file_name(0)}", builder.end, b"bad bytes".ljust(50, b"o") + later)
+    assert "commitlog.magic-code" in codes_of(verify(store))
+
+
+def test_files_that_were_allocated_ahead(tmp_path: Path) -> None:
+    """Zeros behind the end are information."""
+    store = finish(log(3).write(tmp_path / "store"))
+    (store / "commitlog" / file_name(FILE_SIZE)).write_bytes(bytes(FILE_SIZE))
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    assert codes_of(outcome, info=True) == {"commitlog.preallocated"}
+
+
+def test_a_blank_that_is_too_short(tmp_path: Path) -> None:
+    """No broker reads its size."""
+    builder = small_log()
+    store = finish(builder.write(tmp_path / "store"))
+    first = bytes(builder.files[0])
+    at = max(offset for offset in builder.offsets if offset < FILE_SIZE)
+    end = at + int.from_bytes(first[at : at + 4], "big")
+    overwrite(store, f"commitlog/{file_name(0)}", end, struct.pack(">i", 8))
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    assert codes_of(outcome, info=True) == {"commitlog.blank"}
+
+
+def test_an_index_that_lacks_messages(tmp_path: Path) -> None:
+    """What a crash leaves: information."""
+    store = finish(small_log().write(tmp_path / "store"))
+    (store / "index" / "20231114221320001").unlink()
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    assert sum(finding.count for finding in outcome.findings if finding.code == "index.missing") == 3 * RECORDS
+
+
+def test_messages_stored_twice_in_the_index(tmp_path: Path) -> None:
+    """The broker puts the last record again after a start: information."""
+    store = finish(small_log().write(tmp_path / "store"), geometry=(GEOMETRY[0], 300))
+    index = store / "index" / "20231114221320001"
+    data = bytearray(index.read_bytes())
+    count = struct.unpack(">i", data[36:40])[0]
+    units_at = 40 + 4 * GEOMETRY[0]
+    last = data[units_at + 20 * (count - 1) : units_at + 20 * count]
+    slot = 40 + 4 * (struct.unpack(">i", last[:4])[0] % GEOMETRY[0])
+    again = last[:16] + data[slot : slot + 4]
+    data[units_at + 20 * count : units_at + 20 * (count + 1)] = again
+    data[slot : slot + 4] = struct.pack(">i", count)
+    data[36:40] = struct.pack(">i", count + 1)
+    index.write_bytes(data)
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    assert codes_of(outcome, info=True) == {"index.duplicate-unit"}
+
+
+def test_offsets_outside_their_queue(tmp_path: Path) -> None:
+    """Information: a group may lag behind retention, or wait for messages."""
+    store = finish(small_log().write(tmp_path / "store"))
+    content = {"offsetTable": {"orders@group": {"0": 500}}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(content))
+    assert codes_of(verify(store), info=True) == {"config.offset-out-of-range"}
+
+
+def test_topics_that_lead_elsewhere(tmp_path: Path) -> None:
+    """A topic from the log never becomes a path outside its directory."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for topic in ("../../outside", "..", "a/b", "x" * 127):
+        builder.put(topic)
+    store = finish_log_only(builder, tmp_path)
+    outcome = verify(store)
+    assert "consumequeue.missing-queue" in codes_of(outcome)
+    assert outcome.totals.messages == 4
+
+
+def finish_log_only(builder: StoreBuilder, tmp_path: Path) -> Path:
+    """A store of nothing but a log."""
+    return builder.write(tmp_path / "store")

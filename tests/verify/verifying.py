@@ -1,0 +1,33 @@
+"""Verify a store in a test, and that it is as before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.store import open_store
+from rmqtool.verify.outcome import Outcome, outcome_of
+from rmqtool.verify.report import Selection
+from rmqtool.verify.verification import Request, Verification
+from rmqtool.versions import parse_version
+from tests.unchanged import unchanged
+
+
+def verify(store: Path, *, version: str | None = None, conf: BrokerConf | None = None, **options: Any) -> Outcome:
+    """The outcome of a verification; options as those of `Request`."""
+    with unchanged(store):
+        options["version"] = parse_version(version) if version else None
+        verification = Verification(open_store(store, conf), Request(**options))
+        verification.run(lambda size: None)
+        return outcome_of(verification)
+
+
+def codes_of(outcome: Outcome, info: bool = False) -> set[str]:
+    """The codes of the findings above information, or of all of them."""
+    return {finding.code for finding in outcome.findings if info or finding.severity != "info"}
+
+
+def only(*codes: str) -> Selection:
+    """Only findings of these codes."""
+    return Selection(codes)
