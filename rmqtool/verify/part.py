@@ -14,7 +14,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.mapped_files import MappedFile
-from rmqtool.recovery import FileWalk, RecoveryRules
+from rmqtool.recovery import FileWalk, LogWalker, RecoveryRules
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
@@ -31,7 +31,6 @@ from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordChecks, RecordTotals
 from rmqtool.verify.report import Report, Selection
-from rmqtool.verify.start import Walks
 from rmqtool.versions import Version
 
 Progress = Callable[[int], None]
@@ -175,10 +174,7 @@ class _LogCheck:
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
                                       self._dispatcher.is_batch_topic)  # fmt: skip
             result.states = self._queues.states
-        self._walks: Walks | None = None
-        if settings.recovery is not None:
-            self._walks = Walks(files, settings.recovery, settings.reading())
-            result.walks = self._walks.done
+        self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
         if settings.index:
             self._index = IndexCheck(store, report, IndexUnits(index, open_files), extents, lookups.hashes_at,
                                      part.index_start, part.index_stop, settings.tags_expected,
@@ -198,15 +194,15 @@ class _LogCheck:
             self._damage.blank(event)
         else:
             self._damage.damage(event)
-        if self._walks is not None:
-            self._walks.feed(event)
+        if self._walker is not None:
+            self._walker.feed(event)
         return True
 
     def _frames(self, frames: Frames) -> None:
         dispatched = self._dispatcher.dispatch(frames)
         suspects = self._records.add(frames, dispatched)
-        if self._walks is not None:
-            self._walks.feed(frames, suspects)
+        if self._walker is not None:
+            self._walker.feed(frames, suspects)
         self._damage.frames(frames)
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
@@ -217,8 +213,8 @@ class _LogCheck:
     def finish(self) -> None:
         """The part has ended."""
         self._damage.settle()
-        if self._walks is not None:
-            self._walks.finish()
+        if self._walker is not None:
+            self._result.walks = self._walker.finish()
         if self._queues is not None:
             self._queues.flush(self._dispatcher.queues)
         if self._index is not None:

@@ -193,8 +193,8 @@ class Verification:
         if rules is None:
             return
         try:
-            self.start = predict(self.store, rules, total.walks, self.settings.reading(), self._report, total.states,
-                                 self.log_end)  # fmt: skip
+            reading = self.settings.reading()
+            self.start = predict(self.store, rules, total.walks, reading, self._report, total.states)
         except RmqtoolError as error:
             self.not_predicted = str(error)
 

@@ -81,7 +81,7 @@ class Harness:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")
             arguments = [str(root), str(file)]
-            with Jvm(self.version, Path(scratch), {**_SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
+            with Jvm(self.version, Path(scratch), {**SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
                 jvm.finish()
             facts: dict[str, Any] = json.loads(file.read_bytes())
             return facts

@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 from rmqtool.broker_conf import parse_broker_conf
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
@@ -28,7 +29,7 @@ from tests.verify.small_store import (
 from tests.verify.verifying import codes_of, verify
 
 
-def log(count: int = 0, **fields: object) -> StoreBuilder:
+def log(count: int = 0, **fields: Any) -> StoreBuilder:
     """A log of some plain messages."""
     builder = StoreBuilder(file_size=FILE_SIZE)
     for _ in range(count):
