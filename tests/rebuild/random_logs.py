@@ -51,9 +51,9 @@ class RandomLog:
         for _ in range(self._random.randrange(1, 900)):
             if len(self._log.files) < MOST_FILES:
                 self._add([])
-        for _ in range(2):
+        for number in range(2):
             # 4.5.1 to 4.9.8 dispatch what is behind the last unit again: the keys of a last record without one.
-            self._add([self._plain])
+            self._add([lambda number=number: {"topic": "end", "queue_offset": number}])
         images = {start: bytearray(image) for start, image in self._log.images().items()}
         if self._random.random() < 0.5:
             self._tear(images)
