@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -13,6 +13,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.findings import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.names import refusal, refused_finding
+from rmqtool.rebuild.neutralise import Patch
 
 _MAX_EXAMPLES = 20  # of each code; the last one counts the rest
 
@@ -72,6 +73,31 @@ def _wrong_bodies(offsets: list[int], remedy: str) -> Finding:
         remedy=remedy,
         count=len(offsets),
     )
+
+
+def patch_findings(patches: Sequence[Patch]) -> Iterator[Finding]:
+    """What neutralising does to the log, and what it cannot do."""
+    done = [patch for patch in patches if patch.is_possible]
+    if done:
+        size = sum(patch.size for patch in done)
+        yield Finding(
+            code="commitlog.neutralised",
+            severity="info",
+            offset=done[0].physical_offset,
+            message=f"{size} bytes in {len(done)} places are replaced by inert records; the bytes are kept until undo",
+            effect="scans past them; a slave or replica that has the bytes as they were differs from then on",
+            count=len(done),
+        )
+    small = [patch for patch in patches if not patch.is_possible]
+    if small:
+        yield Finding(
+            code="commitlog.not-neutralised",
+            severity="error",
+            offset=small[0].physical_offset,
+            message=f"{small[0].size} bytes are too few for an inert record: left as they are",
+            effect="a start that scans this part of the log ends the log there",
+            count=len(small),
+        )
 
 
 def _irregular(name: QueueName, found: Irregular) -> Iterator[Finding]:

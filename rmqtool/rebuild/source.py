@@ -117,7 +117,7 @@ def _task(source: Source) -> Task:
     # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
     rules = DispatchRules.of(source.version, conf, lmq_seen=True)
     rules = replace(rules, delay_levels=source.delay_levels)
-    return Task(source.log.files, rules, options.selection, options.order, options.reading)
+    return Task(source.log.files, rules, options.selection, options.order, options.reading, options.neutralise)
 
 
 def _target(source: Source, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:
