@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds cleaner bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -17,9 +17,14 @@ help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1 /p' $(MAKEFILE_LIST) | \
 	while read -r target text; do printf '  make %-8s %s\n' "$$target" "$$text"; done
 
-demo: $(VENV)/.demo ## install into .venv and inspect the example store
+demo: $(VENV)/.demo ## install into .venv, put every command to the example store, ask Spark SQL
 	$(call show,rmqtool inspect $(STORE))
-	$(call show,rmqtool inspect $(STORE)/commitlog --limit 5)
+	$(call show,rmqtool inspect $(STORE)/commitlog --limit 2)
+	$(call show,rmqtool verify $(STORE))
+	$(call show,rmqtool query $(STORE) --key ORD-1010 --topic payments)
+	$(call show,rmqtool clean $(STORE) --dry-run)
+	$(call show,rmqtool rebuild-cq $(STORE) --dry-run)
+	@examples/demo_export.sh $(BIN) $(STORE)
 
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
 	@tests/setup-java.sh
@@ -48,6 +53,10 @@ starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself,
 rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.rebuilds
+
+cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.cleaning
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

@@ -36,3 +36,9 @@ def is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
         & (units["batch_size"] > 0)
     )
     return written
+
+
+def is_end_mark(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    """What ends a full file of a compaction's queue, per unit (`SparseConsumeQueue#putEndPositionInfo`)."""
+    mark: NDArray[np.bool_] = (units["physical_offset"] == -1) & (units["message_size"] == 0)
+    return mark

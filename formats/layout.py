@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from construct import Bytes, Construct, ConstructError, FormatField, Renamed, Struct
+from construct import Bytes, Construct, ConstructError, FormatField, Renamed, Struct, Tell
+
+_END = "end of"  # no field is called so
 
 
 class FormatError(ValueError):
@@ -49,6 +52,26 @@ def dtype_of(layout: Struct, until: str | None = None, **context: Any) -> np.dty
             break
         fields.append((field.name, _dtype_name(field, context)))
     return np.dtype(fields)
+
+
+def field_extents(layout: Struct, data: bytes) -> list[tuple[str, int, int, Any]]:
+    """Name, start, end (bytes in `data`) and value of each field, up to the first that `data` does not hold whole."""
+    for count in range(len(layout.subcons), 0, -1):
+        try:
+            parsed = _measured(layout, count).parse(data)
+        except ConstructError:
+            continue
+        names = [field.name for field in layout.subcons[:count]]
+        ends = [int(parsed[f"{_END} {name}"]) for name in names]
+        starts = [0, *ends[:-1]]
+        return [(name, start, end, parsed[name]) for name, start, end in zip(names, starts, ends, strict=True)]
+    return []
+
+
+@lru_cache(maxsize=64)
+def _measured(layout: Struct, count: int) -> Struct:
+    """The first `count` fields of a layout, and behind each one where it ends."""
+    return Struct(*(part for field in layout.subcons[:count] for part in (field, f"{_END} {field.name}" / Tell)))
 
 
 def field_meanings(layout: Struct) -> dict[str, str]:

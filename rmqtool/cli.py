@@ -13,9 +13,12 @@ from typing import NoReturn
 import click
 
 from rmqtool import __version__
+from rmqtool.commands.clean import clean
 from rmqtool.commands.explain import explain
+from rmqtool.commands.export import export
 from rmqtool.commands.inspect import inspect
 from rmqtool.commands.options import examples_and_statuses, global_options
+from rmqtool.commands.query import query
 from rmqtool.commands.rebuild import rebuild_cq, rebuild_index
 from rmqtool.commands.undo import undo
 from rmqtool.commands.verify import verify
@@ -58,6 +61,9 @@ def cli() -> None:
 
 cli.add_command(explain)
 cli.add_command(inspect)
+cli.add_command(clean)
+cli.add_command(export)
+cli.add_command(query)
 cli.add_command(rebuild_cq)
 cli.add_command(rebuild_index)
 cli.add_command(undo)

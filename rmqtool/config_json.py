@@ -51,6 +51,14 @@ def load_config(path: Path) -> ConfigFile:
     return ConfigFile(None, {}, problem or backup_problem, has_bad_backup=bad, is_forbidden=forbidden)
 
 
+def read_config_file(path: Path) -> dict[str, Any]:
+    """The content of one file, without a look at its ``.bak``; raise RmqtoolError when there is none."""
+    content = _decode(path)
+    if content is None:
+        raise WrongKindError(_EMPTY, file=path)
+    return content
+
+
 def _try_to_decode(path: Path) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
     """Content, or what is wrong and the error behind it; nothing at all without the file."""
     try:

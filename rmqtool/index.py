@@ -59,6 +59,12 @@ class Geometry:
     units: int
 
 
+def index_paths(store: Store) -> list[Path]:
+    """Paths of the index files in name order; names that are no number are skipped, as the broker does."""
+    entries = list_directory(store.root / INDEX)
+    return [Path(entry.path) for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_file()]
+
+
 def list_index_files(store: Store, part: Part = nullcontext) -> list[IndexFile]:
     """The index files in name order; names that are no number are skipped, as the broker does. Each is a `part`."""
     found: list[IndexFile] = []

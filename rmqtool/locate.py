@@ -1,31 +1,54 @@
-"""What a path means by its place: a store, its commit log, or a file of that."""
+"""What a path means: a store, or a place in one with the files that belong to it."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.errors import UnreadableError, UnsupportedError, WrongKindError
-from rmqtool.files import InputFile
-from rmqtool.formats.file_name import start_offset_of
+from rmqtool.files import InputFile, list_directory
+from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
+from rmqtool.looks import as_hint, look_at, name_of
 from rmqtool.mapped_files import MappedFile, list_mapped_files
-from rmqtool.store import COMMIT_LOG, Store, open_store
+from rmqtool.places import DLEDGER_DATA, DLEDGER_INDEX, QUEUE_KINDS, Kind, Named, is_config_name, named_by
+from rmqtool.store import COMMIT_LOG, Store, holds_rocksdb, open_store, relative_to
 
-Kind = Literal["store", "commitlog"]
+_FOLDER_OF = {kind: folder for folder, kind in QUEUE_KINDS.items()}
+_MAPPED_KINDS = ("commitlog", "timerlog", "dledger", "dledger-index", *_FOLDER_OF)
 
 
 @dataclass(frozen=True)
-class LogPart:
-    """Commit log files, all of a log or one of them, none in a new store; `root` is the store that they belong to."""
+class Part:
+    """The files of one queue in order; of a kind without queues all files, without topic and number."""
 
-    root: Path
     files: tuple[MappedFile, ...]
+    topic: str | None = None
+    queue_id: int | None = None
 
 
-def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
+@dataclass(frozen=True)
+class Place:
+    """A place in a store, `root`, that is no store itself; a copied file is its own place."""
+
+    kind: Kind
+    root: Path
+    path: Path
+    parts: tuple[Part, ...]
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files of all parts."""
+        return tuple(file for part in self.parts for file in part.files)
+
+    def relative(self, path: Path) -> str:
+        """`path` as output shows it: relative to the store, absolute when outside."""
+        return relative_to(path if path.is_absolute() else Path(os.path.abspath(path)), self.root)
+
+
+def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Place:
     """Find out what `path` is; `kind` overrules its place. Raises RmqtoolError."""
     try:
         is_directory, exists = path.is_dir(), path.exists()
@@ -33,40 +56,104 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | LogPart:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
-    if kind == "store" or (
-        kind is None and is_directory and not _is_commit_log(path) and path.resolve() not in _told(conf)
-    ):
+    named = _named(path, is_directory, conf)
+    if kind == "store" or (kind is None and named is None and is_directory):
         if not is_directory:
             raise WrongKindError("a file where a store directory should be", file=path)
-        return open_store(path, conf)
+        return open_store(path, conf, with_dledger=True)
+    if kind is not None and (named is None or named.kind != kind):
+        named = Named(kind, _own_name(path if is_directory else path.parent))
+    if named is None:
+        raise _unknown(path)
+    return _place(path, named, is_directory, conf)
+
+
+def _named(path: Path, is_directory: bool, conf: BrokerConf) -> Named | None:
+    """What the names say; a folder with a commit log in it is a store, whatever it is called."""
+    if is_directory and os.path.isdir(path / COMMIT_LOG):
+        return None
+    if is_directory and path.resolve() in _told(conf):
+        return Named("commitlog", _root_of(_own_name(path)))
+    return named_by(path, is_directory)
+
+
+def _unknown(path: Path) -> UnsupportedError:
+    kind = look_at(path)
+    looks = f"; it looks like {name_of(kind)}" if kind else ""
+    hint = as_hint(kind) if kind else "--as KIND says what a copied file is"
+    return UnsupportedError(f"the place of this file does not say what it is{looks}", file=path, hint=hint)
+
+
+def _place(path: Path, named: Named, is_directory: bool, conf: BrokerConf) -> Place:
+    if named.kind == "commitlog":
+        if is_directory:
+            return _whole_log(path, conf)
+        directory = _own_name(path.parent)
+        file = _one_file(directory / path.name)
+        return Place("commitlog", _root_of(directory), path, (Part((file,)),))
     if is_directory:
-        return _whole_log(path, conf)
-    in_place = _is_commit_log(path.parent) or _is_commit_log(path.resolve().parent)
-    if kind is None and not (in_place and start_offset_of(path.name) is not None):
-        raise UnsupportedError(
-            "not shown by this version: neither a store nor a commit log file by its place",
-            file=path,
-            hint="inspect reads a store, its commitlog directory or a file in there; --as commitlog for a copied file",
-        )
-    directory = _own_name(path.parent)
-    return LogPart(_root_of(directory), (_one_file(directory / path.name),))
+        parts = _parts_of_directory(path, named)
+        if not any(part.files for part in parts) and not _may_be_empty(path, named):
+            raise WrongKindError(f"nothing of {name_of(named.kind)} is in this directory", file=path)
+        return Place(named.kind, named.root, path, parts)
+    return Place(named.kind, named.root, path, (Part((_any_file(path),), named.topic, named.queue_id),))
+
+
+def _may_be_empty(path: Path, named: Named) -> bool:
+    """Whether a folder without a file is one that a broker leaves empty: its own name says what it is for."""
+    return named_by(path, is_directory=True) == named
+
+
+def _parts_of_directory(path: Path, named: Named) -> tuple[Part, ...]:
+    if named.kind in _FOLDER_OF:
+        return _queue_parts(path, named)
+    if named.kind in ("dledger", "dledger-index"):
+        below = path / (DLEDGER_DATA if named.kind == "dledger" else DLEDGER_INDEX)
+        return (Part(list_mapped_files(below if below.is_dir() else path).files),)
+    if named.kind == "timerlog":
+        return (Part(list_mapped_files(path).files),)
+    wanted = {"index": is_index_name, "config": is_config_name}.get(named.kind)
+    if wanted is None:
+        raise WrongKindError(f"a directory where {name_of(named.kind)} should be", file=path)
+    entries = [entry for entry in list_directory(path) if wanted(entry.name) and entry.is_file()]
+    return (Part(tuple(_any_file(Path(entry.path)) for entry in entries)),)
+
+
+def _queue_parts(path: Path, named: Named) -> tuple[Part, ...]:
+    """The queues in a folder: of all topics, of one topic, or a queue itself."""
+    if holds_rocksdb(path):
+        raise UnsupportedError("a RocksDB database: consume queues kept there are not read", file=path)
+    if named.queue_id is not None or list_mapped_files(path).files:
+        return (Part(list_mapped_files(path).files, named.topic, named.queue_id),)
+    topics = [(named.topic, path)] if named.topic is not None else _folders(path)
+    parts = []
+    for topic, folder in topics:
+        queues = [(int(name), queue) for name, queue in _folders(folder) if name.isdecimal() and name.isascii()]
+        parts += [Part(list_mapped_files(queue).files, topic, number) for number, queue in sorted(queues)]
+    return tuple(parts)
+
+
+def _folders(path: Path) -> list[tuple[str, Path]]:
+    return [(entry.name, Path(entry.path)) for entry in list_directory(path) if entry.is_dir()]
+
+
+def _any_file(path: Path) -> MappedFile:
+    """A file by its size; the start offset is what its name tells, 0 without one."""
+    with InputFile(path) as file:
+        return MappedFile(path, start_offset_of(path.name) or 0, file.size)
 
 
 def _told(conf: BrokerConf) -> list[Path]:
     return [Path(path).resolve() for path in conf.commit_log_paths]
 
 
-def _whole_log(directory: Path, conf: BrokerConf) -> LogPart:
+def _whole_log(directory: Path, conf: BrokerConf) -> Place:
     """All of the log: of every directory that broker.conf tells when this is one of them."""
     own, told = _own_name(directory), _told(conf)
     listed = list_mapped_files(*(told if own.resolve() in told else [own]))
-    if not listed.files and (listed.strays or not _is_commit_log(directory)):
+    if not listed.files and (listed.strays or own.name != COMMIT_LOG):
         raise WrongKindError("no commit log file (a name of 20 digits) is in this directory", file=directory)
-    return LogPart(_root_of(own), listed.files)
-
-
-def _is_commit_log(directory: Path) -> bool:
-    return _own_name(directory).name == COMMIT_LOG
+    return Place("commitlog", _root_of(own), directory, (Part(listed.files),))
 
 
 def _own_name(directory: Path) -> Path:
@@ -77,7 +164,8 @@ def _own_name(directory: Path) -> Path:
 
 def _root_of(directory: Path) -> Path:
     """The store that a directory of commit log files belongs to; itself when it was copied elsewhere."""
-    return directory.parent if directory.name == COMMIT_LOG else directory
+    own = Path(os.path.abspath(directory))
+    return own.parent if directory.name == COMMIT_LOG else own
 
 
 def _one_file(path: Path) -> MappedFile:

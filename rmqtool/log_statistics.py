@@ -77,7 +77,7 @@ class LogStatistics:
             self._add_frames(event)
 
     def _add_frames(self, frames: Frames) -> None:
-        _add(self.total, len(frames), frames.size)
+        _add(self.total, len(frames), int(frames.message_sizes.sum()))
         self.signs |= record_signs(frames)
         (batch,) = record_batches(frames, ("topic", "body_crc_ok"))
         self._add_wrong_bodies(frames, np.flatnonzero(~np.asarray(batch.column(1))))

@@ -7,9 +7,11 @@ import json
 from typing import Any, Literal
 
 import click
+from construct import Struct
 
+from rmqtool.formats.layout import field_meanings
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
-from rmqtool.output import byte_size, visible
+from rmqtool.output import byte_size, json_text, visible
 from rmqtool.scan.events import REASON_MEANINGS
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
@@ -35,6 +37,34 @@ def object_text(found: dict[str, Any], body_format: BodyFormat, color: bool) -> 
         return _styled(f"blank    {place}, the end of the file", color, dim=True) + "\n"
     meaning = f"{found['reason']}, {REASON_MEANINGS[found['reason']]}"
     return _styled(f"damage   {place}: {meaning}", color, fg="red", bold=True) + "\n"
+
+
+def fields_text(row: dict[str, Any], layout: Struct | None, color: bool) -> str:
+    """One object, a line for each field; where a layout declares the field, with its meaning."""
+    meanings = field_meanings(layout) if layout else {}
+    shown = {name: value for name, value in row.items() if name != "kind"}
+    width = max(map(len, shown), default=0)
+    lines = [_styled(row["kind"].replace("_", " "), color, bold=True)]
+    for name, value in shown.items():
+        text = visible("-" if value is None else str(value))
+        meaning = _styled(f"  {meanings[name]}", color, dim=True) if name in meanings else ""
+        lines.append(f"{_INDENT}{name:<{width}}  {text}{meaning}")
+    return "\n".join(lines) + "\n"
+
+
+def heading_text(text: str, color: bool, bad: bool = False) -> str:
+    """A line above a group of entries."""
+    return _styled(visible(text), color, bold=True, **({"fg": "red"} if bad else {})) + "\n"
+
+
+def entry_text(name: str, value: Any) -> str:
+    """One entry of a JSON file."""
+    return f"{_INDENT}{visible(name)}  {visible(json_text(value))}\n"
+
+
+def text_line(text: str) -> str:
+    """One line of a text file."""
+    return visible(text) + "\n"
 
 
 def _headline(message: dict[str, Any], color: bool) -> str:

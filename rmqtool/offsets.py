@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rmqtool.config_json import ConfigFile, load_config
@@ -42,8 +43,16 @@ def load_offsets(store: Store) -> CommittedOffsets:
     if file.path is None:
         plain = load_config(config / CONSUMER_OFFSET)
         file = replace(plain, problem=plain.problem or file.problem)
-    found = [*_queue_offsets(file.content), *_lmq_offsets(file.content)]
-    return CommittedOffsets(file, tuple(sorted(found)))
+    return CommittedOffsets(file, _offsets_in(file.content))
+
+
+def load_offsets_of(path: Path) -> tuple[CommittedOffset, ...]:
+    """The offsets in one file or its ``.bak``, such as those that the broker wrote before the last time."""
+    return _offsets_in(load_config(path).content)
+
+
+def _offsets_in(content: dict[str, Any]) -> tuple[CommittedOffset, ...]:
+    return tuple(sorted([*_queue_offsets(content), *_lmq_offsets(content)]))
 
 
 def _queue_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:

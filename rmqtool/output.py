@@ -94,12 +94,22 @@ def write_document(
 def write_line(style: Style, value: dict[str, Any]) -> None:
     """Print one JSON line."""
     style.lines_begun = True
-    _write(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    write_text(json_text(value) + "\n")
 
 
 def write_text(text: str) -> None:
     """Print text that is complete with its line ends."""
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+
+
+def write_bytes(data: bytes | memoryview) -> None:
+    """Print bytes that are complete with their line ends."""
+    sys.stdout.buffer.write(data)
+
+
+def flush() -> None:
+    """Let what was printed be seen."""
+    sys.stdout.flush()
 
 
 def error_json(error: RmqtoolError) -> dict[str, Any]:
@@ -190,7 +200,17 @@ def show_behind(console: Console, head: Text, text: str, style: str = "") -> Non
         head = Text(" " * head.cell_len)
 
 
-def _write(line: str) -> None:
-    if not line.isascii() or "\x7f" in line:  # what is stored must neither drive a terminal nor end a line
-        line = _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
-    write_text(line + "\n")
+def json_text(value: Any) -> str:
+    """`value` as JSON on one line; control and direction characters are escaped."""
+    return _escape_control(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _escape_control(text: str) -> str:
+    """What is stored must neither drive a terminal nor end a line."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _write(text: str) -> None:
+    write_text(_escape_control(text) + "\n")

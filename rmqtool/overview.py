@@ -11,6 +11,7 @@ from shlex import quote
 from rmqtool.catalogue import finding
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
+from rmqtool.dledger_log import dledger_range
 from rmqtool.errors import RmqtoolError, UnsupportedError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
@@ -79,7 +80,7 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     with unread.part():
         checkpoint = read_checkpoint(store)
     with unread.part():
-        found_range = log_range(log.files, _last_record_hint(queues), reading)
+        found_range = _log_range(store, log, queues, reading)
     signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index])
     if found_range is not None:
         with unread.part():
@@ -100,6 +101,12 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     )
     overview.findings.extend(_findings(overview))
     return overview
+
+
+def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: Reading) -> LogRange:
+    if store.layout == "dledger":
+        return dledger_range(log.files, reading)
+    return log_range(log.files, _last_record_hint(queues), reading)
 
 
 def _signs_in_records(log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: Reading) -> set[str]:

@@ -95,17 +95,42 @@ def queue_range(queue: Queue, log_min_offset: int, version: Version) -> QueueRan
     return _batch_range(first, last, log_min_offset)
 
 
-class _WrittenFile:
-    """The written units at the head of one file; a file before the last one is taken to be written as a `whole`."""
+def written_end(queue: Queue) -> tuple[int, int]:
+    """Where the units end that a start keeps: number of the last file kept and units in it; (-1, 0) without a file."""
+    if not queue.files.files:
+        return -1, 0
+    number, last = _recovered(queue)
+    return number, last.count
 
-    def __init__(self, queue: Queue, mapped: MappedFile, whole: bool = False) -> None:
+
+def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: Version) -> QueueRange:
+    """The range of a queue of which leading files are gone since it was `known`, or whose log begins later."""
+    files = queue.files.files
+    written = 0
+    if queue.kind == "simple" and files and known.last_physical_offset is not None:
+        units = known.max_offset - files[0].start_offset // queue.unit_size
+        written = min(files[0].size // queue.unit_size, units)
+    if written <= 0:
+        return queue_range(queue, log_min_offset, version)
+    first = _WrittenFile(queue, files[0], count=written)
+    return _with_minimum(first, known.max_offset, known.last_physical_offset, log_min_offset, version)
+
+
+class _WrittenFile:
+    """The written units at the head of one file; a file before the last one is taken to be written as a `whole`.
+
+    `count` says how many are written where that is known already.
+    """
+
+    def __init__(self, queue: Queue, mapped: MappedFile, whole: bool = False, count: int | None = None) -> None:
         self.start_offset = mapped.start_offset
         self._format = _FORMATS[queue.kind]
         self._unit_size = queue.unit_size
         self._path = mapped.path
         self.room = mapped.size // queue.unit_size
         with InputFile(mapped.path) as file:
-            self.count = self.room if whole else self._count_written(file)
+            known = self.room if whole else count
+            self.count = self._count_written(file) if known is None else known
             self.first = self._unit(file, 0) if self.count else None
             self.last = self._unit(file, self.count - 1) if self.count else None
 
@@ -186,16 +211,22 @@ def _recovered(queue: Queue) -> tuple[int, _WrittenFile]:
 
 
 def _simple_range(first: _WrittenFile, last: _WrittenFile, log_min_offset: int, version: Version) -> QueueRange:
-    size = consume_queue.UNIT_SIZE
-    max_offset = last.start_offset // size + last.count
+    max_offset = last.start_offset // consume_queue.UNIT_SIZE + last.count
     last_physical_offset = None if last.last is None else int(last.last["physical_offset"])
+    return _with_minimum(first, max_offset, last_physical_offset, log_min_offset, version)
+
+
+def _with_minimum(
+    first: _WrittenFile, max_offset: int, last_physical_offset: int | None, log_min_offset: int, version: Version
+) -> QueueRange:
+    """The range of a simple queue that begins with the file `first` (`ConsumeQueue#correctMinOffset`)."""
     expired = last_physical_offset is not None and last_physical_offset < log_min_offset
     if version >= EXPIRED_QUEUE_MIN_IS_MAX:
         number = None if expired else first.search(log_min_offset)
         otherwise = max_offset if expired else 0
     else:
         number, otherwise = first.first_at(log_min_offset), 0
-    min_offset = otherwise if number is None else first.start_offset // size + number
+    min_offset = otherwise if number is None else first.start_offset // consume_queue.UNIT_SIZE + number
     return QueueRange(min_offset, max_offset, last_physical_offset, expired)
 
 

@@ -6,6 +6,7 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from rmqtool.broker_conf import BrokerConf
@@ -15,7 +16,7 @@ from rmqtool.formats.file_name import is_index_name
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.parts import Part
 
-Layout = Literal["default", "multi-path", "rocksdb"]
+Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -49,15 +50,21 @@ class Store:
         return relative_to(path, self.root)
 
 
-def open_store(root: Path, conf: BrokerConf | None = None) -> Store:
-    """Look at the directory `root`; raise NotAStoreError, UnsupportedError or UnreadableError."""
+def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool = False) -> Store:
+    """Look at the directory `root`; raise NotAStoreError, UnsupportedError or UnreadableError.
+
+    A DLedger store is unsupported unless `with_dledger`: its commit log is no plain one, see `Layout`.
+    """
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
     dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and os.path.isdir(root / name / "data"))
+    if dledger and with_dledger:
+        return Store(root, "dledger", conf, (root / dledger[0] / "data",))
     if dledger:
         raise UnsupportedError(
-            f"a DLedger store ({dledger[0]}/): its log is wrapped in Raft entries, which this version does not read",
+            f"a DLedger store ({dledger[0]}/): its log is wrapped in Raft entries, which only inspect reads",
             file=root,
+            hint=f"rmqtool inspect {quote(str(root / dledger[0]))} shows its messages",
         )
     directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
     if not (names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE} or conf.commit_log_paths or _has_index(root)):

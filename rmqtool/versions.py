@@ -29,6 +29,12 @@ NEWEST = Version(5, 5, 0)
 
 # Rules that changed, by the first release that has the new one.
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
+BEYOND_MAX_TO_MAX = Version(4, 9, 4)  # DefaultMessageStore#getMessage: a pull beyond the maximum began anew at 0
+PULL_BY_UNITS = Version(5, 0, 0)  # the same, with an iterator over units, batches and several files
+FILTERED_IN_BYTES = Version(5, 1, 0)  # the same: what one pull looks at is limited in bytes, in 5.0 in units
+FILTERED_BYTES_INCLUSIVE = Version(5, 3, 3)  # the same: the limit itself is no longer looked at
+TIME_BY_RECORDS = Version(5, 1, 1)  # ConsumeQueue#getOffsetInQueueByTime: no longer by modification times of files
+TIME_WITHIN_RANGE = Version(5, 0, 0)  # DefaultMessageStore#getOffsetInQueueByTime: clamped to the queue's range
 INDEX_COUNTS_SLOTS = Version(4, 7, 1)  # IndexFile#putKey, which before counted every put
 VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messageProperties, which before dropped them
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
@@ -38,6 +44,13 @@ CHECKPOINT_TELLS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalO
 MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
+DISK_RATIO_AS_DF = Version(4, 9, 2)  # UtilAll#getDiskPartitionSpaceUsedPercent: whole percent, what root keeps counted
+SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue
+STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing consumequeue/ does not stay missing
+DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only properties of the JVM
+DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceToDelete returns above 85 and 90 percent
+BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
+TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object
 
 
 class Sign(NamedTuple):

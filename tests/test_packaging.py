@@ -20,7 +20,8 @@ from tests.test_layers import imports_of, modules_under
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "examples" / "store"
 BUILT = ["LICENSE", "MANIFEST.in", "README.md", "formats", "pyproject.toml", "rmqtool", "tests"]
-OPTIONAL = {"pyspark", "rmqtool"}  # an extra, and ourselves
+OPTIONAL = {"pyspark", "py4j", "rmqtool"}  # an extra, and ourselves
+FOR_SPARK = "rmqtool/spark/pyspark_rocketmq/"  # where it stands in the checkout; installed at the top level
 
 pytestmark = pytest.mark.slow
 
@@ -80,14 +81,19 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checkout_modules() -> set[str]:
-    """The paths of the modules, as they are installed."""
+    """The paths of the modules in the checkout."""
     modules = modules_under(ROOT).values()
     return {f"{module.name.replace('.', '/')}{'/__init__' if module.is_package else ''}.py" for module in modules}
 
 
+def installed_modules() -> set[str]:
+    """The paths of the modules, as they are installed."""
+    return {path.replace(FOR_SPARK, "pyspark_rocketmq/") for path in checkout_modules()}
+
+
 def test_the_wheel_holds_the_modules_of_the_checkout_and_nothing_else(wheel_names: list[str]) -> None:
     ours = {name for name in wheel_names if ".dist-info/" not in name}
-    assert ours == checkout_modules()
+    assert ours == installed_modules()
 
 
 def test_the_sdist_holds_the_modules_of_the_checkout_once(sdist: dict[str, tarfile.TarInfo]) -> None:
@@ -121,10 +127,12 @@ def test_the_installed_package_comes_from_the_wheel(installed: Path, tmp_path: P
     code = (
         "import importlib.util as u, rmqtool.formats.message as m;"
         "print(m.__file__);"
-        "print(*filter(u.find_spec, ['formats', 'tests', 'pytest', 'pyspark']))"
+        "print(*filter(u.find_spec, ['formats', 'tests', 'pytest', 'pyspark']));"
+        "print(u.find_spec('pyspark_rocketmq').origin)"
     )
-    where, unwanted = run(installed / "python", "-c", code, cwd=tmp_path).splitlines()
+    where, unwanted, for_spark = run(installed / "python", "-c", code, cwd=tmp_path).splitlines()
     assert Path(where).is_relative_to(installed.parent)
+    assert Path(for_spark).is_relative_to(installed.parent)
     assert unwanted == ""
 
 
@@ -135,6 +143,12 @@ def test_the_installed_program_says_its_version(installed: Path, wheel: Path, tm
 
 def test_the_installed_program_helps(installed: Path, tmp_path: Path) -> None:
     assert "inspect" in run(installed / "rmqtool", "--help", cwd=tmp_path)
+
+
+def test_the_installed_program_exports_the_example_store(installed: Path, tmp_path: Path) -> None:
+    """Without pyspark and without Java."""
+    run(installed / "rmqtool", "export", STORE, "--output", "out", "--engine", "local", cwd=tmp_path)
+    assert "is what the log says" in run(installed / "rmqtool", "export", STORE, "--check", "out", cwd=tmp_path)
 
 
 def test_the_installed_program_inspects_the_example_store(installed: Path, tmp_path: Path) -> None:

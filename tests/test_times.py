@@ -1,10 +1,15 @@
-"""Times as output shows them."""
+"""Times as output shows them and as people write them."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from contextlib import suppress
 
-from rmqtool.times import rfc3339
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool.times import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_time, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -29,3 +34,69 @@ def test_times_are_in_utc_with_milliseconds(timestamp: int, expected: str) -> No
 def test_what_is_no_time(timestamp: int | None) -> None:
     """Outside of what a calendar has there is no time, and no error."""
     assert rfc3339(timestamp) is None
+
+
+NOW = 1_795_258_320_123
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-21T10:52:00.123Z", 1_795_258_320_123),
+        ("2026-11-21T10:52:00Z", 1_795_258_320_000),
+        ("2026-11-21t10:52:00z", 1_795_258_320_000),
+        ("2026-11-21 10:52Z", 1_795_258_320_000),
+        ("2026-11-21T18:52:00+08:00", 1_795_258_320_000),
+        ("2026-11-21T05:22:00.5-0530", 1_795_258_320_500),
+        ("2026-11-21T10:52:00.123999999Z", 1_795_258_320_123),
+        ("1969-12-31T23:59:59.999Z", -1),
+        ("0", 0),
+        (" 1795258320123 ", 1_795_258_320_123),
+        ("-5", -5),
+        ("9223372036854775807", (1 << 63) - 1),
+        ("-9223372036854775808", -(1 << 63)),
+        ("-2h", NOW - 7_200_000),
+        ("-3d", NOW - 259_200_000),
+        ("+30m", NOW + 1_800_000),
+        ("-1w2d3h4m5s6ms", NOW - 604_800_000 - 172_800_000 - 10_800_000 - 240_000 - 5_006),
+    ],
+)
+def test_times_as_people_write_them(text: str, expected: int) -> None:
+    """RFC 3339, epoch ms of any sign, and distances from now; nothing is rounded up."""
+    assert parse_time(text, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "no time such as"),
+        ("yesterday", "no time such as"),
+        ("2h", "no time such as"),
+        ("-2y", "no time such as"),
+        ("-2h ago", "no time such as"),
+        ("2026-11-21", "no time zone: write 2026-11-21T00:00:00Z"),
+        ("2026-11-21 10:52", "no time zone: write 2026-11-21T10:52Z"),
+        ("2026-13-21T10:52:00Z", "month must be in 1..12"),
+        ("2026-11-21T10:52:00+25:00", "time zone"),
+        ("9223372036854775808", "64 bits"),
+        ("-999999999999w", "64 bits"),
+        ("\u0661\u0662", "no time such as"),
+    ],
+)
+def test_what_is_no_time_is_told(text: str, reason: str) -> None:
+    """A time without its zone is not guessed, and no text leads anywhere but to a ValueError."""
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        parse_time(text, NOW)
+
+
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
+def test_what_is_shown_can_be_given(timestamp: int) -> None:
+    """Every time that output shows is read back as the same millisecond."""
+    assert parse_time(rfc3339(timestamp) or "") == timestamp
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
+    """Nothing else than ValueError comes out."""
+    with suppress(ValueError):
+        assert MIN_TIMESTAMP <= parse_time(text, NOW) <= MAX_TIMESTAMP

@@ -1,52 +1,81 @@
-"""`rmqtool inspect PATH`: what a store holds, or every message of its commit log."""
+"""`rmqtool inspect PATH`: what a store holds, or everything at a place in one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.filter_options import filter_options, limit_option
+from rmqtool.commands.inspect_place import FILTERS, is_given, list_from, spelt
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.errors import Exit, UnreadableError, UsageError
-from rmqtool.output import Style, note, write_document, write_line, write_text
+from rmqtool.output import Style, write_document
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.files import RateLimit, Reading
-    from rmqtool.listing import BodyChoice
-    from rmqtool.locate import LogPart
     from rmqtool.log_statistics import LogStatistics
-    from rmqtool.message_text import BodyFormat
     from rmqtool.overview import Overview
+    from rmqtool.places import Kind
     from rmqtool.scan.reader import Event
     from rmqtool.store import Store
 
+_KINDS = (
+    "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
+    "lock", "config", "timerwheel", "timerlog", "timercheck", "compaction", "compaction-queue", "dledger",
+    "dledger-index", "text",
+)  # fmt: skip
 _EPILOG = examples_and_statuses(
     (
         "rmqtool inspect /data/rocketmq/store",
         "rmqtool inspect /data/rocketmq/store --scan",
-        "rmqtool inspect /data/rocketmq/store/commitlog --limit 10",
+        "rmqtool inspect /data/rocketmq/store/commitlog --topic orders --from -2h",
         "rmqtool inspect /data/rocketmq/store/commitlog --json | jq .topic",
+        "rmqtool inspect /data/rocketmq/store/commitlog --limit 5 --format csv",
+        "rmqtool inspect /data/rocketmq/store/consumequeue/orders/0 --reverse",
     ),
     {
         Exit.OK: "done",
-        Exit.LOSSY: "done, but a part is unreadable, damaged, or a body has not its CRC",
-        Exit.FAILED: "the store, or what is listed, cannot be read or is not supported",
+        Exit.LOSSY: "done, but a part cannot be read, or bytes, a body or a unit are wrong",
+        Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
 )
+_LISTING = (
+    *FILTERS, "limit", "reverse", "follow", "as_hex", "columns", "output_format", "count", "slots", "body",
+    "body_format",
+)  # fmt: skip
 
 
 @click.command("inspect", epilog=_EPILOG)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--scan", is_flag=True, help="Read the whole log: messages and bytes by topic and queue, sizes, damage.")
-@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N messages.")
-@click.option("--from-offset", type=click.IntRange(min=0), default=0, metavar="BYTES", help="First physical offset.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="BYTES", help="Stop before this physical offset.")
+@filter_options()
+@limit_option
+@click.option("--reverse", is_flag=True, help="Newest first.")
+@click.option("--follow", is_flag=True, help="Go on with what a broker adds to its log, until Ctrl-C.")
+@click.option(
+    "--hex",
+    "as_hex",
+    is_flag=True,
+    envvar="RMQTOOL_INSPECT_HEX",
+    help="The bytes of each unit too, with its fields named.",
+)
+@click.option("--columns", metavar="NAMES", help="Only these fields, with commas between.")
+@click.option(
+    "--format",
+    "output_format",
+    envvar="RMQTOOL_INSPECT_FORMAT",
+    type=click.Choice(["text", "table", "json", "csv"]),
+    help="text for people (default), one line for each as a table, JSON lines, or CSV.",
+)
+@click.option("--count", is_flag=True, help="Only how many there are of each kind.")
+@click.option("--slots", is_flag=True, help="Of an index file the hash slots and the lengths of their chains.")
 @click.option(
     "--body",
     type=click.Choice(["decompressed", "stored", "none"]),
@@ -64,9 +93,10 @@ _EPILOG = examples_and_statuses(
 @click.option(
     "--as",
     "kind",
-    type=click.Choice(["store", "commitlog"]),
+    type=click.Choice(_KINDS),
     envvar="RMQTOOL_INSPECT_AS",
-    help="What PATH is, when its place does not say.",
+    metavar="KIND",
+    help=f"What PATH is, when its place does not say: {', '.join(_KINDS)}.",
 )
 @store_options
 @global_options
@@ -77,36 +107,33 @@ def inspect(
     *,
     path: Path,
     scan: bool,
-    kind: Literal["store", "commitlog"] | None,
+    kind: Kind | None,
     broker_version: Version | None,
     broker_conf: BrokerConf,
     limit_rate: RateLimit | None,
     **listing: Any,
 ) -> Exit:
-    """Show what a store holds, or every message of its commit log.
+    """Show what a store holds, or everything at a place in one.
 
-    PATH is a store (the directory that broker.conf calls storePathRootDir), its commitlog directory, or a file in
-    there. A store that a broker runs on may be read too; nothing in it is changed.
+    PATH is a store (the directory that broker.conf calls storePathRootDir), or anything in there: its commit log, a
+    consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
+    broker runs on may be read too; nothing in it is changed.
     """
-    from rmqtool.locate import LogPart, locate
+    from rmqtool.locate import Place, locate
 
     style.store = str(path)
+    if listing["output_format"] == "json":
+        style.json = True
     found = locate(path, kind, broker_conf)
-    if isinstance(found, LogPart):
-        if _is_given("scan"):
+    if isinstance(found, Place):
+        if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(found.root))} --scan")
-        return _list_messages(style, found, limit_rate, **listing)
-    given = [f"--{name.replace('_', '-')}" for name in listing if _is_given(name)]
+        return list_from(style, found, limit_rate, broker_conf, **listing)
+    given = [f"--{spelt(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
-        raise UsageError(f"{', '.join(given)}: for messages, not for a whole store", hint=hint)
+        raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)
     return _show_store(style, found, scan, broker_version, limit_rate)
-
-
-def _is_given(option: str) -> bool:
-    """Whether an option stands on the command line; in the environment it waits for a path that it fits."""
-    source = click.get_current_context().get_parameter_source(option)
-    return source is click.core.ParameterSource.COMMANDLINE
 
 
 def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
@@ -145,56 +172,17 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
 
 def _readable_events(overview: Overview, reading: Reading) -> Iterator[Event]:
     """The scan of the whole log; a file that cannot be read is told and left out from there on."""
+    from rmqtool.dledger_log import scan_entries
     from rmqtool.scan.reader import scan_files
 
+    scan = scan_entries if overview.store.layout == "dledger" else scan_files
     files, position = list(overview.log.files), 0
     while files:
         try:
-            for event in scan_files(files, position, reading=reading):
+            for event in scan(files, position, reading=reading):
                 position = event.physical_offset + event.size
                 yield event
             return
         except UnreadableError as error:  # noqa: PERF203 - once for each file that cannot be read
             overview.add_unread(error)
             files = [file for file in files if str(file.path) != error.file]
-
-
-def _list_messages(
-    style: Style,
-    part: LogPart,
-    limit_rate: RateLimit | None,
-    *,
-    limit: int | None,
-    from_offset: int,
-    to_offset: int | None,
-    body: BodyChoice,
-    body_format: BodyFormat,
-) -> Exit:
-    from rmqtool.files import Reading
-    from rmqtool.listing import ListingOptions, list_log
-    from rmqtool.lock import lock_holder
-    from rmqtool.message_text import object_text
-
-    live = lock_holder(part.root) is not None
-    last = part.files[-1].end_offset if part.files else 0
-    options = ListingOptions(
-        start=from_offset,
-        stop=last if to_offset is None else to_offset,
-        limit=limit,
-        body=body,
-        reading=Reading(limit_rate, spare_cache=live),
-        live=live,
-    )
-    status, empty = Exit.OK, True
-    color = style.wants_color()
-    for found in list_log(part.files, part.root, options):
-        empty = False
-        if found["kind"] == "damage" or not found.get("body_crc_ok", True):
-            status = Exit.LOSSY
-        if style.json:
-            write_line(style, found)
-        else:
-            write_text(object_text(found, body_format, color))
-    if empty and limit != 0 and not style.quiet:
-        note("nothing is stored in this part of the commit log")
-    return status

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.delay_levels import DelayLevels, delay_levels_of
+from rmqtool.store import Store
+from rmqtool.store_delays import delay_levels_of_store
 from rmqtool.versions import (
     INDEX_OF_TAGS,
     MULTI_DISPATCH,
@@ -34,12 +36,16 @@ class DispatchRules:
     index_tags: bool | None = None
 
     @classmethod
-    def of(cls, version: Version, conf: BrokerConf, lmq_seen: bool) -> DispatchRules:
-        """The rules of a broker; what its configuration leaves open is taken from `lmq_seen`: %LMQ% queues exist."""
-        multi_dispatch, lmq = conf.text("enableMultiDispatch"), conf.text("enableLmq")
+    def of(cls, version: Version, store: Store, lmq_seen: bool) -> DispatchRules:
+        """The rules of a store's broker.
+
+        What its configuration leaves open is taken from the store: delay levels from their queues, and from `lmq_seen`
+        that %LMQ% queues exist.
+        """
+        multi_dispatch, lmq = store.conf.text("enableMultiDispatch"), store.conf.text("enableLmq")
         return cls(
             version,
-            delay_levels_of(conf),
+            delay_levels_of_store(store),
             lmq_seen if multi_dispatch is None else multi_dispatch.lower() == "true",
             lmq_seen if lmq is None else lmq.lower() == "true",
         )

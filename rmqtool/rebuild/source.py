@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
-from rmqtool.delay_levels import DelayLevels
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
-from rmqtool.rebuild.delays import told_delay_levels
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget, Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
 from rmqtool.rebuild.geometry import UNIT_SIZES, FileSizes, file_sizes
@@ -33,7 +31,6 @@ class Source:
     queues: list[Queue]
     sizes: FileSizes
     version: Version
-    delay_levels: DelayLevels
     findings: list[Finding]
     batch_topics: set[str]
     learns_batch_topics: bool
@@ -59,18 +56,16 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
     topics = load_topics(store).with_batch_queues
     version, findings = rules_version(store, options)
     log = store.commit_log()
-    delays, of_delays = told_delay_levels(store, queues, log.files)
     has_batches = version >= BATCH_QUEUES
     found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
     source = Source(
         store=store,
         options=options,
         log=log,
-        delay_levels=delays,
         queues=queues,
         sizes=sizes,
         version=version,
-        findings=[*sizes.findings, *findings, *of_delays],
+        findings=[*sizes.findings, *findings],
         batch_topics=found,
         learns_batch_topics=has_batches and topics is None,
     )
@@ -113,10 +108,9 @@ def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
 
 
 def _task(source: Source) -> Task:
-    options, conf = source.options, source.store.conf
+    options = source.options
     # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
-    rules = DispatchRules.of(source.version, conf, lmq_seen=True)
-    rules = replace(rules, delay_levels=source.delay_levels)
+    rules = DispatchRules.of(source.version, source.store, lmq_seen=True)
     return Task(source.log.files, rules, options.selection, options.order, options.reading, options.neutralise)
 
 

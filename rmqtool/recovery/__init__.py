@@ -12,8 +12,8 @@ from rmqtool.recovery.findings import start_findings
 from rmqtool.recovery.predict import NO_CHECKPOINT, Recovery
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.start import QueueChange, Start
-from rmqtool.recovery.walk import FileWalk
-from rmqtool.recovery.walks import LogWalker, LogWalks, suspects_of
+from rmqtool.recovery.walk import FileWalk, suspects_of
+from rmqtool.recovery.walks import LogWalker, LogWalks
 
 __all__ = [
     "NO_CHECKPOINT",

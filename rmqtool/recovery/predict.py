@@ -202,7 +202,7 @@ class Recovery:
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
-        rules = DispatchRules.of(self.rules.version, self.store.conf, light)
+        rules = DispatchRules.of(self.rules.version, self.store, light)
         return Dispatching(queues, rules, load_topics(self.store), above)
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:

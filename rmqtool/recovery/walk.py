@@ -12,18 +12,23 @@ from typing import Literal
 
 import numpy as np
 
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import InputFile
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.parser import parse_at
 from rmqtool.recovery.rules import RecoveryRules
-from rmqtool.scan.block import Positions
+from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
+from rmqtool.scan.chain import chain
+from rmqtool.scan.checksums import body_crcs
 from rmqtool.scan.events import Blank
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import Event
 
 Outcome = Literal["next", "end", "out-of-memory"]
 NO_ROWS = np.empty(0, dtype=np.intp)
+_FIRST_PIECE = 16 << 10  # bytes
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,9 @@ class FileWalk:
 class FileWalker:
     """The walk as a machine: `feed` it the events of one file in order, then `finish`.
 
-    `on_frames` and `on_record` get what the broker accepts: runs of records, and the positions of single records that
-    the scan takes for damage. The walk goes from position `start` to `limit`, by default through the whole file.
+    `on_frames` and `on_record` get what the broker accepts: runs of records, which are strange when they tell other
+    positions than their own, and position and size of single records that are sound to the broker only. The walk goes
+    from position `start` to `limit`, by default through the whole file.
     """
 
     def __init__(
@@ -61,7 +67,7 @@ class FileWalker:
         *,
         start: int = 0,
         limit: int | None = None,
-        on_frames: Callable[[Frames], None] | None = None,
+        on_frames: Callable[[Frames, bool], None] | None = None,
         on_record: Callable[[int, int], None] | None = None,
     ) -> None:
         self._file = file
@@ -70,6 +76,7 @@ class FileWalker:
         self._limit = mapped.size if limit is None else limit
         self._on_frames = on_frames
         self._on_record = on_record
+        self._dispatcher = Dispatcher(DispatchRules(rules.version))
         self._position = start
         self._outcome: Outcome | None = None
         self._why = ""
@@ -134,7 +141,7 @@ class FileWalker:
         self._records += len(frames)
         self._position = stop
         if self._on_frames:
-            self._on_frames(frames)
+            self._on_frames(frames, False)
 
     def _step(self, until: int) -> None:
         """Walk as the broker does, record by record."""
@@ -144,17 +151,44 @@ class FileWalker:
     def _look(self) -> None:
         parsed = parse_at(self._file, self._position, self._rules, self._rules.check_crc)
         if parsed.is_record:
+            shift = parsed.physical_offset - (self._mapped.start_offset + self._position)
             if self._on_record:
                 self._on_record(self._position, parsed.size)
-            self._records += 1
-            self._strange += parsed.physical_offset != self._mapped.start_offset + self._position
-            self._position += parsed.size
-            self._data_end = max(self._data_end, self._position)
+            self._go_on(1, parsed.size, strange=shift != 0)
+            if shift:
+                self._follow(shift)
         elif parsed.is_blank:
             self._outcome = "next"
         else:
             self._outcome = "out-of-memory" if parsed.out_of_memory else "end"
             self._why = parsed.why
+
+    def _follow(self, shift: int) -> None:
+        """Take the next records that are as much off as the last one: mostly all of a file that is from elsewhere."""
+        size = _FIRST_PIECE
+        while self._position < self._limit:
+            length = min(size, self._limit - self._position)
+            block = Block(length)
+            block.fill(self._file, self._position, length, self._mapped.start_offset + self._position + shift)
+            positions = chain(block, 0)
+            frames = prove(block, positions) if len(positions) else None
+            if not frames:
+                return
+            suspects = self._with_unknown(frames, suspects_of(frames, self._dispatcher, self._rules.check_crc))
+            if len(suspects):
+                frames = frames[: int(suspects[0])]
+            if not len(frames):
+                return
+            if self._on_frames:
+                self._on_frames(frames, True)
+            self._go_on(len(frames), frames.size, strange=True)
+            size = min(8 * size, BLOCK_SIZE)
+
+    def _go_on(self, records: int, size: int, strange: bool) -> None:
+        self._records += records
+        self._strange += records if strange else 0
+        self._position += size
+        self._data_end = max(self._data_end, self._position)
 
     def _with_unknown(self, frames: Frames, suspects: Positions) -> Positions:
         """`suspects` and the rows that this version cannot read."""
@@ -167,3 +201,15 @@ class FileWalker:
             return suspects
         unknown[suspects] = True
         return np.flatnonzero(unknown)
+
+
+def suspects_of(frames: Frames, dispatcher: Dispatcher, check_crc: bool = True) -> Positions:
+    """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
+    refused = dispatcher.dispatch(frames).refused
+    if not check_crc:
+        return refused
+    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+    stored = frames.headers.field("body_crc").view(np.uint32)
+    wrong = (computed != stored) & (frames.body_sizes > 0)
+    wrong[refused] = True
+    return np.flatnonzero(wrong)

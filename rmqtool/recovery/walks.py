@@ -6,16 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.rules import RecoveryRules
-from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker
+from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker, suspects_of
 from rmqtool.scan.block import Positions
-from rmqtool.scan.checksums import body_crcs
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
 
@@ -71,15 +68,6 @@ def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: Reading = UNLIM
         for event in scan_files([mapped], reading=reading):
             walker.feed(event, suspects_of(event, dispatcher) if isinstance(event, Frames) else NO_ROWS)
         return walker.finish()
-
-
-def suspects_of(frames: Frames, dispatcher: Dispatcher) -> Positions:
-    """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
-    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-    stored = frames.headers.field("body_crc").view(np.uint32)
-    wrong = (computed != stored) & (frames.body_sizes > 0)
-    wrong[dispatcher.dispatch(frames).refused] = True
-    return np.flatnonzero(wrong)
 
 
 class LogWalks:

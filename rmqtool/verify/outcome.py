@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.delay_levels import delay_levels_of
 from rmqtool.files import list_directory
 from rmqtool.findings import Finding
 from rmqtool.verify.extents import Extents
@@ -71,8 +72,17 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
         yield f"topic, properties and header of {totals.without_property_crc} messages: no __CRC32# covers them"
     if totals.without_body:
         yield f"{totals.without_body} messages have no body, so that their body CRC proves nothing"
+    yield from _unproven_levels(verification)
     yield from _unproven_start(verification)
     yield from _not_read(verification)
+
+
+def _unproven_levels(verification: Verification) -> Iterator[str]:
+    used = verification.settings.rules.delay_levels.delays
+    told = delay_levels_of(verification.store.conf).delays
+    differing = [str(level) for level, delay in enumerate(used, 1) if delay not in told[level - 1 : level]]
+    if differing:
+        yield f"delay levels {', '.join(differing)}: taken from their queues, for no broker.conf tells them"
 
 
 def _unproven_start(verification: Verification) -> Iterator[str]:

@@ -87,7 +87,7 @@ class Verification:
     def _settings(self) -> Settings:
         store, request = self.store, self.request
         lmq_seen = any(entry.name.startswith(LMQ_PREFIX) for entry in list_directory(store.root / CONSUME_QUEUE))
-        rules = DispatchRules.of(request.version or NEWEST, store.conf, lmq_seen)
+        rules = DispatchRules.of(request.version or NEWEST, store, lmq_seen)
         selection = request.selection
         return Settings(
             root=store.root,

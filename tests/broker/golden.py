@@ -1,5 +1,6 @@
 """Write the golden stores and the example store anew: ``python -m tests.broker.golden [NAME ...]``."""
 
+import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,14 @@ HOW = {
     "single": "one message, then a clean stop",
     "shop": "a whole broker with name server, producers and push consumers, then a clean stop",
 }
+MORE = {
+    "more/5.5.0-extras": "consume queue ext, timer wheel with a snapshot, timer log and check, compaction",
+    "more/5.3.3-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
+    "more/4.9.7-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
+}
+"""Stores of other layouts, each with what it holds; no oracle reads them back."""
+
+_KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
 NAMES = (
     *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed", "shop")),
     *(f"{version}-crc32-property" for version in ("5.3.3", "5.5.0")),
@@ -43,6 +52,18 @@ def make(name: str) -> None:
         stores.save(name, root, {"scenario": scenario, "how": HOW[scenario], **facts, **harness.oracle(root)})
 
 
+def make_more(name: str) -> None:
+    """Write one store of another layout."""
+    version, _, scenario = name.removeprefix("more/").partition("-")
+    with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
+        root = Path(scratch, "store")
+        root.mkdir()
+        Harness(version).write(root, scenario)
+        for index in root.glob("dledger-*/index/*"):
+            os.truncate(index, _KEPT_OF_INDEX)
+        stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name]})
+
+
 def make_example() -> None:
     """Write the example store in place of the present one."""
     shutil.rmtree(EXAMPLE, ignore_errors=True)
@@ -53,7 +74,7 @@ def make_example() -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Make the stores named, or all."""
-    known = [*NAMES, _EXAMPLE_NAME]
+    known = [*NAMES, *MORE, _EXAMPLE_NAME]
     unknown = sorted(set(arguments) - set(known))
     if unknown:
         print(f"no such store: {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
@@ -62,6 +83,8 @@ def main(arguments: Sequence[str]) -> int:
         print(name, flush=True)
         if name == _EXAMPLE_NAME:
             make_example()
+        elif name in MORE:
+            make_more(name)
         else:
             make(name)
     return 0

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 from tests.broker.classes import class_path
 from tests.broker.jvm import Jvm
 from tests.broker.tools import HarnessError, HarnessUnavailable, require_tools
-from tests.broker.versions import VERSIONS, features
+from tests.broker.versions import VERSIONS, family, features
 
 __all__ = ["VERSIONS", "Harness", "HarnessError", "HarnessUnavailable", "scenarios"]
 
@@ -47,11 +48,31 @@ _SHOP_SETTINGS = {
 }
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example")
+_MORE_SETTINGS = {
+    "crc32-property": {"enabledAppendPropCRC": "true"},
+    "extras": {
+        "enableConsumeQueueExt": "true",
+        "mappedFileSizeConsumeQueueExt": "400",
+        "enableCompaction": "true",
+        "compactionMappedFileSize": "4600",
+        "compactionCqMappedFileSize": "920",
+        "timerWheelEnable": "true",
+        "mappedFileSizeTimerLog": "1100",
+    },
+    "dledger": {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "harness",
+        "dLegerSelfId": "n0",
+    },
+}
 
 
 def scenarios(version: str) -> tuple[str, ...]:
     """Names of the scenarios that `version` can write."""
-    return (*_SCENARIOS, "crc32-property") if "crc32-property" in features(version) else _SCENARIOS
+    found = [*_SCENARIOS]
+    found += ["crc32-property"] if "crc32-property" in features(version) else []
+    found += ["extras"] if family(version) == "v5" else []
+    return (*found, "dledger") if version != VERSIONS[0] else tuple(found)
 
 
 class Harness:
@@ -67,7 +88,9 @@ class Harness:
         """Write the store of `scenario` into the empty directory `root`."""
         if scenario not in scenarios(self.version):
             raise ValueError(f"{self.version} cannot write the scenario {scenario}")
-        settings = {"enabledAppendPropCRC": "true"} if scenario == "crc32-property" else {}
+        settings = dict(_MORE_SETTINGS.get(scenario, {}))
+        if scenario == "dledger":
+            settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
         with self._jvm(["write", str(root), scenario], settings) as jvm:
             if scenario == "killed":
                 jvm.wait_ready()
@@ -97,6 +120,16 @@ class Harness:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
 
+    def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "questions.json")
+            file.write_text(json.dumps(questions), encoding="utf-8")
+            with self._jvm(["ask", str(root), str(file)], settings) as jvm:
+                jvm.finish()
+            answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
+            return answers
+
     def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
         """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
@@ -104,6 +137,11 @@ class Harness:
             names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
             starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
             return starts
+
+    def clean(self, scenarios: Path) -> list[dict[str, Any]]:
+        """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.broker.cleaning`."""
+        answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
+        return answers
 
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
@@ -128,6 +166,12 @@ class Harness:
             Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments) as jvm,
         ):
             yield jvm
+
+
+def _free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def _with_reads(oracle: dict[str, Any]) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def rmqtool(*arguments: str | Path, every: int | None = None) -> Result:
         status = run([str(argument) for argument in arguments])
     out.flush()
     result = Result(status, data.getvalue().decode(), err.getvalue())
-    if "--json" in arguments:
-        check_json(result.out, every)
+    if "--json" in arguments and "--columns" not in arguments:
+        check_json(result.out, every, "query" if "query" in arguments else "listing")
     return result
 
 
@@ -72,6 +72,12 @@ def inspect(store: Path, *options: str | Path, part: str = "", every: int | None
     """Run inspect on a store or a part of it, and assert that the store is as before."""
     with unchanged(store):
         return rmqtool("inspect", store / part, *options, every=every)
+
+
+def query(store: Path, *options: str | Path, every: int | None = None) -> Result:
+    """Run query on a store, and assert that the store is as before."""
+    with unchanged(store):
+        return rmqtool("query", store, *options, every=every)
 
 
 def listing(store: Path, *options: str | Path, part: str = "commitlog", every: int | None = None) -> Result:
@@ -105,7 +111,7 @@ def validator(name: str) -> Draft202012Validator:
     return Draft202012Validator(json.loads((SCHEMAS / f"{name}.schema.json").read_text(encoding="utf-8")))
 
 
-def check_json(text: str, every: int | None = None) -> None:
+def check_json(text: str, every: int | None = None, lines_schema: str = "listing") -> None:
     """Assert that a document, or each line of a listing, is what the schema of its command says.
 
     Of messages one of `every` is looked at, by default about twenty of them.
@@ -119,7 +125,7 @@ def check_json(text: str, every: int | None = None) -> None:
     for number, line in enumerate(lines):
         found = json.loads(line)
         if number % step == 0 or found["kind"] != "message":
-            validator("listing").validate(found)
+            validator(lines_schema).validate(found)
 
 
 def errors_of(name: str, value: object) -> Sequence[str]:

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.errors import Exit, UnsupportedError
+from rmqtool.store import open_store as open_store_at
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, Result, check_json, environment, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
@@ -61,9 +62,9 @@ def test_done(store: Path) -> None:
         (["inspect", "{store}/commitlog", "--body", "some"], "--body"),
         (["inspect", "{store}/commitlog", "--from-offset", "-1"], "--from-offset"),
         (["inspect", "{store}/commitlog", "--scan"], "--scan is for a whole store"),
-        (["inspect", "{store}", "--limit", "1"], "--limit: for messages"),
-        (["inspect", "{store}", "--to-offset", "1"], "--to-offset: for messages"),
-        (["inspect", "{store}", "--body", "none"], "--body: for messages"),
+        (["inspect", "{store}", "--limit", "1"], "--limit: for what is in a store"),
+        (["inspect", "{store}", "--to-offset", "1"], "--to-offset: for what is in a store"),
+        (["inspect", "{store}", "--body", "none"], "--body: for what is in a store"),
         (["inspect", "{store}", "--broker-version", "3.2"], "3.2"),
         (["inspect", "{store}", "--broker-version", "newest"], "newest"),
         (["inspect", "{store}", "--limit-rate", "fast"], "fast"),
@@ -111,19 +112,21 @@ def test_not_a_store(tmp_path: Path) -> None:
     assert_says(inspect(tmp_path), Exit.NOT_A_STORE, str(tmp_path), "not a RocketMQ store", "storePathRootDir")
     parent = tmp_path / "rocketmq"
     assert_says(inspect(parent), Exit.NOT_A_STORE, f"the store seems to be {parent / 'store'}")
-    inside = parent / "store" / "config"
+    inside = parent / "store" / "lost+found"
     inside.mkdir()
     assert_says(inspect(inside), Exit.NOT_A_STORE, f"the store seems to be {parent / 'store'}")
     assert inspect(tmp_path, "--json").document["error"]["kind"] == "not-a-store"
 
 
 def test_dledger(tmp_path: Path) -> None:
-    """A DLedger store gives 4, and the directory that shows it is named."""
+    """A DLedger store is named as such; other commands refuse it and name what reads it."""
     store = tmp_path / "store"
     (store / "dledger-n0" / "data").mkdir(parents=True)
     (store / "commitlog").mkdir()
-    assert_says(inspect(store), Exit.FAILED, "dledger-n0", "does not read")
-    assert inspect(store, "--json").document["error"]["kind"] == "unsupported"
+    assert inspect(store, "--json").document["result"]["broker"]["layout"] == "dledger"
+    with pytest.raises(UnsupportedError, match="a DLedger store") as caught:
+        open_store_at(store)
+    assert caught.value.hint == f"rmqtool inspect {store}/dledger-n0 shows its messages"
 
 
 @pytest.mark.parametrize("part", ["nowhere", "commitlog/00000000000000004096"])
@@ -132,12 +135,12 @@ def test_missing(store: Path, part: str) -> None:
     assert_says(inspect(store, part=part), Exit.FAILED, str(store / part), "no such file")
 
 
-@pytest.mark.parametrize("part", ["commitlog/readme", "checkpoint", "config/topics.json"])
+@pytest.mark.parametrize("part", ["commitlog/readme", "notes", "config/notes.txt"])
 def test_unknown_kind(store: Path, part: str) -> None:
     """A file whose place says nothing gives 4 and the way out."""
     (store / part).parent.mkdir(exist_ok=True)
     (store / part).write_bytes(b"?")
-    assert_says(inspect(store, part=part), Exit.FAILED, str(store / part), "--as commitlog")
+    assert_says(inspect(store, part=part), Exit.FAILED, str(store / part), "--as KIND")
 
 
 def test_a_file_as_store(store: Path) -> None:
@@ -233,7 +236,8 @@ def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
 def as_nobody(*arguments: str | Path) -> Result:
     """Run the command line as a user who owns nothing; modules are loaded before the change."""
     code = (
-        "import os, sys; import rmqtool.overview_text, rmqtool.overview_json, rmqtool.overview, rmqtool.listing;"
+        "import os, sys; import rmqtool.overview_text, rmqtool.overview_json, rmqtool.overview, rmqtool.listing.kinds;"
+        "import rmqtool.listing.follow, rmqtool.rendering.json_lines, rmqtool.message_text;"
         f"import rmqtool.log_statistics, rmqtool.locate; from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"
     )

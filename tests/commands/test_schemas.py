@@ -13,7 +13,7 @@ from tests.commands.running import SCHEMAS, errors_of, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 
-SCHEMA_NAMES = ("inspect-store", "listing")
+SCHEMA_NAMES = ("inspect-store", "listing", "clean")
 
 
 @pytest.fixture(params=stores.names())
@@ -150,7 +150,7 @@ def test_schemas_explain_every_field(schema: str) -> None:
     objects = [found for found in walk(content) if found.get("type") == "object" and "properties" in found]
     assert [found["title"] for found in objects if found.get("additionalProperties") is not False] in (
         [],
-        ["One line of rmqtool inspect STORE/commitlog --json"],
+        ["One line of rmqtool inspect --json below a store"],
     )
 
 

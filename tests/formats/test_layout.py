@@ -13,8 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqtool.formats
-from rmqtool.formats import batch_consume_queue, checkpoint, consume_queue, host, index_file, message_id, unique_key
-from rmqtool.formats.layout import FormatError, build, dtype_of, field_meanings, parse, size_of
+from rmqtool.formats import (
+    batch_consume_queue,
+    checkpoint,
+    consume_queue,
+    consume_queue_ext,
+    dledger,
+    host,
+    index_file,
+    message_id,
+    timer_check,
+    timer_log,
+    timer_wheel,
+    unique_key,
+)
+from rmqtool.formats.layout import FormatError, build, dtype_of, field_extents, field_meanings, parse, size_of
 from rmqtool.formats.message import HEADER_DTYPES, PREFIX_DTYPE, Blank, MessageUnit
 from tests.formats.samples import HOST_KINDS
 
@@ -37,6 +50,13 @@ FIXED_LAYOUTS = [
     (Blank, dtype_of(Blank), 8),
     (message_id.MessageIdV4, dtype_of(message_id.MessageIdV4), 16),
     (message_id.MessageIdV6, dtype_of(message_id.MessageIdV6), 28),
+    (dledger.DLedgerEntryHeader, dledger.ENTRY_DTYPE, 48),
+    (dledger.DLedgerIndexUnit, dledger.INDEX_DTYPE, 32),
+    (dledger.DLedgerBlank, dtype_of(dledger.DLedgerBlank), 8),
+    (timer_check.TimerCheck, timer_check.CHECK_DTYPE, 56),
+    (timer_log.TimerLogUnit, timer_log.UNIT_DTYPE, 52),
+    (timer_log.TimerLogBlank, dtype_of(timer_log.TimerLogBlank), 16),
+    (timer_wheel.TimerSlot, timer_wheel.SLOT_DTYPE, 32),
     (unique_key.UniqueKeyV4, dtype_of(unique_key.UniqueKeyV4), 16),
     (unique_key.UniqueKeyV6, dtype_of(unique_key.UniqueKeyV6), 28),
 ]
@@ -65,7 +85,8 @@ def read_by_construct(layout: Struct, data: bytes) -> dict[str, Any]:
 def test_every_layout_is_compared() -> None:
     """No fixed layout is left out of the comparison of the two decoders."""
     compared = [layout for layout, _, _ in FIXED_LAYOUTS]
-    assert {name for name, layout in all_layouts().items() if layout not in compared} == {"MessageUnit"}
+    others = {name for name, layout in all_layouts().items() if layout not in compared}
+    assert others == {"MessageUnit", "ConsumeQueueExtUnit"}
 
 
 @pytest.mark.parametrize(("layout", "dtype", "size"), FIXED_LAYOUTS)
@@ -78,6 +99,13 @@ def test_dtype_decodes_what_construct_decodes(
     assert read_by_numpy(raw, dtype) == (fields := read_by_construct(layout, raw))
     assert build(layout, fields) == raw
     assert size == dtype.itemsize == size_of(layout)
+
+
+@given(st.binary(min_size=20, max_size=20))
+def test_ext_header_dtype_decodes_what_construct_decodes(data: bytes) -> None:
+    """The fields before the bit map."""
+    header = Struct(*consume_queue_ext.ConsumeQueueExtUnit.subcons[:-1])
+    assert read_by_numpy(data, consume_queue_ext.HEADER_DTYPE) == read_by_construct(header, data)
 
 
 @pytest.mark.parametrize("bits", HOST_KINDS)
@@ -120,6 +148,15 @@ def test_a_size_that_the_content_decides_is_refused() -> None:
 def test_dtype_stops_before_a_field() -> None:
     """The fields from `until` on are left out."""
     assert dtype_of(Sample, until="payload").names == ("small", "number")
+
+
+def test_extents_of_fields() -> None:
+    """Each field with its bytes' place and its value; one that the data cuts ends the list."""
+    data = b"\x02\xaa\xbb\xcc"
+    assert field_extents(Sized, data) == [("payload_size", 0, 1, 2), ("payload", 1, 3, b"\xaa\xbb")]
+    assert field_extents(Sized, data[:2]) == [("payload_size", 0, 1, 2)]
+    assert field_extents(Sized, b"") == []
+    assert field_extents(Sized, b"\xff\xaa") == [("payload_size", 0, 1, -1)]
 
 
 def test_no_dtype_for_a_nested_structure() -> None:

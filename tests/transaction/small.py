@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.transaction import Transaction
+from rmqtool.transaction import Transaction, Undo
 from rmqtool.transaction.system import System
 
 FILES = {
@@ -82,6 +82,17 @@ def trim(root: Path, system: System) -> None:
         transaction.delete("commitlog/00000000000000001024")
         transaction.delete("consumequeue/A/0/00000000000000000000")
         transaction.commit()
+
+
+def part(found: Tree, path: str) -> Tree:
+    """What a tree holds at and below `path`."""
+    return {name: entry for name, entry in found.items() if f"{name}/".startswith(f"{path}/")}
+
+
+def undo(root: Path, system: System) -> None:
+    """Take the last repair back."""
+    with Undo(root, system) as session:
+        session.put_back()
 
 
 def put(transaction: Transaction, name: str, data: bytes, at: str | None = None) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pytest
@@ -16,30 +15,22 @@ from rmqtool.lock import HELD_HERE
 from rmqtool.transaction import Undo, interrupted, kept_transactions
 from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.faults import CALLS, CHANGES, FAULTS, TAKES_SPACE, Fault, Faulty, KilledError
-from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, tree, trim
+from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree, trim, undo
 
-MEMORY = Path("/dev/shm")
-
-QUICK = {("all", "repair"), ("plain", "repair-one")}
+QUICK = {("all", "repair-one"), ("plain", "repair-one")}
 CASES = [
-    pytest.param(fault, job, kind, marks=() if (kind, job) in QUICK else pytest.mark.slow)
+    pytest.param(
+        fault,
+        job,
+        kind,
+        marks=()
+        if (kind, job) in QUICK or (fault, job, kind) == ("kill-before", "repair", "all")
+        else pytest.mark.slow,
+    )
     for fault in FAULTS
     for job in JOBS
     for kind in SYSTEMS
 ]
-
-
-@pytest.fixture
-def scratch() -> Iterator[Path]:
-    """A directory in memory, where thousands of stores are made in seconds."""
-    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
-        yield Path(directory)
-
-
-@pytest.fixture(autouse=True)
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody maps these stores: reading the maps of all processes, twice a run, would take most of the time."""
-    monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/nowhere"))
 
 
 def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:
@@ -63,19 +54,9 @@ def points(names: list[str], fault: Fault) -> list[int]:
     return [number for number, name in enumerate(names) if name in wanted]
 
 
-def undo(root: Path, system: System) -> None:
-    with Undo(root, system) as session:
-        session.put_back()
-
-
 def recover(root: Path, system: System) -> None:
     with Undo(root, system):
         pass
-
-
-def part(found: Tree, path: str) -> Tree:
-    """What a tree holds at and below `path`."""
-    return {name: entry for name, entry in found.items() if f"{name}/".startswith(f"{path}/")}
 
 
 def assert_every_step_is_old_or_new(root: Path, job: str, states: list[Tree], *, may_lack: bool) -> None:

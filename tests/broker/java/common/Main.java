@@ -29,8 +29,14 @@ public final class Main {
             case "recover":
                 save(Oracle.recover(root), Path.of(argument));
                 break;
+            case "ask":
+                Questions.answer(root, Path.of(argument));
+                break;
             case "judge":
                 save(Judge.all(root), Path.of(argument));
+                break;
+            case "clean":
+                save(Cleaner.clean(root.resolve("scenarios.json"), root.resolve("disks")), Path.of(argument));
                 break;
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));

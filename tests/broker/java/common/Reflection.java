@@ -10,6 +10,10 @@ final class Reflection {
         field(target.getClass(), name).set(target, value);
     }
 
+    static Object get(Object target, String name) throws ReflectiveOperationException {
+        return field(target.getClass(), name).get(target);
+    }
+
     /** Call the private method `name` without arguments; false when the class of `target` has none. */
     static boolean call(Object target, String name) throws ReflectiveOperationException {
         try {

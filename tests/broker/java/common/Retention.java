@@ -27,7 +27,7 @@ final class Retention {
     }
 
     /** The cleaners are private, and the one for queues and index moved twice. */
-    private static void clean(DefaultMessageStore store) throws Exception {
+    static void clean(DefaultMessageStore store) throws Exception {
         Reflection.call(store, "cleanFilesPeriodically");
         if (!Reflection.call(store, "cleanQueueFilesPeriodically") && Features.has("queue-store")) {
             Object queues = store.getClass().getMethod("getQueueStore").invoke(store);

@@ -6,6 +6,8 @@ final class Scenarios {
     /** Between two appends of the endless writer: slow enough that the store stays small until it is killed. */
     private static final long PAUSE_NS = 1_500_000;
     private static final int EXPIRED_FILES = 6;
+    private static final long ELECTION_MS = 60_000;
+    private static final int LEADER_MESSAGES = 400;
 
     private Scenarios() {
     }
@@ -28,6 +30,12 @@ final class Scenarios {
             case "killed":
                 full(session, 0);
                 writeUntilKilled(session);
+                break;
+            case "extras":
+                Family.writeExtras(session);
+                break;
+            case "dledger":
+                writeAsLeader(session);
                 break;
             case "example":
                 new Example(session).write();
@@ -61,6 +69,21 @@ final class Scenarios {
         config.topic("sensors", 2);
         if (Features.has("batch-queue")) {
             config.batchTopic("bulk-inner");
+        }
+    }
+
+    /** A group of one elects itself; until then it refuses every message. */
+    private static void writeAsLeader(Session session) throws Exception {
+        long deadline = System.currentTimeMillis() + ELECTION_MS;
+        while (!Family.put(session.store, Draft.to("orders", 0).body("first").unique(0).message).isOk()) {
+            if (System.currentTimeMillis() > deadline) {
+                throw new IllegalStateException("no leader");
+            }
+            Thread.sleep(50);
+        }
+        for (int number = 1; number < LEADER_MESSAGES; number++) {
+            Draft draft = Draft.to("orders", number % 2).body("order " + number + " ".repeat(number * 7 % 300));
+            session.put(draft.tags("Tag" + number % 3).keys("key" + number % 5).unique(number));
         }
     }
 

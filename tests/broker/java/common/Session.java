@@ -86,7 +86,7 @@ final class Session {
         return config;
     }
 
-    private static ConcurrentMap<String, TopicConfig> topicsOf(Path root) throws Exception {
+    static ConcurrentMap<String, TopicConfig> topicsOf(Path root) throws Exception {
         TopicConfigManager manager = new TopicConfigManager();
         Path file = root.resolve("config/topics.json");
         if (Files.exists(file)) {

@@ -57,6 +57,10 @@ final class Family {
         throw new UnsupportedOperationException("batch consume queues are not in 4.x");
     }
 
+    static void writeExtras(Session session) {
+        throw new UnsupportedOperationException("timers and compaction are of 5.x");
+    }
+
     /** Listens on no port. */
     private static final class SilentHighAvailability extends HAService {
         SilentHighAvailability(DefaultMessageStore store) throws IOException {

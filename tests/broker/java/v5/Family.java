@@ -53,6 +53,11 @@ final class Family {
         inner.setQueueId(inner.getDelayTimeLevel() - 1);
     }
 
+    /** Files that only some brokers of the family write. */
+    static void writeExtras(Session session) throws Exception {
+        Extras.write(session);
+    }
+
     /** Queue offset of the one message in `result`. */
     static long queueOffset(GetMessageResult result) {
         return result.getMessageQueueOffset().get(0);

@@ -1,0 +1,56 @@
+"""Doing what a plan's first run says, through the one writer; and when that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from shlex import quote
+
+from rmqtool.clean.geometry import geometry_findings
+from rmqtool.clean.plan import Plan
+from rmqtool.errors import RmqtoolError, UsageError
+from rmqtool.transaction import Committed, Transaction
+
+
+def doomed_files(plan: Plan) -> Iterator[Path]:
+    """What the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
+    run = plan.runs[0]
+    yield from (fate.log_file.file.path for fate in run.log.deleted)
+    yield from (file.path for _, file in run.queue_files)
+    yield from (file.path for file in run.index_files)
+
+
+def refuse(plan: Plan) -> None:
+    """Raise where deleting would harm: a foreign broker.conf, or nothing left of the log."""
+    store, run = plan.facts.store, plan.runs[0]
+    wrong = next(geometry_findings(plan.facts), None)
+    if wrong:
+        raise UsageError(
+            f"{wrong.message}: a start with this broker.conf would refuse the store or destroy it",
+            file=store.conf.path,
+            hint="give the broker.conf that the store was written with, or none: nothing was changed",
+        )
+    if not run.log.deleted:
+        return
+    end = plan.facts.log_range.max_offset
+    if run.log.min_offset >= end or not any(fate.reason == "last-file" for fate in run.log.kept):
+        raise RmqtoolError(
+            f"no message would be left: the log ends at {end}, and would begin at {run.log.min_offset}",
+            file=store.commit_log_directories[0],
+            hint=f"see rmqtool clean {quote(str(store.root))} --dry-run; nothing was changed",
+        )
+
+
+def delete(plan: Plan, transaction: Transaction) -> Committed:
+    """Delete for good what the first run deletes; raise UnwritableError.
+
+    An interrupted deletion is finished by the next command that writes.
+    """
+    for path in doomed_files(plan):
+        transaction.delete(plan.facts.store.relative(path))
+    return transaction.commit()
+
+
+def same_deletion(one: Plan, other: Plan) -> bool:
+    """Whether two plans delete the same files."""
+    return list(doomed_files(one)) == list(doomed_files(other))

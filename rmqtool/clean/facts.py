@@ -1,0 +1,121 @@
+"""What a store shows that retention depends on: files with their modification times, disks, queues, index, signs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from rmqtool.checkpoint import read_checkpoint
+from rmqtool.commit_log import LogRange, log_range
+from rmqtool.errors import UnreadableError
+from rmqtool.files import RateLimit, Reading
+from rmqtool.index import IndexFile, list_index_files
+from rmqtool.lock import Holder, lock_holder
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.offsets import CommittedOffsets, load_offsets
+from rmqtool.queues import list_queues
+from rmqtool.record_signs import sampled_signs
+from rmqtool.retention.disks import disk_of
+from rmqtool.retention.log_files import LogFile, stat_log_file
+from rmqtool.retention.queue_files import QueueState, first_state
+from rmqtool.retention.trigger import Disks
+from rmqtool.scan.lookup import record_at
+from rmqtool.signs import version_signs
+from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.versions import NEWEST, Sign, Version, sorted_signs
+
+T = TypeVar("T")
+
+_MOST_LOOKS = 5
+_BETWEEN_LOOKS_S = 0.2
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A store as it stood when it was looked at; `version` is the one whose rules count."""
+
+    store: Store
+    version: Version
+    version_given: bool
+    signs: Sequence[Sign]
+    holder: Holder | None
+    log: MappedFiles
+    log_range: LogRange
+    log_files: Sequence[LogFile]
+    first_timestamps: Sequence[int | None]  # store timestamp of each file's first message, epoch ms
+    disks: Disks
+    states: Sequence[QueueState]
+    index_files: Sequence[IndexFile]
+    committed: CommittedOffsets
+
+    @property
+    def log_bytes(self) -> int:
+        """What the commit log takes of its disks, bytes."""
+        return sum(log_file.allocated for log_file in self.log_files)
+
+    @cached_property
+    def by_queue(self) -> dict[tuple[str, int], QueueState]:
+        """The queues by topic and number."""
+        return {(state.queue.topic, state.queue.queue_id): state for state in self.states}
+
+
+def steadily(look: Callable[[], T], attempts: int = _MOST_LOOKS) -> T:
+    """What `look` returns, which starts anew when a broker has deleted a file that it was about to read."""
+    try:
+        return look()
+    except UnreadableError as error:
+        if attempts == 1 or not isinstance(error.__cause__, FileNotFoundError):
+            raise
+    time.sleep(_BETWEEN_LOOKS_S)
+    return steadily(look, attempts - 1)
+
+
+def gather(
+    store: Store, version: Version | None = None, used_ratio: float | None = None, limit: RateLimit | None = None
+) -> Facts:
+    """Look at a store; `used_ratio` (a fraction) replaces what would be measured of every disk."""
+    holder = lock_holder(store.root)
+    reading = Reading(limit, spare_cache=holder is not None)
+    rules = version or NEWEST
+    log = store.commit_log()
+    index_files = list(list_index_files(store))
+    log_min_offset = log.files[0].start_offset if log.files else -1
+    queues = list(list_queues(store))
+    states = [first_state(queue, log_min_offset, rules) for queue in queues]
+    log_files = [found for found in map(stat_log_file, log.files) if found]
+    signs = version_signs(store, read_checkpoint(store), queues, index_files) | sampled_signs(log.files, reading)
+    ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
+    disks = [disk_of(path, rules, used_ratio) for path in store.commit_log_directories]
+    queue_disk = disk_of(store.root / CONSUME_QUEUE, rules, used_ratio)
+    return Facts(
+        store=store,
+        version=rules,
+        version_given=version is not None,
+        signs=sorted_signs(signs),
+        holder=holder,
+        log=log,
+        log_range=log_range(log.files, max(ends, default=None), reading),
+        log_files=log_files,
+        first_timestamps=[_first_timestamp(found.file, reading) for found in log_files],
+        disks=Disks(disks, queue_disk, _major_size(log, states, index_files)),
+        states=states,
+        index_files=index_files,
+        committed=load_offsets(store),
+    )
+
+
+def _first_timestamp(file: MappedFile, reading: Reading) -> int | None:
+    """Store timestamp of the message that a file begins with; every file begins with one."""
+    if reading.rate_limit:
+        reading.rate_limit.spend(os.sysconf("SC_PAGESIZE"))
+    found = record_at([file], file.start_offset)
+    return int(found.headers.field("store_timestamp")[0]) if found is not None else None
+
+
+def _major_size(log: MappedFiles, states: Sequence[QueueState], index_files: Sequence[IndexFile]) -> int:
+    """Commit log, queues and index together, bytes (`DefaultMessageStore#getMajorFileSize`)."""
+    return log.size + sum(state.queue.files.size for state in states) + sum(file.size for file in index_files)

@@ -1,0 +1,262 @@
+"""What keeps the cleaner from doing its work, or makes it do more than expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from shlex import quote
+
+from rmqtool.clean.geometry import geometry_findings
+from rmqtool.clean.mtimes import WrongTime, wrong_times
+from rmqtool.clean.plan import Plan, cleaner_of
+from rmqtool.findings import Finding
+from rmqtool.lock import ABORT_FILE
+from rmqtool.retention.hours import failing_hours, matching_hours
+from rmqtool.retention.runs import Rules
+from rmqtool.retention.settings import settings_of
+from rmqtool.store_findings import layout_findings, log_findings, offset_findings
+from rmqtool.times import rfc3339
+from rmqtool.transaction import interrupted
+from rmqtool.versions import NEWEST, OLDEST, Version
+
+_HOUR_MS = 3_600_000
+_DIFFERENT_RULES = (OLDEST, Version(4, 9, 2), Version(5, 0, 0), Version(5, 2, 0), NEWEST)  # one for each set of rules
+
+
+def findings_of(plan: Plan) -> Iterator[Finding]:
+    """All findings about a plan and the store below it, the most important first."""
+    store = plan.facts.store
+    yield from _interrupted(plan)
+    yield from geometry_findings(plan.facts)
+    yield from _delete_when(plan)
+    yield from _blocked(plan)
+    yield from _disk(plan)
+    yield from _mtimes(plan)
+    yield from _overdue(plan)
+    yield from _ambiguous(plan)
+    yield from _settings(plan)
+    yield from layout_findings(store)
+    yield from log_findings(store, plan.facts.log)
+    yield from offset_findings(store, plan.facts.committed.file)
+
+
+def _interrupted(plan: Plan) -> Iterator[Finding]:
+    """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
+    root = plan.facts.store.root
+    name = interrupted(root)
+    if name:
+        yield Finding(
+            code="store.interrupted-run",
+            severity="warning",
+            file=f".rmqtool/{name}",
+            message="a run of rmqtool that writes was interrupted",
+            effect="none: each state in between is one that it can start on",
+            remedy=f"rmqtool clean {quote(str(root))}  (or any command that writes: it ends the run first)",
+        )
+    if plan.facts.holder is None and (root / ABORT_FILE).exists():
+        yield Finding(
+            code="store.unclean-stop",
+            severity="warning",
+            fault="F13",
+            file=ABORT_FILE,
+            message="the last broker was killed or crashed: the file abort is there and no broker runs",
+            effect="the next start recovers first, and may cut the end of the log and delete index files before its "
+            "cleaner runs",
+        )
+
+
+def _delete_when(plan: Plan) -> Iterator[Finding]:
+    """Hours at which the run fails, and a deleteWhen that no hour matches (`UtilAll#isItTimeToDo`)."""
+    delete_when = plan.rules.settings.delete_when
+    failing, matching = failing_hours(delete_when), matching_hours(delete_when)
+    if failing:
+        yield Finding(
+            code="clean.delete-when",
+            severity="error",
+            fault="F54",
+            message=f"deleteWhen {delete_when!r} is not hours separated by ; alone: at {_hours(failing)} "
+            "each run of the cleaner ends with a NumberFormatException",
+            effect="deletes nothing in those hours, not even when the disk is full; its log says "
+            "'CleanCommitLogService service has exception'. Write 04 or 04;16",
+        )
+    elif not matching:
+        yield Finding(
+            code="clean.delete-when",
+            severity="warning",
+            fault="F54",
+            message=f"no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
+            effect="deletes only when the disk is too full, or after mqadmin deleteExpiredCommitLog",
+        )
+
+
+def _hours(hours: Sequence[int]) -> str:
+    return "every hour" if len(hours) == 24 else f"{len(hours)} of 24 hours"
+
+
+def _blocked(plan: Plan) -> Iterator[Finding]:
+    """Files that have expired and wait behind a younger one (`MappedFileQueue#deleteExpiredFileByTime`)."""
+    shielded = [fate for fate in plan.kept if fate.reason == "shielded" and fate.expires <= plan.now]
+    if not shielded:
+        return
+    first = next(fate for fate in plan.kept if fate.reason == "not-expired")
+    size = sum(fate.log_file.allocated for fate in shielded)
+    yield Finding(
+        code="clean.shielded",
+        severity="warning",
+        fault="F54",
+        file=plan.facts.store.relative(first.log_file.file.path),
+        message=f"{len(shielded)} files behind this one have expired ({size} bytes), but it is younger: it expires "
+        f"{rfc3339(first.expires)}",
+        effect="deletes no file behind one that has not expired, unless the disk forces it to",
+        count=len(shielded),
+    )
+
+
+def _disk(plan: Plan) -> Iterator[Finding]:
+    """A disk that is too full while nothing goes, or so full that producers are refused."""
+    trigger, settings = plan.trigger, plan.rules.settings
+    if trigger.writes_refused:
+        yield Finding(
+            code="clean.disk-full",
+            severity="error",
+            fault="F53",
+            message=f"the disk is {_used(plan):g} % full, above {settings.warning_level:.0%}",
+            effect="refuses messages ('service not available now ... disk full') until a run finds the disk below",
+        )
+    if not (trigger.space and not plan.runs[0].log.deleted):
+        return
+    yield Finding(
+        code="clean.disk-full-nothing-deleted",
+        severity="warning",
+        fault="F54",
+        message=f"the disk is {_used(plan):g} % full, but no log file goes: {_why_nothing(plan)}",
+        effect="logs 'disk space will be full soon, but delete file failed' with every run",
+    )
+
+
+def _used(plan: Plan) -> float:
+    ratios = (plan.trigger.log_ratio, plan.trigger.queue_ratio or 0.0)
+    return round(max(ratios) * 100, 2)
+
+
+def _why_nothing(plan: Plan) -> str:
+    kept, settings = plan.runs[0].log.kept, plan.rules.settings
+    candidates = [fate for fate in kept if fate.reason not in ("last-file", "ahead")]
+    if not candidates:
+        return "the log has one file, and the last file never goes"
+    if candidates[0].reason == "in-use":
+        return "the first file is still being read"
+    forced = (
+        plan.trigger.log_ratio > settings.forcibly_level or (plan.trigger.queue_ratio or 0) > settings.forcibly_level
+    )
+    if forced and not settings.clean_file_forcibly_enable:
+        return "the oldest has not expired, and cleanFileForciblyEnable=false keeps what has not"
+    return (
+        f"the oldest expires {rfc3339(candidates[0].expires)}, and only above {settings.forcibly_level:.0%} "
+        "do files go that have not expired"
+    )
+
+
+def _mtimes(plan: Plan) -> Iterator[Finding]:
+    found: dict[str, list[WrongTime]] = {}
+    for wrong in wrong_times(plan.facts, plan.now):
+        found.setdefault(wrong.lie, []).append(wrong)
+    for lie, files in found.items():
+        yield _wrong_time(plan, lie, files)
+
+
+def _wrong_time(plan: Plan, lie: str, files: Sequence[WrongTime]) -> Finding:
+    first = files[0]
+    path = first.log_file.file.path
+    shift = max(abs(wrong.shift) for wrong in files) / _HOUR_MS
+    says = f"modified {rfc3339(first.log_file.mtime)}"
+    more = f"; so are {len(files) - 1} more files" if len(files) > 1 else ""
+    messages = {
+        "future": f"{says}, which is in the future{more}",
+        "later": f"{says}, but its last message is of {rfc3339(first.written)}: restored with cp, or touched{more}",
+        "earlier": f"{says}, but its first message is of {rfc3339(first.written)}{more}",
+    }
+    effects = {
+        "future": f"takes the file for younger than it is: up to {shift:.0f} h longer it stays, and all newer files "
+        "with it",
+        "later": f"counts the age from there: up to {shift:.0f} h longer the files stay than their messages would",
+        "earlier": f"counts the age from there: files go up to {shift:.0f} h earlier than their messages would",
+    }
+    when = datetime.fromtimestamp(first.written / 1000, timezone.utc).isoformat(timespec="seconds")
+    return Finding(
+        code=f"clean.mtime-{lie}",
+        severity="warning",
+        fault="F54" if lie == "future" else "F55",
+        file=plan.facts.store.relative(path),
+        message=messages[lie],
+        effect=effects[lie],
+        remedy=f"touch -m -d {when} {quote(str(path))}" + ("  (and the others alike)" if len(files) > 1 else ""),
+        count=len(files),
+    )
+
+
+def _overdue(plan: Plan) -> Iterator[Finding]:
+    """A first file that should have gone in an earlier hour: nobody cleans, by other settings, or not yet over."""
+    files, rules = plan.facts.log_files, plan.rules
+    fates = plan.runs[0].log.fates
+    hours = matching_hours(rules.settings.delete_when)
+    if (
+        len(files) < 2
+        or not hours
+        or plan.now - fates[0].expires < 25 * _HOUR_MS
+        or failing_hours(rules.settings.delete_when)
+    ):
+        return
+    holder = plan.facts.holder
+    why = "no broker runs on the store"
+    if holder:
+        why = "the running broker has other settings than these, or somebody still reads the file"
+    yield Finding(
+        code="clean.overdue",
+        severity="info" if holder is None else "warning",
+        file=plan.facts.store.relative(files[0].file.path),
+        message=f"expired {rfc3339(fates[0].expires)}, and deleteWhen has come since, but it is still there: {why}",
+        effect="none" if holder is None else "look for 'destroy mapped file[REF' in its store.log",
+    )
+
+
+def _ambiguous(plan: Plan) -> Iterator[Finding]:
+    """Whether a broker of another version that may have written the store would decide otherwise."""
+    facts = plan.facts
+    if facts.version_given:
+        return
+    oldest = max((sign.since for sign in facts.signs), default=OLDEST)
+    candidates = [oldest, *(version for version in _DIFFERENT_RULES if oldest < version < facts.version)]
+    expected = [fate.log_file for fate in plan.runs[0].log.deleted]
+    for version in candidates:
+        other = _deleted_by(plan, version)
+        if other != expected:
+            yield Finding(
+                code="clean.version-ambiguous",
+                severity="info",
+                message=f"a broker of {version} would delete {len(other)} log files with these settings, "
+                f"one of {facts.version} {len(expected)} (shown)",
+                effect="none",
+                remedy=f"rmqtool clean {quote(str(facts.store.root))} --dry-run --broker-version {version}",
+            )
+            return
+
+
+def _deleted_by(plan: Plan, version: Version) -> list[object]:
+    shown = {setting.name: setting.given for setting in plan.rules.settings.shown if setting.given is not None}
+    settings = settings_of(shown, {}, version)
+    rules = Rules(settings, version, plan.rules.zone, plan.rules.manual, plan.rules.first_in_use)
+    cleaner = cleaner_of(replace(plan.facts, states=[], index_files=[]), rules)
+    return [fate.log_file for fate in cleaner.run(plan.now).log.deleted]
+
+
+def _settings(plan: Plan) -> Iterator[Finding]:
+    for setting in plan.rules.settings.shown:
+        if setting.why is not None:
+            yield Finding(
+                code="clean.setting",
+                severity="warning",
+                message=f"{setting.name}={setting.given}: {setting.why}",
+                effect=f"works with {setting.effective}",
+            )

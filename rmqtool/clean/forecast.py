@@ -1,0 +1,150 @@
+"""How fast the log grows, when the disk reaches its levels, and how long it lasts at other reserved times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from rmqtool.clean.facts import Facts
+from rmqtool.clean.plan import Plan
+from rmqtool.retention.disks import Disk
+from rmqtool.retention.hours import local_time, matching_hours, next_start
+from rmqtool.retention.runs import Rules
+from rmqtool.retention.trigger import trigger_at
+
+HOUR_MS = 3_600_000
+_RECENT_MS = 24 * HOUR_MS  # growth is that of the log's last day where it is that old
+_SHORTEST_MS = 60_000  # a log of less tells nothing about growth
+_RESERVED_TIMES = (12, 24, 48, 72, 96, 168)
+_BEHIND_RESERVED = 7 * 24  # hours that are looked at behind the reserved time: then each day is like the one before
+_MOST_HOURS = 366 * 24
+LEVELS = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
+"""The levels of a disk, in the order in which it reaches them by default."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Bytes per hour: of the log, and with queues and index; measured between two store timestamps, epoch ms."""
+
+    log_bytes_per_hour: float
+    disk_bytes_per_hour: float
+    since: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How a disk fares at one reserved time, in hours: the most that is used, and when each of LEVELS is reached."""
+
+    file_reserved_time: int
+    most_used_ratio: float
+    reached: dict[str, int | None]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`growth` is None where the log is too short to tell, and `outlooks` are empty without it or a disk's size."""
+
+    growth: Growth | None
+    oldest_expires: int | None
+    next_deletion: int | None
+    outlooks: Sequence[Outlook]
+
+    def at(self, reserved_time: int) -> Outlook | None:
+        """The outlook at one reserved time."""
+        return next((found for found in self.outlooks if found.file_reserved_time == reserved_time), None)
+
+
+def forecast(plan: Plan) -> Forecast:
+    """What comes when nothing is done: the cleaner goes on by its settings, the log grows as it did."""
+    facts, rules = plan.facts, plan.rules
+    growth = growth_of(facts)
+    first = next((fate for fate in plan.kept if fate.reason not in ("last-file", "ahead")), None)
+    times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
+    disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.version), default=None)
+    usable = growth is not None and disk is not None and disk.total > 0
+    return Forecast(
+        growth,
+        first.expires if first else None,
+        _next_deletion(plan, first.expires) if first else None,
+        [_outlook(plan, disk, growth, hours) for hours in times if hours >= 0] if usable and growth and disk else [],
+    )
+
+
+def growth_of(facts: Facts) -> Growth | None:
+    """The log's own growth, by the store timestamps of its files' first messages and of its last message."""
+    last = facts.log_range.last_store_timestamp
+    begins = [
+        (file.start_offset, time)
+        for file, time in zip(facts.log_files, facts.first_timestamps, strict=True)
+        if time is not None and file.start_offset < facts.log_range.max_offset
+    ]
+    if last is None or not begins:
+        return None
+    recent = [begin for begin in begins if begin[1] <= last - _RECENT_MS]
+    offset, since = recent[-1] if recent else begins[0]
+    if last - since < _SHORTEST_MS:
+        return None
+    per_hour = (facts.log_range.max_offset - offset) * HOUR_MS / (last - since)
+    others = facts.disks.major_file_size - facts.log.size
+    share = others / facts.log.size if facts.log.size else 0.0
+    return Growth(per_hour, per_hour * (1 + share), since, last)
+
+
+def _next_deletion(plan: Plan, expires: int) -> int | None:
+    """When the oldest file that stays goes by its age: at a matching hour, or as soon as it may on a full disk."""
+    rules, moment = plan.rules, max(expires, plan.now)
+    if rules.first_in_use or plan.trigger.failure is not None:
+        return None
+    hours = matching_hours(rules.settings.delete_when)
+    if plan.last.trigger.space or local_time(moment, rules.zone).hour in hours:
+        return moment
+    return next_start(rules.settings.delete_when, moment, rules.zone)
+
+
+def _outlook(plan: Plan, disk: Disk, growth: Growth, hours: int) -> Outlook:
+    """Go through the hours: what was written grows, and what is older than `hours` goes when it is time to."""
+    settings = replace(plan.rules.settings, file_reserved_time=hours, clean_file_forcibly_enable=False)
+    rules = replace(plan.rules, settings=settings, manual=False)
+    levels = dict(
+        zip(
+            LEVELS,
+            (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level),
+            strict=True,
+        )
+    )
+    reached: dict[str, int | None] = dict.fromkeys(LEVELS)
+    most = 0.0
+    for time, ratio in _ratios(plan, rules, disk, growth):
+        most = max(most, ratio)
+        for name, level in levels.items():
+            if ratio > level and reached[name] is None:
+                reached[name] = time
+        if ratio >= 1:
+            break
+    return Outlook(hours, min(most, 1.0), reached)
+
+
+def _ratios(plan: Plan, rules: Rules, disk: Disk, growth: Growth) -> Iterator[tuple[int, float]]:
+    """Time and used part of the disk, hour by hour; a file that is younger than an older one waits for it."""
+    reserved = rules.settings.reserved_ms
+    waiting, expires = [], 0
+    for fate in plan.kept:
+        if fate.reason not in ("last-file", "ahead"):
+            expires = max(expires, fate.log_file.mtime + reserved)
+            waiting.append((expires, fate.log_file.allocated))
+    waiting.reverse()
+    written = kept_since = 0.0
+    disk = disk.after(plan.freed.get(disk.device, 0))
+    share = growth.disk_bytes_per_hour / growth.log_bytes_per_hour if growth.log_bytes_per_hour else 1.0
+    for hour in range(min(rules.settings.file_reserved_time + _BEHIND_RESERVED, _MOST_HOURS)):
+        time = plan.now + hour * HOUR_MS
+        now = disk.after(-int(written - kept_since))
+        yield time, now.ratio(plan.facts.version)
+        disks = replace(plan.facts.disks, log=[now], queues=now)
+        if trigger_at(rules.settings, disks, time, rules.zone, rules.version).runs:
+            while waiting and waiting[-1][0] <= time:
+                disk = disk.after(int(waiting.pop()[1] * share))
+            if not waiting:
+                kept_since = max(kept_since, growth.disk_bytes_per_hour * (hour - rules.settings.file_reserved_time))
+        written = growth.disk_bytes_per_hour * (hour + 1)

@@ -1,0 +1,71 @@
+"""File sizes in broker.conf against those in the store: with others a start would refuse it or destroy it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.clean.facts import Facts
+from rmqtool.errors import UsageError
+from rmqtool.findings import Finding
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
+from rmqtool.queues import Kind
+
+_LOG = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
+_DEFAULT_LOG = 1 << 30
+_QUEUES: tuple[tuple[Kind, tuple[str, ...], int], ...] = (
+    ("simple", ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"), consume_queue.UNIT_SIZE),
+    ("batch", ("mapperFileSizeBatchConsumeQueue",), batch_consume_queue.UNIT_SIZE),
+)
+_DEFAULT_UNITS = 300_000  # in a file of either kind
+_EFFECT = "a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them"
+
+
+def geometry_findings(facts: Facts) -> Iterator[Finding]:
+    """Sizes by broker.conf that are not the store's; what the file does not give is the default, as for the broker."""
+    conf = facts.store.conf
+    if not conf.settings:
+        return
+    size = _size(facts, _DEFAULT_LOG, *_LOG)
+    if size and facts.log.file_size not in (0, size):
+        yield _finding(_LOG[0], size, facts.log.file_size, "commitlog", _EFFECT)
+    for kind, names, unit in _QUEUES:
+        size = _size(facts, _DEFAULT_UNITS * unit, *names)
+        size = -(-size // unit) * unit  # MessageStoreConfig#getMappedFileSizeConsumeQueue
+        found = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
+        if size and found and found.files.file_size != size:
+            place = facts.store.relative(found.files.files[0].path.parent)
+            yield _finding(names[0], size, found.files.file_size, place, _EFFECT)
+    yield from _index_finding(facts)
+
+
+def _index_finding(facts: Facts) -> Iterator[Finding]:
+    first = facts.index_files[0] if facts.index_files else None
+    is_file = facts.store.conf.path is not None
+    slots = _size(facts, DEFAULT_SLOTS if is_file else 0, "maxHashSlotNum")
+    units = _size(facts, DEFAULT_UNITS if is_file else 0, "maxIndexNum")
+    if first and slots and units and first.size != file_size(slots, units):
+        effect = "not detected: keys are looked up and written at wrong places of the index"
+        place = facts.store.relative(first.path)
+        yield _finding("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, place, effect)
+
+
+def _size(facts: Facts, default: int, *names: str) -> int:
+    """A size by broker.conf, bytes or a count; 0 when no file was given that would make the default count."""
+    conf = facts.store.conf
+    try:
+        given = conf.size(*names)
+    except UsageError:
+        given = None  # a value that the broker cannot parse either: its default counts
+    return given or (default if conf.path is not None else 0)
+
+
+def _finding(name: str, configured: int, found: int, place: str, effect: str) -> Finding:
+    return Finding(
+        code="clean.file-size",
+        severity="error",
+        fault="F02",
+        file=place,
+        message=f"by broker.conf ({name}) these files have {configured} bytes, but here they have {found}",
+        effect=effect,
+    )

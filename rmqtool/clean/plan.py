@@ -1,0 +1,79 @@
+"""The plan: the cleaner's next runs on a store, and what is left behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from rmqtool.clean.facts import Facts
+from rmqtool.retention.hours import next_start
+from rmqtool.retention.log_files import Fate
+from rmqtool.retention.queue_cleaner import QueueCleaner
+from rmqtool.retention.queue_files import QueueState
+from rmqtool.retention.runs import Cleaner, Rules, Run
+from rmqtool.retention.trigger import Trigger
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the runs from `now` on (epoch ms) delete, and how it is behind them.
+
+    `last` is the last of them, or the one behind it when that was looked for and finds nothing to delete.
+    """
+
+    facts: Facts
+    rules: Rules
+    now: int
+    runs: Sequence[Run]
+    last: Run
+    states: Sequence[QueueState]
+    freed: Mapping[int, int]  # by device, bytes
+
+    @property
+    def trigger(self) -> Trigger:
+        """What the next run finds."""
+        return self.runs[0].trigger
+
+    @property
+    def kept(self) -> list[Fate]:
+        """The log files that stay behind all runs, oldest first."""
+        return self.last.log.kept
+
+    @property
+    def deleted(self) -> list[Fate]:
+        """The log files that go in all runs, oldest first."""
+        return [fate for run in self.runs for fate in run.log.deleted]
+
+    @property
+    def min_offset(self) -> int:
+        """The log's minimum behind all runs, -1 without a file."""
+        return self.last.log.min_offset
+
+    @property
+    def next_start(self) -> int | None:
+        """When the next hour of `deleteWhen` begins, epoch ms."""
+        return next_start(self.rules.settings.delete_when, self.now, self.rules.zone)
+
+
+def plan(facts: Facts, rules: Rules, now: int, until_stable: bool = False) -> Plan:
+    """What the next run at `now` (epoch ms) deletes; `until_stable` adds the runs that follow until nothing goes.
+
+    A run that deletes nothing is shown only when it is the first.
+    """
+    cleaner = cleaner_of(facts, rules)
+    runs = list(cleaner.runs(now) if until_stable else islice(cleaner.runs(now), 1))
+    shown = runs[:-1] if len(runs) > 1 else runs
+    return Plan(facts, rules, now, shown, runs[-1], cleaner.queues.states(), cleaner.freed)
+
+
+def cleaner_of(facts: Facts, rules: Rules) -> Cleaner:
+    """The cleaner of a broker that has started on the store as it is."""
+    return Cleaner(
+        rules=rules,
+        log_files=list(facts.log_files),
+        max_offset=facts.log_range.max_offset,
+        disks=facts.disks,
+        index_files=list(facts.index_files),
+        queues=QueueCleaner(facts.states, rules.version),
+    )

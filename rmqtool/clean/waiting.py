@@ -1,0 +1,166 @@
+"""Messages that still wait for their time or their transaction, and are lost when their log file goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.config_json import load_config
+from rmqtool.files import InputFile
+from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import Queue
+from rmqtool.retention.queue_files import QueueState
+from rmqtool.scan.columns import record_batches
+from rmqtool.scan.lookup import record_at
+from rmqtool.store import CONFIG, Store
+
+Kind = Literal["delay", "timer", "transaction"]
+
+_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
+_TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
+_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
+_DUE = "TIMER_OUT_MS"  # MessageConst.PROPERTY_TIMER_OUT_MS
+_TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its default
+_MOST_RECORDS = 5_000  # that are read one by one for each queue
+_NUMBER = re.compile(rb"\d{1,18}")
+
+Committed = dict[tuple[str, str, int], int]
+"""Committed offsets by group, topic and queue."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Messages of one queue that wait and go with their files.
+
+    Due times are epoch ms, None where the queue does not tell; `exact` is false when not all could be looked at and
+    the number is the most that it may be.
+    """
+
+    kind: Kind
+    topic: str
+    queue_id: int
+    messages_lost: int
+    first_due: int | None = None
+    last_due: int | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A queue whose messages from `start` to before `stop` (queue offsets) go; it is as it was before."""
+
+    queue: Queue
+    start: int
+    stop: int
+
+
+def waiting_messages(
+    store: Store,
+    before: Sequence[QueueState],
+    after: Sequence[QueueState],
+    committed: Committed,
+    log: Sequence[MappedFile],
+    now: int,
+) -> Iterator[Waiting]:
+    """What waits at `now`, epoch ms, and is lost between two states of the queues."""
+    ops = {old.queue.queue_id: old for old in before if old.queue.topic == _OP_TOPIC}
+    delay_offsets = _delay_offsets(store)
+    for old, new in zip(before, after, strict=True):
+        lost = _Lost(old.queue, old.first_alive, new.first_alive)
+        if lost.start >= lost.stop or lost.queue.kind != "simple":
+            continue
+        found: Waiting | None = None
+        if lost.queue.topic == _SCHEDULE_TOPIC:
+            found = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
+        elif lost.queue.topic == _TIMER_TOPIC:
+            found = _timed(lost, log, now)
+        elif lost.queue.topic == _HALF_TOPIC:
+            found = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
+        if found and found.messages_lost:
+            yield found
+
+
+def _delay_offsets(store: Store) -> dict[int, int]:
+    """The next queue offset to deliver, by delay level (`ScheduleMessageService`); levels not there begin at 0."""
+    table: Any = load_config(store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
+    items = table.items() if isinstance(table, dict) else ()
+    return {int(level): offset for level, offset in items if level.isdigit() and type(offset) is int}
+
+
+def _delayed(lost: _Lost, delivered: int) -> Waiting:
+    """What a delay level has not delivered yet; its units tell the delivery time in place of the tags code."""
+    parts = list(_units(lost.queue, max(lost.start, delivered), lost.stop))
+    count = sum(map(len, parts))
+    due = [int(time) for part in parts for time in (part["tags_code"].min(), part["tags_code"].max())]
+    queue = lost.queue
+    return Waiting("delay", queue.topic, queue.queue_id, count, min(due, default=None), max(due, default=None))
+
+
+def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Waiting | None:
+    """What the timer wheel has not delivered yet: the due time is a property of the record."""
+    newest = next((_record(log, unit) for part in _units(lost.queue, lost.stop - 1, lost.stop) for unit in part), None)
+    if newest and newest["store_timestamp"] + _TIMER_MAX_DELAY_MS < now:
+        return None
+    count = lost.stop - lost.start
+    first = max(lost.start, lost.stop - _MOST_RECORDS)
+    records = (_record(log, unit) for part in _units(lost.queue, first, lost.stop) for unit in part)
+    due = [time for record in records if record and (time := _due(record)) is not None and time > now]
+    exact = first == lost.start
+    number = len(due) if exact else count
+    return Waiting(
+        "timer", lost.queue.topic, lost.queue.queue_id, number, min(due, default=None), max(due, default=None), exact
+    )
+
+
+def _due(record: dict[str, Any]) -> int | None:
+    text = dict(record["properties"]).get(_DUE, "")
+    return int(text) if _NUMBER.fullmatch(text.encode()) else None
+
+
+def _pending(lost: _Lost, op: QueueState | None, committed: Committed, log: Sequence[MappedFile]) -> Waiting:
+    """Half messages that nobody has committed or rolled back (`TransactionalMessageServiceImpl#check`)."""
+    start = max(lost.start, committed.get((_TRANSACTION_GROUP, _HALF_TOPIC, lost.queue.queue_id), 0))
+    removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
+    number = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
+    return Waiting("transaction", _HALF_TOPIC, lost.queue.queue_id, number, exact=exact)
+
+
+def _removed(op: QueueState, committed: Committed, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
+    """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
+    queue, stop = op.queue, op.range.max_offset
+    start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, _OP_TOPIC, queue.queue_id), 0))
+    offsets: set[int] = set()
+    for part in _units(queue, start, min(stop, start + _MOST_RECORDS)):
+        for unit in part:
+            record = _record(log, unit, "body")
+            offsets.update(map(int, _NUMBER.findall(record["body"] if record else b"")))
+    return offsets, stop <= start + _MOST_RECORDS
+
+
+def _record(log: Sequence[MappedFile], unit: np.void, column: str = "properties") -> dict[str, Any] | None:
+    frame = record_at(log, int(unit["physical_offset"]))
+    if frame is None:
+        return None
+    (batch,) = record_batches(frame, ("store_timestamp", column))
+    (row,) = batch.to_pylist()
+    return dict(row)
+
+
+def _units(queue: Queue, start: int, stop: int) -> Iterator[NDArray[np.void]]:
+    """The units from queue offset `start` to before `stop`, file by file."""
+    for file in queue.files.files:
+        first = max(start * UNIT_SIZE, file.start_offset)
+        size = min(stop * UNIT_SIZE, file.end_offset) - first
+        if size >= UNIT_SIZE:
+            with InputFile(file.path) as opened:
+                units = decode_units(opened.read(first - file.start_offset, size))
+            if len(units):
+                yield units

@@ -1,0 +1,175 @@
+"""A plan of the cleaner as the JSON object of the machine interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqtool.clean.forecast import Forecast, Outlook
+from rmqtool.clean.losses import GroupLoss, Losses
+from rmqtool.clean.plan import Plan
+from rmqtool.clean.waiting import Waiting
+from rmqtool.retention.disks import Disk
+from rmqtool.retention.log_files import Fate
+from rmqtool.retention.runs import Run
+from rmqtool.store import Store
+from rmqtool.times import rfc3339
+
+
+def clean_json(plan: Plan, losses: Losses, forecast: Forecast) -> dict[str, Any]:
+    """The `result` of ``clean STORE``."""
+    store = plan.facts.store
+    return {
+        **_moment("now", plan.now),
+        "broker_version": str(plan.rules.version),
+        "time_zone": _zone(plan),
+        "settings": [
+            {"name": found.name, "given": found.given, "effective": found.effective, "why": found.why}
+            for found in plan.rules.settings.shown
+        ],
+        "trigger": _trigger(plan),
+        "passes": [_pass(store, run) for run in plan.runs],
+        "kept": [_kept(store, fate) for fate in plan.kept],
+        "min_offset": plan.min_offset,
+        **_moment("oldest_message", losses.oldest_timestamp),
+        "messages_deleted": losses.messages_deleted,
+        "queues": [
+            {
+                "topic": old.queue.topic,
+                "queue_id": old.queue.queue_id,
+                "min_offset": old.range.min_offset,
+                "min_offset_after": new.range.min_offset,
+                "max_offset": old.range.max_offset,
+                "messages_deleted": new.first_alive - old.first_alive,
+            }
+            for old, new in zip(plan.facts.states, plan.states, strict=True)
+            if (old.range, old.first_alive) != (new.range, new.first_alive)
+        ],
+        "topics": [
+            {
+                "topic": topic.topic,
+                "messages_deleted": topic.messages_deleted,
+                "messages_left": topic.messages_left,
+                "emptied": topic.messages_left == 0,
+            }
+            for topic in losses.topics
+        ],
+        "consumers": [_consumer(item) for item in losses.groups],
+        "delayed": [_waiting(found) for found in losses.waiting],
+        "forecast": _forecast(forecast),
+    }
+
+
+def _moment(name: str, timestamp: int | None) -> dict[str, Any]:
+    return {f"{name}_timestamp": timestamp, f"{name}_time": rfc3339(timestamp)}
+
+
+def _zone(plan: Plan) -> str | None:
+    return None if plan.rules.zone is None else str(plan.rules.zone)
+
+
+def _trigger(plan: Plan) -> dict[str, Any]:
+    trigger, facts = plan.trigger, plan.facts
+    return {
+        "time": trigger.time,
+        "space": trigger.space,
+        "manual": trigger.manual,
+        "forced": trigger.forced,
+        "runs": trigger.runs,
+        "failure": trigger.failure,
+        "writes_refused": trigger.writes_refused,
+        "disk_used_percent": _percent(trigger.log_ratio),
+        "disks": [_disk(facts.store, disk, facts.version) for disk in (*facts.disks.log, facts.disks.queues)],
+        "next_timestamp": plan.next_start,
+        "next_time": rfc3339(plan.next_start),
+    }
+
+
+def _percent(ratio: float | None) -> float | None:
+    """A ratio as percent; None where the broker cannot tell."""
+    return None if ratio is None or ratio < 0 else round(ratio * 100, 6)
+
+
+def _disk(store: Store, disk: Disk, version: Any) -> dict[str, Any]:
+    return {
+        "path": store.relative(disk.path),
+        "used_percent": _percent(disk.ratio(version)),
+        "total_bytes": disk.total,
+        "free_bytes": disk.free,
+        "usable_bytes": disk.usable,
+    }
+
+
+def _pass(store: Store, run: Run) -> dict[str, Any]:
+    return {
+        **_moment("run", run.time),
+        "commit_log": [
+            {
+                "file": store.relative(fate.log_file.file.path),
+                "bytes": fate.log_file.file.size,
+                "reason": fate.reason,
+                **_moment("modified", fate.log_file.mtime),
+                **_moment("expires", fate.expires),
+            }
+            for fate in run.log.deleted
+        ],
+        "consume_queues": [store.relative(file.path) for _, file in run.queue_files],
+        "index": [store.relative(file.path) for file in run.index_files],
+        "freed_bytes": run.freed_bytes,
+        "min_offset": run.log.min_offset,
+    }
+
+
+def _kept(store: Store, fate: Fate) -> dict[str, Any]:
+    return {
+        "file": store.relative(fate.log_file.file.path),
+        "bytes": fate.log_file.file.size,
+        "reason": fate.reason,
+        **_moment("modified", fate.log_file.mtime),
+        **_moment("expires", fate.expires),
+    }
+
+
+def _consumer(item: GroupLoss) -> dict[str, Any]:
+    return {
+        "group": item.group,
+        "topic": item.topic,
+        "queue_id": item.queue_id,
+        "committed_offset": item.committed_offset,
+        "min_offset": item.min_offset,
+        "min_offset_after": item.min_offset_after,
+        "messages_lost": item.messages_lost,
+        "already_lost": item.already_lost,
+    }
+
+
+def _waiting(found: Waiting) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "topic": found.topic,
+        "queue_id": found.queue_id,
+        "messages_lost": found.messages_lost,
+        "exact": found.exact,
+        **_moment("first_due", found.first_due),
+        **_moment("last_due", found.last_due),
+    }
+
+
+def _forecast(forecast: Forecast) -> dict[str, Any]:
+    growth = forecast.growth
+    return {
+        "log_bytes_per_hour": round(growth.log_bytes_per_hour) if growth else None,
+        "disk_bytes_per_hour": round(growth.disk_bytes_per_hour) if growth else None,
+        **_moment("measured_from", growth.since if growth else None),
+        **_moment("measured_to", growth.until if growth else None),
+        **_moment("oldest_expires", forecast.oldest_expires),
+        **_moment("next_deletion", forecast.next_deletion),
+        "reserved_times": [_outlook(found) for found in forecast.outlooks],
+    }
+
+
+def _outlook(found: Outlook) -> dict[str, Any]:
+    return {
+        "file_reserved_time": found.file_reserved_time,
+        "most_used_percent": _percent(found.most_used_ratio),
+        "reached": [{"name": name, **_moment("reached", time)} for name, time in found.reached.items()],
+    }

@@ -1,0 +1,236 @@
+"""A plan of the cleaner as text for people: the answer first, then files, losses and forecast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from shlex import quote
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
+from rmqtool.clean.losses import Losses
+from rmqtool.clean.plan import Plan
+from rmqtool.clean.waiting import Waiting
+from rmqtool.clean_answer import answer, duration, moment
+from rmqtool.clean_rows import file_rows
+from rmqtool.findings import Finding
+from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
+
+_LABEL_WIDTH = 12
+_SHOWN_RUNS = 20
+_KINDS = {
+    "delay": "delayed messages that wait",
+    "timer": "timed messages that wait",
+    "transaction": "half messages of pending transactions",
+}
+
+
+def show_plan(plan: Plan, losses: Losses, forecast: Forecast, findings: Sequence[Finding], style: Style) -> None:
+    """Print a plan; verbose shows each file, each setting and each committed offset instead of sums."""
+    console, verbose = style.console(), style.verbosity > 0
+    show_behind(console, Text(), answer(plan, losses), style="bold")
+    console.print()
+    for label, text in (*_facts(plan), *_forecast_facts(plan, forecast)):
+        show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+    _show_files(console, plan, verbose)
+    _show_runs(console, plan)
+    _show_consumers(console, losses, verbose)
+    _show_topics(console, losses)
+    _show_outlooks(console, plan, forecast)
+    if verbose:
+        _show_settings(console, plan)
+    for finding in findings:
+        console.print()
+        show_finding(console, finding)
+
+
+def note_next(plan: Plan, options: str, done: bool = False) -> None:
+    """Say on stderr what to run next; `options` are those of this run that count for the next too."""
+    command = f"rmqtool clean {quote(str(plan.facts.store.root))}{options}"
+    note("")
+    if done:
+        note(f"what the next run would delete: {command} --dry-run")
+        return
+    if len(plan.runs) == 1 and plan.runs[0].log.deleted:
+        note(f"the runs that follow: {command} --dry-run --until-stable")
+    if plan.runs[0].deletes and not plan.facts.holder:
+        note(f"delete it now, with the broker stopped: {command}")
+    elif not plan.runs[0].deletes and plan.next_start is not None:
+        note(f"at the next hour of deleteWhen: {command} --dry-run --now {plan.next_start}")
+
+
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    facts, trigger, settings = plan.facts, plan.trigger, plan.rules.settings
+    running = "no broker runs on it"
+    if facts.holder:
+        running = f"broker running, process {facts.holder.pid}" if facts.holder.pid else "broker running"
+    yield "store", f"{facts.store.root}, {running}"
+    yield "rules of", f"{plan.rules.version}" + ("" if facts.version_given else " (--broker-version for another)")
+    zone = "" if plan.rules.zone else " (this machine's time zone; --time-zone for another)"
+    yield "now", f"{moment(plan.now, plan)}{zone}"
+    yield "disk", _disk_line(plan)
+    if trigger.failure is not None:
+        yield "time", f"the run fails at {trigger.failure!r} of deleteWhen {settings.delete_when!r}"
+        return
+    following = f"next {moment(plan.next_start, plan)}" if plan.next_start is not None else "no hour matches"
+    yield "time", f"{'yes' if trigger.time else 'no'}, deleteWhen is {settings.delete_when!r}: {following}"
+    yield "space", _space_line(plan)
+
+
+def _disk_line(plan: Plan) -> str:
+    disks = plan.facts.disks
+    parts = []
+    for disk in dict.fromkeys((*disks.log, disks.queues)):
+        ratio = disk.ratio(plan.rules.version)
+        name = plan.facts.store.relative(disk.path)
+        level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g} % of {byte_size(disk.total)}"
+        parts.append((name, level))
+    if len({level for _, level in parts}) == 1:
+        return f"{parts[0][1]} used"
+    return ", ".join(f"{name} {level}" for name, level in parts)
+
+
+def _space_line(plan: Plan) -> str:
+    trigger, settings = plan.trigger, plan.rules.settings
+    state = "yes, regardless of age" if trigger.forced and trigger.runs else "yes" if trigger.space else "no"
+    levels = [f"expired files go above {settings.disk_max_used_space_ratio} %"]
+    if settings.clean_file_forcibly_enable:
+        levels.append(f"others too above {settings.forcibly_level:.0%}")
+    levels.append(f"messages are refused above {settings.warning_level:.0%}")
+    return f"{state}: {', '.join(levels)}"
+
+
+def _forecast_facts(plan: Plan, forecast: Forecast) -> Iterator[tuple[str, str]]:
+    growth = forecast.growth
+    if growth is not None:
+        span = duration(growth.until - growth.since)
+        yield (
+            "growth",
+            f"{byte_size(round(growth.log_bytes_per_hour))} of log per hour, "
+            f"{byte_size(round(growth.disk_bytes_per_hour))} with queues and index (by its last {span})",
+        )
+    if forecast.oldest_expires is not None:
+        expires = f"{moment(forecast.oldest_expires, plan)}"
+        goes = f", goes {moment(forecast.next_deletion, plan)}" if forecast.next_deletion is not None else ""
+        yield "oldest left", f"expires {expires}{goes}"
+
+
+def _show_files(console: Console, plan: Plan, each: bool) -> None:
+    if not plan.facts.log_files:
+        return
+    columns: Columns = [("Modified", "left"), ("Files", "right"), ("Size", "right"), ("", "left")]
+    columns += [("Age", "right"), ("", "left"), ("What", "left")]
+    console.print()
+    show_table(console, table("Commit log", columns, file_rows(plan, each)))
+    queue_files = sum(len(run.queue_files) for run in plan.runs)
+    index_files = sum(len(run.index_files) for run in plan.runs)
+    if queue_files or index_files:
+        freed = byte_size(sum(run.freed_bytes for run in plan.runs))
+        console.print(f"with them {queue_files} queue files and {index_files} index files; {freed} in all")
+
+
+def _show_runs(console: Console, plan: Plan) -> None:
+    if len(plan.runs) < 2:
+        return
+    columns: Columns = [("Run", "right"), ("At", "left"), ("Log files", "right"), ("Queue files", "right")]
+    columns += [("Index", "right"), ("Freed", "right"), ("Log begins", "right")]
+    rows: list[Sequence[object]] = [
+        [
+            number,
+            moment(run.time, plan),
+            len(run.log.deleted),
+            len(run.queue_files),
+            len(run.index_files),
+            byte_size(run.freed_bytes),
+            run.log.min_offset,
+        ]
+        for number, run in enumerate(plan.runs, 1)
+    ]
+    console.print()
+    shown = rows[: _SHOWN_RUNS - 1] + rows[-1:] if len(rows) > _SHOWN_RUNS else rows
+    show_table(console, table(f"{len(rows)} runs", columns, shown))
+
+
+def _show_consumers(console: Console, losses: Losses, each: bool) -> None:
+    columns: Columns = [("Group", "left"), ("Topic", "left")]
+    rows: list[list[object]] = []
+    if each:
+        columns += [("Queue", "right"), ("Committed", "right"), ("Minimum", "right"), ("Lost", "right")]
+        rows = [
+            [item.group, item.topic, item.queue_id, item.committed_offset, item.min_offset_after, item.messages_lost]
+            for item in losses.groups
+            if item.messages_lost
+        ]
+    else:
+        columns += [("Queues", "right"), ("Messages never read", "right")]
+        sums: dict[tuple[str, str], list[int]] = {}
+        for item in losses.groups:
+            if item.messages_lost:
+                sums.setdefault((item.group, item.topic), []).append(item.messages_lost)
+        rows = [[group, topic, len(lost), sum(lost)] for (group, topic), lost in sums.items()]
+    if rows:
+        console.print()
+        show_table(console, table("Who loses unread messages", columns, rows))
+    for line in _waiting_lines(losses):
+        show_behind(console, Text("lost         ", style="red"), line)
+
+
+def _waiting_lines(losses: Losses) -> Iterator[str]:
+    """One line for each topic whose waiting messages go."""
+    topics: dict[str, list[Waiting]] = {}
+    for found in losses.waiting:
+        topics.setdefault(found.topic, []).append(found)
+    for topic, queues in topics.items():
+        number = sum(found.messages_lost for found in queues)
+        most = "" if all(found.exact for found in queues) else "up to "
+        due = min((found.first_due for found in queues if found.first_due is not None), default=None)
+        next_due = f", the first due {moment(due, losses.plan)}" if due is not None else ""
+        yield f"{most}{number} {_KINDS[queues[0].kind]} of {topic} in {len(queues)} queues{next_due}"
+
+
+def _show_topics(console: Console, losses: Losses) -> None:
+    emptied = [topic.topic for topic in losses.topics if not topic.messages_left]
+    if emptied:
+        shown = ", ".join(emptied[:5]) + (f" and {len(emptied) - 5} more" if len(emptied) > 5 else "")
+        console.print()
+        show_behind(console, Text("left empty   ", style="dim"), shown)
+    if losses.messages_deleted and losses.oldest_timestamp is not None:
+        show_behind(console, Text("log begins   ", style="dim"), moment(losses.oldest_timestamp, losses.plan))
+
+
+def _show_outlooks(console: Console, plan: Plan, forecast: Forecast) -> None:
+    if not forecast.outlooks:
+        return
+    settings = plan.rules.settings
+    levels = (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level)
+    columns: Columns = [("fileReservedTime", "right"), ("At most used", "right")]
+    columns += [(f"above {level:.0%}", "left") for level in levels]
+    rows = [_outlook_row(found, plan) for found in forecast.outlooks]
+    console.print()
+    show_table(console, table("How the disk fares, by age alone", columns, rows))
+
+
+def _outlook_row(found: Outlook, plan: Plan) -> list[object]:
+    current = found.file_reserved_time == plan.rules.settings.file_reserved_time
+    cells: list[object] = [
+        Text(f"{'now: ' if current else ''}{found.file_reserved_time} h", style="bold" if current else ""),
+        f"{found.most_used_ratio:.0%}",
+    ]
+    for name in LEVELS:
+        time = found.reached[name]
+        if time is None:
+            cells.append("never")
+        else:
+            cells.append("now" if time <= plan.now else f"in {duration(time - plan.now)}")
+    return cells
+
+
+def _show_settings(console: Console, plan: Plan) -> None:
+    columns: Columns = [("Setting", "left"), ("Given", "left"), ("Effective", "left"), ("Why", "left")]
+    rows = [
+        [found.name, "" if found.given is None else repr(found.given), found.effective, found.why or ""]
+        for found in plan.rules.settings.shown
+    ]
+    console.print()
+    show_table(console, table("Settings", columns, rows))

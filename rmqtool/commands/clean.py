@@ -1,0 +1,199 @@
+"""`rmqtool clean STORE`: what the broker's cleaner would delete, and doing it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.clean_options import cleaner_options, given_options
+from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
+from rmqtool.errors import Exit, RmqtoolError, StoreInUseError, UsageError
+from rmqtool.output import Style, byte_size, write_document, write_text
+from rmqtool.versions import Version
+
+if TYPE_CHECKING:
+    from rmqtool.clean.forecast import Forecast
+    from rmqtool.clean.losses import Losses
+    from rmqtool.clean.plan import Plan
+    from rmqtool.files import RateLimit
+    from rmqtool.findings import Finding
+    from rmqtool.lock import Holder
+    from rmqtool.transaction import Recovered
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool clean /data/rocketmq/store --dry-run",
+        "rmqtool clean /data/rocketmq/store --dry-run --until-stable",
+        "rmqtool clean /data/rocketmq/store --dry-run --file-reserved-time 24",
+        "rmqtool clean /data/rocketmq/store --dry-run --disk-used-percent 91",
+    ),
+    {
+        Exit.OK: "done, whether or not anything would go",
+        Exit.USAGE: "the command line or broker.conf is wrong",
+        Exit.FAILED: "something cannot be read, or a layout is not supported",
+        Exit.IN_USE: "without --dry-run: a broker runs on the store",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+
+@click.command("clean", epilog=_EPILOG)
+@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only show what the cleaner's next run would delete.")
+@click.option("--until-stable", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
+@click.option("--manual", is_flag=True, help="As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
+@click.option("--first-file-in-use", is_flag=True, help="As if a consumer still read the first file (hanged file).")
+@cleaner_options
+@yes_option
+@store_options
+@global_options
+@click.pass_obj
+def clean(
+    style: Style,
+    /,
+    *,
+    path: Path,
+    dry_run: bool,
+    until_stable: bool,
+    yes: bool,
+    options: dict[str, str],
+    broker_version: Version | None,
+    broker_conf: BrokerConf,
+    limit_rate: RateLimit | None,
+    **asked: Any,
+) -> Exit:
+    """What the broker's cleaner deletes with its next run, why, when the rest goes, and who loses what.
+
+    STORE is the directory that broker.conf calls storePathRootDir. With --dry-run nothing is changed, and a broker
+    may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
+    and only while no broker runs.
+    """
+    from rmqtool.clean.facts import gather, steadily
+    from rmqtool.clean.plan import plan
+    from rmqtool.retention.runs import Rules
+    from rmqtool.retention.settings import settings_of
+    from rmqtool.store import open_store
+
+    style.store = str(path)
+    if until_stable and not dry_run:
+        raise UsageError("--until-stable shows runs and deletes nothing: it needs --dry-run")
+    store = open_store(path, broker_conf)
+    percent = asked["disk_used_percent"]
+    moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
+
+    def look() -> Plan:
+        facts = gather(store, broker_version, None if percent is None else percent / 100, limit_rate)
+        settings = settings_of(broker_conf.settings, options, facts.version)
+        rules = Rules(settings, facts.version, asked["zone"], asked["manual"], asked["first_file_in_use"])
+        return plan(facts, rules, moment, until_stable)
+
+    given = given_options(options, broker_conf, broker_version, asked)
+    shown = steadily(lambda: _explained(style, look(), given))
+    if dry_run:
+        shown.show("planned" if shown.plan.runs[0].deletes else "nothing")
+        return Exit.OK
+    _delete(shown, look, yes, as_if=asked["now"] is not None or percent is not None)
+    return Exit.OK
+
+
+def _delete(shown: _Shown, look: Callable[[], Plan], yes: bool, as_if: bool) -> None:
+    """Show, ask, lock, look again, delete."""
+    from rmqtool.clean.deletion import delete, doomed_files, refuse, same_deletion
+    from rmqtool.transaction import Transaction, interrupted
+
+    style, found = shown.style, shown.plan
+    refuse(found)
+    unfinished = interrupted(found.facts.store.root)
+    count = sum(1 for _ in doomed_files(found))
+    if not count and not unfinished:
+        shown.show("nothing")
+        return
+    if not style.json:
+        shown.show("planned", next_commands=False)
+    if found.facts.holder:  # before anybody is asked; the transaction looks again
+        raise _in_use(found.facts.store.root, found.facts.holder)
+    confirm(style, _question(count, unfinished, as_if), yes)
+    with Transaction(found.facts.store, "clean") as transaction:
+        recovered = transaction.recovered
+        tell_recovered(style, recovered)
+        if recovered:  # what was shown is not true any more
+            shown.done("recovered", None, recovered)
+            return
+        if not same_deletion(look(), found):
+            message = "the store or the hour has changed since it was shown: nothing was deleted"
+            raise RmqtoolError(message, file=found.facts.store.root, hint="run it again")
+        committed = delete(found, transaction)
+    shown.done(committed.state, committed.id, ())
+
+
+def _question(count: int, unfinished: str | None, as_if: bool) -> str:
+    first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
+    measured = ", by the time or disk that you gave and not this machine's" if as_if else ""
+    return f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
+
+
+def _in_use(root: Path, holder: Holder) -> StoreInUseError:
+    who = f"process {holder.pid}" if holder.pid else "another process"
+    hint = "stop the broker; or let it clean by itself: it does so every few seconds when it is time to"
+    return StoreInUseError(f"in use by {who} (seen in {holder.file}): nothing is deleted", file=root, hint=hint)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A plan with all that is told of it; `options` are those of the command line that count for the next one too."""
+
+    style: Style
+    plan: Plan
+    losses: Losses
+    forecast: Forecast
+    findings: Sequence[Finding]
+    options: str
+
+    def show(
+        self,
+        state: str,
+        transaction: str | None = None,
+        recovered: Sequence[Recovered] = (),
+        next_commands: bool = True,
+    ) -> None:
+        """Print all of it."""
+        from rmqtool.clean_json import clean_json
+        from rmqtool.clean_text import note_next, show_plan
+
+        if self.style.json:
+            result: dict[str, Any] = {"state": state, "transaction": transaction}
+            result |= {"recovered": recovered_json(recovered)}
+            result |= clean_json(self.plan, self.losses, self.forecast)
+            write_document("clean", self.style.store, result, findings=self.findings)
+            return
+        show_plan(self.plan, self.losses, self.forecast, self.findings, self.style)
+        if next_commands and not self.style.quiet:
+            note_next(self.plan, self.options)
+
+    def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
+        """Print what was done; a person has seen the rest."""
+        from rmqtool.clean_text import note_next
+
+        if self.style.json:
+            self.show(state, transaction, recovered)
+            return
+        if state == "done":
+            write_text(f"deleted; {byte_size(self.plan.runs[0].freed_bytes)} are free again\n")
+        if not self.style.quiet:
+            note_next(self.plan, self.options, done=True)
+
+
+def _explained(style: Style, found: Plan, options: str) -> _Shown:
+    """Find out all that is told of a plan, while its files are there."""
+    from rmqtool.clean.findings import findings_of
+    from rmqtool.clean.forecast import forecast
+    from rmqtool.clean.losses import losses_of
+
+    return _Shown(style, found, losses_of(found), forecast(found), list(findings_of(found)), options)

@@ -1,0 +1,116 @@
+"""Options of `rmqtool clean` that carry the broker's own names in kebab case."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import wraps
+from shlex import quote
+from typing import Any, TypeVar
+
+import click
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.errors import RmqtoolError
+from rmqtool.retention.hours import MAX_TIME, parse_zone
+from rmqtool.retention.settings import NAMES
+from rmqtool.times import parse_time
+from rmqtool.versions import Version
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HELP = {
+    "fileReservedTime": ("HOURS", "How long a log file stays after its last change. Default: 72."),
+    "deleteWhen": ("HOURS", "Hours of the day at which expired files go, such as 04 or 04;16. Default: 04."),
+    "diskMaxUsedSpaceRatio": ("PERCENT", "Above it expired files go at any hour. Default: 75."),
+    "diskSpaceWarningLevelRatio": ("PERCENT", "Above it the broker refuses messages. Default: 90."),
+    "diskSpaceCleanForciblyRatio": ("PERCENT", "Above it files go regardless of age. Default: 85."),
+    "deleteFileBatchMax": ("N", "Most log files of one run. Default: 10."),
+    "cleanResourceInterval": ("MS", "Time between two runs. Default: 10000."),
+    "replicasPerDiskPartition": ("N", "Brokers that share the disk. Default: 1."),
+    "logicalDiskSpaceCleanForciblyThreshold": (
+        "FRACTION",
+        "With several: of its share, regardless of age. Default: 0.8.",
+    ),
+}
+_FORCIBLY = "cleanFileForciblyEnable"
+
+
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        timestamp = parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    if not 0 <= timestamp <= MAX_TIME:
+        raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
+    return timestamp
+
+
+def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    try:
+        return None if value is None else parse_zone(value)
+    except RmqtoolError as error:
+        raise click.BadParameter(error.message, ctx, param) from error
+
+
+def _number(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is no number", ctx, param)
+    return value
+
+
+def cleaner_options(command: F) -> F:
+    """The cleaner's settings, collected in `options` by the broker's own names; and what replaces measuring."""
+
+    @wraps(command)
+    def collected(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(_parameter(name)) for name in NAMES}
+        kwargs["options"] = {name: _text(value) for name, value in given.items() if value is not None}
+        return command(*args, **kwargs)
+
+    options = [
+        *(click.option(f"--{_kebab(name)}", metavar=metavar, help=text) for name, (metavar, text) in _HELP.items()),
+        click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
+                     help="Whether files may go regardless of age. Default: they may."),
+        click.option("--now", callback=_time, metavar="TIME",
+                     help="As if it were then: 2026-11-21T04:00:00Z, epoch ms, or +2h. Default: the clock."),
+        click.option("--time-zone", "zone", callback=_zone, metavar="ZONE",
+                     help="The broker's, such as Asia/Shanghai or +08:00. Default: this machine's."),
+        click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_number, metavar="PERCENT",
+                     help="As if every disk were so full, as that version computes it. Default: measured."),
+    ]  # fmt: skip
+    wrapped: Any = collected
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[no-any-return]
+
+
+def given_options(
+    options: Mapping[str, str], conf: BrokerConf, version: Version | None, asked: Mapping[str, Any]
+) -> str:
+    """The settings of a command line as they are written, for the next one; with a blank in front."""
+    zone = asked["zone"]
+    words = [("--broker-conf", conf.path), ("--broker-version", version and str(version))]
+    words += [("--time-zone", zone and str(zone)), ("--manual", "" if asked["manual"] else None)]
+    for name, value in options.items():
+        if name == _FORCIBLY:
+            words.append((f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""))
+        else:
+            words.append((f"--{_kebab(name)}", value))
+    return "".join(f" {name} {quote(value)}" if value else f" {name}" for name, value in words if value is not None)
+
+
+def _text(value: object) -> str:
+    """As it would stand in broker.conf."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _kebab(name: str) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower()
+
+
+def _parameter(name: str) -> str:
+    return _kebab(name).replace("-", "_")

@@ -1,0 +1,292 @@
+"""`rmqtool export STORE... --output DIR`: messages to Parquet, and `--check` of what was exported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.filter_options import filter_options
+from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.errors import Exit, UnreadableError, UsageError
+from rmqtool.output import Style, write_document
+from rmqtool.versions import Version
+
+if TYPE_CHECKING:
+    from rmqtool.export.check import CheckResult
+    from rmqtool.export.options import ExportOptions, Mode
+    from rmqtool.export.plan import Plan
+    from rmqtool.export.results import PartResult
+    from rmqtool.files import RateLimit
+    from rmqtool.filters import Filters
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool export /data/rocketmq/store --output /lake/all",
+        "rmqtool export /data/rocketmq/store --output /lake/all --mode incremental",
+        "rmqtool export /data/rocketmq/store --check /lake/all",
+        "rmqtool export /data/rocketmq/store --output /lake/day --from -1d -j 2",
+        "rmqtool export '/brokers/*/store' --output /lake/b --master yarn",
+    ),
+    {
+        Exit.OK: "done",
+        Exit.FINDINGS: "--check found a difference",
+        Exit.USAGE: "options that do not fit, or an output that is not empty",
+        Exit.LOSSY: "done, but bytes of a log are no messages, or a body is wrong",
+        Exit.FAILED: "no Java, no Spark, a full disk, something that cannot be read",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+_SIZE = re.compile(r"(\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_LEAST_SPLIT = 1 << 20
+
+
+def _list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Values that are repeated, or written with commas between them."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def _choices(*allowed: str) -> Any:
+    def callback(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(_list(ctx, param, values)))
+        for value in chosen:
+            if value not in allowed:
+                raise click.BadParameter(f"{value!r} is none of {', '.join(allowed)}", ctx, param)
+        return chosen
+
+    return callback
+
+
+def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for value in values:
+        name, separator, setting = value.partition("=")
+        if not separator or not name.strip():
+            raise click.BadParameter(f"{value!r} is no NAME=VALUE", ctx, param)
+        found[name.strip()] = setting
+    return found
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    found = _SIZE.fullmatch(value.strip())
+    size = int(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0
+    if size < _LEAST_SPLIT:
+        raise click.BadParameter(f"{value!r} is no size of at least 1MiB", ctx, param)
+    return size
+
+
+def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int | None]:
+    from rmqtool.export.options import parse_compression
+
+    return parse_compression(value)
+
+
+@click.command("export", epilog=_EPILOG)
+@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the Parquet files.")
+@click.option(
+    "--check",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Compare an export with the log again, row by row, instead.",
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["error", "append", "overwrite", "incremental"]),
+    default="error",
+    show_default=True,
+    help="What to do when DIR holds an export: add what is new, replace it, ...",
+)
+@click.option("--columns", multiple=True, callback=_list, metavar="NAMES", help="Columns, with commas. Default: all.")
+@click.option(
+    "--body",
+    type=click.Choice(["decompressed", "stored", "none"]),
+    default="decompressed",
+    show_default=True,
+    help="Which body to export.",
+)
+@click.option(
+    "--include",
+    multiple=True,
+    callback=_choices("prepared", "rolled-back"),
+    metavar="KINDS",
+    help="prepared, rolled-back: messages that no consumer sees too.",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    callback=_choices("topic", "date", "hour", "queue"),
+    metavar="KEYS",
+    help="topic, date, hour, queue: directories, nested in this order.",
+)
+@click.option(
+    "--compression",
+    default="zstd",
+    show_default=True,
+    callback=_compression,
+    metavar="CODEC[:LEVEL]",
+    help="zstd, gzip, brotli, snappy, lz4 or none.",
+)
+@click.option("--store-column", is_flag=True, help="A column with the store's name for a single store too.")
+@click.option(
+    "--engine",
+    type=click.Choice(["spark", "local"]),
+    default="spark",
+    show_default=True,
+    help="Spark, or processes of this machine without Java.",
+)
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
+@click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes of --engine local. Default: all cores."
+)
+@click.option(
+    "--split-size",
+    default="128MiB",
+    show_default=True,
+    callback=_size,
+    metavar="SIZE",
+    help="Bytes of log for one task.",
+)
+@filter_options()
+@store_options
+@global_options
+@click.pass_obj
+def export(
+    style: Style,
+    /,
+    *,
+    stores: tuple[str, ...],
+    output: Path | None,
+    check: Path | None,
+    filters: Filters,
+    broker_version: Version | None,
+    broker_conf: BrokerConf,
+    **options: Any,
+) -> Exit:
+    """Export the messages of stores to Parquet files, and prove that they are complete.
+
+    STORE is a directory that broker.conf calls storePathRootDir, NAME=STORE, or a pattern of such directories in
+    quotes. A store that a broker runs on may be exported too; nothing in it is changed.
+    """
+    style.store = stores[0] if len(stores) == 1 else None
+    if (output is None) == (check is None):
+        raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
+    if check is not None:
+        return _check(style, stores, check, broker_conf, options["jobs"], options["limit_rate"])
+    if output is None:
+        return Exit.USAGE
+    return _export(style, stores, output, broker_conf, filters, options)
+
+
+def _export(
+    style: Style,
+    given: Sequence[str],
+    path: Path,
+    conf: BrokerConf,
+    filters: Filters,
+    options: dict[str, Any],
+) -> Exit:
+    from rmqtool.export.manifest import summary
+    from rmqtool.export.output import Output
+    from rmqtool.export.plan import has_store_column, names_in
+    from rmqtool.export.run import check_output, run_export
+    from rmqtool.export_text import show_export
+    from rmqtool.named_stores import open_stores
+
+    # What is no store is told before the output is made.
+    check_output(path, [named.store.root for named in open_stores(given, conf)])
+    mode: Mode = options["mode"]
+    with Output(path, mode) as output:
+        before = output.manifest if mode in ("append", "incremental") else None
+        stores = open_stores(given, conf, names_in(before))
+        with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
+        settings = _export_options(filters, with_store, options)
+        exported = run_export(stores, output, mode, settings, lambda plan: _run(style, plan, options))
+    status = Exit.LOSSY if exported.totals.is_lossy else Exit.OK
+    if style.json:
+        write_document("export", style.store, summary(exported.manifest), status=status)
+    else:
+        show_export(exported, path, style)
+    return status
+
+
+def _export_options(filters: Filters, with_store: bool, options: dict[str, Any]) -> ExportOptions:
+    from rmqtool.export.options import ExportOptions
+    from rmqtool.split_reader import make_query
+
+    query = make_query(options["columns"] or None, options["body"], filters, options["include"], with_store)
+    codec, level = options["compression"]
+    return ExportOptions(query, options["partition_by"], codec, level, options["split_size"])
+
+
+def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
+    """Write the splits of a plan with the engine that was chosen."""
+    from rmqtool.export.local import run_local, usable_cores
+    from rmqtool.export.write import write_split
+    from rmqtool.progress import byte_progress
+
+    limit: RateLimit | None = options["limit_rate"]
+    with byte_progress("exporting", plan.size, style.quiet) as progress:
+        if options["engine"] == "local":
+            jobs = options["jobs"] or usable_cores()
+            return run_local(write_split, _limited(plan.tasks, limit, jobs), jobs, progress.update)
+        from rmqtool.spark.engine import run_on_spark
+        from rmqtool.spark.session import spark_context
+
+        with spark_context(options["master"], options["conf"]) as context:
+            tasks = _limited(plan.tasks, limit, context.defaultParallelism)
+            return run_on_spark(context, write_split, tasks, progress.update)
+
+
+def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:
+    """The tasks, each worker reading at its part of the limit."""
+    if limit is None:
+        return tasks
+    rate = max(1, limit.bytes_per_second // max(1, min(workers, len(tasks))))
+    return [
+        replace(task, options=replace(task.options, query=replace(task.options.query, bytes_per_second=rate)))
+        for task in tasks
+    ]
+
+
+def _check(
+    style: Style,
+    given: Sequence[str],
+    path: Path,
+    conf: BrokerConf,
+    jobs: int | None,
+    limit: RateLimit | None,
+) -> Exit:
+    from rmqtool.export.check import check_files, check_split, check_sums, plan_check
+    from rmqtool.export.local import run_local, usable_cores
+    from rmqtool.export.output import read_manifest
+    from rmqtool.export.plan import names_in
+    from rmqtool.export_text import show_check
+    from rmqtool.named_stores import open_stores
+    from rmqtool.progress import byte_progress
+
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise UnreadableError("no export is here: it has no _manifest.json", file=path)
+    rate = None if limit is None else limit.bytes_per_second // (jobs or usable_cores())
+    plan = plan_check(path, manifest, open_stores(given, conf, names_in(manifest)), rate)
+    with byte_progress("comparing", plan.size, style.quiet) as progress:
+        results: list[CheckResult] = run_local(check_split, plan.tasks, jobs or usable_cores(), progress.update)
+    findings = [*check_files(path, manifest), *(finding for result in results for finding in result.findings)]
+    findings += check_sums(manifest, plan, results)
+    status = Exit.FINDINGS if findings else Exit.OK
+    rows = sum(result.rows for result in results)
+    found = {"output": str(path), "rows_compared": rows, "rows": manifest["rows"], "files": len(manifest["files"]),
+             "bytes_read": plan.size, "differences": len(findings), "unproven": plan.unproven}  # fmt: skip
+    if style.json:
+        write_document("export", style.store, {"check": found}, findings=findings, status=status)
+    else:
+        show_check(found, findings, style)
+    return status

@@ -1,0 +1,107 @@
+"""The filters of every command, spelt once: ``--topic``, ``--queue``, ``--tag``, ``--key``, ``--from``, ``--to`` ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+from rmqtool.errors import UsageError
+from rmqtool.times import parse_time
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MAX_OFFSET = (1 << 63) - 1
+_TAG_SEPARATOR = "||"  # as consumers subscribe: `TagA || TagB`
+_ANY_TAG = "*"
+
+
+def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The tags of subscription expressions; none when one of them is ``*`` (`FilterAPI#buildSubscriptionData`)."""
+    tags = tuple(tag for value in values for part in value.split(_TAG_SEPARATOR) if (tag := part.strip()))
+    if values and not tags:
+        raise click.BadParameter("an empty tag matches nothing", ctx, param)
+    return () if _ANY_TAG in tags else tags
+
+
+_OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
+    "topic": ("topics", click.option("--topic", multiple=True, metavar="TOPIC", help="Of this topic. Repeatable.")),
+    "queue": (
+        "queue_ids",
+        click.option("--queue", type=click.IntRange(-(1 << 31), (1 << 31) - 1), multiple=True, metavar="N",
+                     help="Of the queue of this number. Repeatable."),
+    ),
+    "tag": (
+        "tags",
+        click.option("--tag", multiple=True, callback=_tags, metavar="TAG",
+                     help="With this tag, or one of 'A || B'. Repeatable."),
+    ),
+    "key": (
+        "keys",
+        click.option("--key", multiple=True, metavar="KEY", help="With this key or unique key. Repeatable."),
+    ),
+    "from": (
+        "from_timestamp",
+        click.option("--from", callback=_time, metavar="TIME",
+                     help="Stored then or later: 2026-11-21T10:52:00Z, epoch ms, or -2h."),
+    ),
+    "to": (
+        "to_timestamp",
+        click.option("--to", callback=_time, metavar="TIME", help="Stored before then."),
+    ),
+    "from-offset": (
+        "from_offset",
+        click.option("--from-offset", type=click.IntRange(0, _MAX_OFFSET), default=0, metavar="BYTES",
+                     help="First physical offset."),
+    ),
+    "to-offset": (
+        "to_offset",
+        click.option("--to-offset", type=click.IntRange(0, _MAX_OFFSET), metavar="BYTES",
+                     help="Stop before this physical offset."),
+    ),
+}  # fmt: skip
+
+
+def filter_options(*names: str) -> Callable[[F], F]:
+    """Give a command the filters `names` (``"topic"``, ``"from"`` ...; default: all) as one argument, `filters`.
+
+    Stands anywhere between ``@click.command`` and the function: ``@filter_options()``. ``limit_option`` is apart.
+    """
+    chosen = names or tuple(_OPTIONS)
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def with_filters(*args: Any, **kwargs: Any) -> Any:
+            from rmqtool.filters import Filters
+
+            given = {_OPTIONS[name][0]: kwargs.pop(name.replace("-", "_")) for name in chosen}
+            filters = Filters(**given)
+            _check(filters.from_timestamp, filters.to_timestamp, "--from", "--to")
+            _check(filters.from_offset, filters.to_offset, "--from-offset", "--to-offset")
+            return command(*args, filters=filters, **kwargs)
+
+        decorated: Any = with_filters
+        for name in reversed(chosen):
+            decorated = _OPTIONS[name][1](decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return decorate
+
+
+def limit_option(command: F) -> F:
+    """``--limit N``, the argument `limit`: at most so many messages or units, None without a limit."""
+    return click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N of them.")(command)
+
+
+def _check(start: int | None, stop: int | None, first: str, second: str) -> None:
+    if start is not None and stop is not None and start > stop:
+        raise UsageError(f"{first} ({start}) is behind {second} ({stop}): nothing lies between")

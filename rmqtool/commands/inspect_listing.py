@@ -1,0 +1,216 @@
+"""Showing what stands at a place in a store: JSON lines, CSV, a table, or text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from rmqtool.errors import Exit, UsageError
+from rmqtool.output import Style, flush, json_text, note, write_bytes, write_line, write_text
+
+if TYPE_CHECKING:
+    from rmqtool.listing.kinds import Found
+    from rmqtool.locate import Place
+    from rmqtool.message_text import BodyFormat
+    from rmqtool.rendering.tables import TableWriter
+    from rmqtool.rows import Rows
+
+Format = Literal["text", "table", "json", "csv"]
+
+_PEOPLE_ROWS = 1000  # rows that become Python objects at once
+_BAD_KINDS = frozenset({"damage", "bad_unit", "config_problem"})
+
+
+@dataclass
+class Shown:
+    """How a listing is shown, and what it has shown so far."""
+
+    style: Style
+    place: Place
+    format: Format
+    body_format: BodyFormat
+    columns: tuple[str, ...] = ()
+    with_hex: bool = False
+    empty: bool = True
+    lossy: bool = False
+    damaged: int = 0  # extents that have no line in CSV
+    _table: TableWriter | None = field(default=None, repr=False)
+    _begun: bool = False
+    _group: tuple[Any, ...] = ()
+
+    def show(self, found: Found) -> None:
+        """Show some rows."""
+        self.empty = False
+        self.lossy = self.lossy or _is_lossy(found)
+        if self.format == "json":
+            self._as_json(found)
+        elif self.format == "csv":
+            self._as_csv(found)
+        elif isinstance(found, dict):
+            write_text(self._entry_text(found))
+        elif self.format == "table" or self._is_tabular(found):
+            self._as_table(found)
+        else:
+            self._as_text(found)
+
+    def _is_tabular(self, rows: Rows) -> bool:
+        from rmqtool.listing.kinds import LISTINGS
+
+        listing = LISTINGS[self.place.kind]
+        return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
+
+    def _as_json(self, found: Found) -> None:
+        from rmqtool.rendering.json_lines import json_lines
+
+        if isinstance(found, dict):
+            write_line(self.style, _chosen(found, self.columns))
+            return
+        self.style.lines_begun = True
+        write_bytes(json_lines(self._selected(found)))
+
+    def _as_csv(self, found: Found) -> None:
+        import sys
+
+        from rmqtool.rendering.csv_lines import csv_header, csv_lines
+
+        rows = _flat(found) if isinstance(found, dict) else found
+        names = self._csv_columns()
+        if not self._begun:
+            self._begun = True
+            write_bytes(csv_header(names))
+        if rows.counted:
+            write_bytes(csv_lines(rows, names, visible=sys.stdout.isatty()))
+        elif rows.dicts()[0]["kind"] == "damage":
+            self.damaged += 1
+
+    def _csv_columns(self) -> tuple[str, ...]:
+        from rmqtool.listing.kinds import LISTINGS
+
+        if self.columns:
+            return self.columns
+        listing = LISTINGS[self.place.kind]
+        names = listing.columns if listing.has_messages else ("kind", *listing.columns)
+        return (*names, "hex") if self.with_hex else names
+
+    def _as_table(self, rows: Rows) -> None:
+        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.rendering.tables import TableWriter
+
+        if not rows.counted or LISTINGS[self.place.kind].is_one_object:
+            self._as_text(rows)
+            return
+        if self._table is None:
+            self._table = TableWriter(self.columns or self._table_columns(rows))
+        write_bytes(self._table.lines(rows))
+
+    def _table_columns(self, rows: Rows) -> list[str]:
+        """The usual columns without those that would say the same in every row."""
+        from rmqtool.listing.kinds import LISTINGS
+
+        if rows.batch.column(0)[0].as_py() == "index_slot":
+            return rows.names[2:]
+        names = [name for name in LISTINGS[self.place.kind].table if name in rows.names]
+        if len(self.place.parts) == 1 and not LISTINGS[self.place.kind].has_messages:
+            names = [name for name in names if name not in ("topic", "queue_id")]
+        return names or rows.names
+
+    def _as_text(self, rows: Rows) -> None:
+        for start in range(0, len(rows), _PEOPLE_ROWS):
+            part = rows.slice(start, _PEOPLE_ROWS)
+            for row in (self._selected(part) if self.columns else part).dicts():
+                write_text(self._row_text(row))
+
+    def _row_text(self, row: dict[str, Any]) -> str:
+        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.message_text import fields_text, object_text, text_line
+        from rmqtool.rendering.hex_dump import hex_fields
+
+        listing = LISTINGS[self.place.kind]
+        stored = row.pop("hex", None)
+        color = self.style.wants_color()
+        if row["kind"] == "text":
+            text = text_line(row["text"])
+        elif (listing.has_messages and not self.columns) or row["kind"] in ("blank", "damage"):
+            text = object_text(row, self.body_format, color)
+        else:
+            text = fields_text(row, listing.layout if listing.is_one_object else None, color)
+        if self.with_hex and stored is not None:
+            text += "".join(f"{line}\n" for line in hex_fields(listing.layout, bytes.fromhex(stored)))
+        return text
+
+    def _entry_text(self, found: dict[str, Any]) -> str:
+        """An entry of a JSON file, under the name of its file and table."""
+        from rmqtool.message_text import entry_text, heading_text
+
+        color = self.style.wants_color()
+        if found["kind"] == "config_problem":
+            return heading_text(f"{found['file']}: {found['message']}", color, bad=True)
+        group = (found["file"], found["table"])
+        head = "" if group == self._group else heading_text("  ".join(str(part) for part in group if part), color)
+        self._group = group
+        return head + entry_text(found["name"], found["value"])
+
+    def _selected(self, rows: Rows) -> Rows:
+        if not self.columns or not rows.counted:
+            return rows
+        return rows.select((*self.columns, "hex") if self.with_hex else self.columns)
+
+
+def list_at(shown: Shown, found: Iterator[Found | None]) -> Exit:
+    """Show everything that is found; None asks for what was shown to be seen at once."""
+    for part in found:
+        if part is None:
+            flush()
+        else:
+            shown.show(part)
+    if shown.damaged:
+        note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
+    return Exit.LOSSY if shown.lossy else Exit.OK
+
+
+def show_counts(style: Style, counts: dict[str, int], as_json: bool) -> Exit:
+    """Show how many there are of each kind."""
+    if as_json:
+        write_line(style, {"kind": "count", "counts": counts})
+    else:
+        write_text("".join(f"{count:>12} {kind}\n" for kind, count in counts.items()))
+    return Exit.LOSSY if _BAD_KINDS & counts.keys() else Exit.OK
+
+
+def checked_columns(text: str | None, place: Place) -> tuple[str, ...]:
+    """The names in ``--columns``; raise UsageError for one that this kind of place does not have."""
+    from rmqtool.listing.kinds import LISTINGS
+
+    if text is None:
+        return ()
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    known = ("kind", *LISTINGS[place.kind].columns, "hex")
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(
+            f"--columns: no such column here: {', '.join(unknown) or text!r}", hint=f"there are: {', '.join(known)}"
+        )
+    return names
+
+
+def _is_lossy(found: Found) -> bool:
+    import pyarrow.compute as pc
+
+    if isinstance(found, dict):
+        return found["kind"] in _BAD_KINDS
+    if "body_crc_ok" in found.names and not pc.all(found.batch.column("body_crc_ok")).as_py():
+        return True
+    return not _BAD_KINDS.isdisjoint(pc.unique(found.batch.column("kind")).to_pylist())
+
+
+def _chosen(found: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if not columns or name in ("kind", *columns)}
+
+
+def _flat(found: dict[str, Any]) -> Rows:
+    """One object as a row, with what has parts of its own as JSON."""
+    from rmqtool.rows import one_row
+
+    values = {name: value if isinstance(value, str | None) else json_text(value) for name, value in found.items()}
+    return one_row(str(values.pop("kind")), values)

@@ -1,0 +1,237 @@
+"""`rmqtool query STORE`: find messages, explain where one stands, answer as the broker would."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
+from rmqtool.errors import Exit, UsageError
+from rmqtool.output import Style, note, write_line, write_text
+from rmqtool.versions import Version
+
+if TYPE_CHECKING:
+    from rmqtool.files import RateLimit
+    from rmqtool.query.lookup import Message
+    from rmqtool.query.notes import Notes
+    from rmqtool.store_view import StoreView
+
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool query /data/rocketmq/store --key order-42 --topic orders",
+        "rmqtool query /data/rocketmq/store --offset 42594 --trace",
+        "rmqtool query /data/rocketmq/store --body-contains 4711 --from -2h",
+        "rmqtool query /data/rocketmq/store --at -2h --topic orders",
+        "rmqtool query /data/rocketmq/store --group billing --json",
+    ),
+    {
+        Exit.OK: "found",
+        Exit.FINDINGS: "not found; nothing on standard output",
+        Exit.LOSSY: "found, but there is damage: there may be more, or a body is wrong",
+        Exit.FAILED: "something cannot be read, or a layout is not supported",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+_NOTHING: dict[Question, str] = {
+    "scan": "no message of the commit log fits",
+    "time": "no message was stored then or later",
+}
+
+
+@click.command("query", epilog=_EPILOG)
+@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@query_options
+@store_options
+@global_options
+@click.pass_obj
+def query(
+    style: Style,
+    /,
+    *,
+    path: Path,
+    broker_version: Version | None,
+    broker_conf: BrokerConf,
+    limit_rate: RateLimit | None,
+    **asked: Any,
+) -> Exit:
+    """Find a message, and explain it: where it stands, who has it, when it goes.
+
+    STORE is the directory that broker.conf calls storePathRootDir. Nothing in it is changed, and a broker may run on
+    it. Answers are those of the broker on the same files.
+    """
+    from rmqtool.query.notes import Notes
+    from rmqtool.store import open_store
+    from rmqtool.store_view import StoreView
+
+    style.store = str(path)
+    question = question_of(click.get_current_context())
+    view = StoreView(open_store(path, broker_conf), broker_version, limit_rate)
+    notes = Notes()
+    status = _answer(style, view, question, asked, notes)
+    if not style.quiet:
+        for line in notes.lines:
+            note(line)
+    return Exit.LOSSY if status is Exit.OK and notes.lossy else status
+
+
+def _answer(style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
+    from rmqtool.commands import query_answers
+
+    match question:
+        case "pull":
+            return query_answers.pull(style, view, asked, notes)
+        case "at":
+            return query_answers.offsets_at(style, view, asked, notes)
+        case "group":
+            return query_answers.group(style, view, asked["group"], notes)
+        case _:
+            return _show_messages(style, view, question, asked, notes)
+
+
+def _messages(
+    style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
+) -> Iterator[Message]:
+    """The messages that the command line asks for."""
+    from rmqtool.query import lookup
+
+    body = asked["body"]
+    match question:
+        case "offset":
+            return lookup.by_offset(view, asked["offset"], body, notes)
+        case "msg-id":
+            return lookup.by_message_id(view, asked["msg_id"].strip(), body, notes)
+        case "queue-offset":
+            topic, queue_id = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
+            return lookup.by_queue_offset(view, topic, queue_id, asked["queue_offset"], body, notes)
+        case "key" | "unique-key":
+            return _by_keys(view, question, asked, notes)
+        case _:
+            return _by_content(style, view, question, asked, notes)
+
+
+def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Iterator[Message]:
+    from rmqtool.index_search import FOREVER
+    from rmqtool.query.keys import KeyQuery, by_key, why_not_found
+
+    filters = asked["filters"]
+    keys = filters.keys if question == "key" else (asked["unique_key"].strip(),)
+    found = False
+    for key in keys:
+        key_query = KeyQuery(
+            key,
+            filters.topics,
+            unique=question == "unique-key",
+            limit=asked["limit"],
+            begin=filters.from_timestamp or 0,
+            end=FOREVER if filters.to_timestamp is None else filters.to_timestamp,
+            hash_matches=asked["hash_matches"],
+        )
+        for message in by_key(view, key_query, asked["body"], notes):
+            found = True
+            yield message
+    if not found and asked["limit"] != 0:
+        notes.add(why_not_found(view, keys))
+
+
+def _by_content(
+    style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
+) -> Iterator[Message]:
+    from rmqtool.progress import byte_progress
+    from rmqtool.query.moment import by_time
+    from rmqtool.query.scan import Condition, ScanQuery, by_scan
+
+    conditions = asked["where"]
+    if asked["unique_key"] is not None:
+        conditions += (Condition("UNIQ_KEY", "=", asked["unique_key"].strip()),)
+    contains = asked["body_contains"]
+    scan = ScanQuery(
+        replace(asked["filters"]), conditions, None if contains is None else contains.encode(), asked["limit"]
+    )
+    if question == "time":
+        yield from by_time(view, asked["time"], scan, asked["body"], notes)
+        return
+    first = max(view.log_min_offset, scan.filters.start)
+    with byte_progress("reading the commit log", view.log.size, style.quiet) as progress:
+        yield from by_scan(view, scan, asked["body"], notes, lambda done: progress.update(done - first))
+
+
+def _show_messages(style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
+    save_to = asked["save_body"]
+    if save_to is not None:
+        _refuse_inside(view, save_to, asked["body"])
+    last, count = None, 0
+    for message in _messages(style, view, question, asked, notes):
+        count += 1
+        if count > 1 and save_to is not None:
+            raise UsageError("--save-body is for one message, but several are found", hint="add --limit 1 or --offset")
+        notes.lossy |= not message["body_crc_ok"] or "body_error" in message
+        last = message
+        _show_message(style, view, message, asked)
+    if last is None:
+        if not notes.lines:
+            notes.add(_NOTHING.get(question, "nothing is shown"))
+        return Exit.FINDINGS
+    if save_to is not None:
+        _save_body(last, save_to)
+    if not style.quiet and not style.json:
+        _note_next(view, last, count, asked)
+    return Exit.OK
+
+
+def _show_message(style: Style, view: StoreView, message: Message, asked: dict[str, Any]) -> None:
+    if asked["trace"]:
+        from rmqtool.query.places import places_of
+
+        message["places"] = places_of(view, message).as_json(view)
+    if style.json:
+        write_line(style, message)
+        return
+    from rmqtool.message_text import object_text
+
+    write_text(object_text(message, asked["body_format"], style.wants_color()))
+    if asked["trace"]:
+        from rmqtool.trace_text import show_places
+
+        show_places(style.console(), message)
+
+
+def _refuse_inside(view: StoreView, save_to: Path, body: str) -> None:
+    """A store is only read: nothing is written below it."""
+    if body == "none":
+        raise UsageError("--save-body needs a body: not --body none")
+    if save_to.resolve().is_relative_to(view.store.root.resolve()):
+        raise UsageError(f"{save_to} is inside the store, where nothing is written")
+
+
+def _save_body(message: Message, save_to: Path) -> None:
+    data = base64.b64decode(message["body_base64"]) if message["body"] is None else message["body"].encode()
+    try:
+        with save_to.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise UsageError(f"{save_to} exists already", hint="--save-body writes a new file only") from None
+
+
+def _note_next(view: StoreView, message: Message, count: int, asked: dict[str, Any]) -> None:
+    store = quote(str(view.store.root))
+    conf = f" --broker-conf {quote(view.store.conf.path)}" if view.store.conf.path else ""
+    command = f"rmqtool query {store}{conf}"
+    note("")
+    if not asked["trace"]:
+        which = "it stands" if count == 1 else "the last one stands"
+        note(f"where {which}: {command} --offset {message['physical_offset']} --trace")
+        return
+    topic, queue_id = quote(message["topic"]), message["queue_id"]
+    note(
+        f"what a consumer gets from there: {command} --pull --topic {topic} --queue {queue_id} "
+        f"--queue-offset {message['queue_offset']}"
+    )

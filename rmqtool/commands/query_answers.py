@@ -1,0 +1,162 @@
+"""What `rmqtool query` answers besides messages: pulls, offsets for a moment, consumer groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.commands.query_options import one_queue
+from rmqtool.errors import Exit, UsageError
+from rmqtool.output import Style, write_line, write_text
+from rmqtool.times import rfc3339
+from rmqtool.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
+
+if TYPE_CHECKING:
+    from rmqtool.pull import Answer, Subscription
+    from rmqtool.query.lookup import Message
+    from rmqtool.query.notes import Notes
+    from rmqtool.store_view import StoreView
+
+_BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
+"""Releases whose pulls may differ from those of the newest: the last one before each change."""
+
+
+def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
+    """Print what a consumer gets: an answer in any case, whose status says what it is."""
+    from rmqtool.pull import Subscription, puller_of
+    from rmqtool.query.lookup import why_no_queue
+    from rmqtool.query_text import show_pull
+
+    filters = asked["filters"]
+    topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
+    if asked["queue_offset"] is None:
+        raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
+    puller = puller_of(view, topic, queue_id)
+    subscription = Subscription(filters.tags)
+    answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
+    if puller.queue is None:
+        notes.add(why_no_queue(view, topic, queue_id))
+    if view.version is None:
+        _note_other_versions(puller, asked, subscription, answer, notes)
+    line = {
+        "kind": "pull",
+        "topic": topic,
+        "queue_id": queue_id,
+        "queue_offset": asked["queue_offset"],
+        "max": asked["most"],
+        "tags": list(filters.tags),
+        "status": answer.status,
+        "next_begin_offset": answer.next_begin_offset,
+        "min_offset": answer.min_offset,
+        "max_offset": answer.max_offset,
+        "messages": [_sent(view, unit, subscription, asked["body"], notes) for unit in answer.units],
+    }
+    if style.json:
+        write_line(style, line)
+    else:
+        show_pull(style.console(), line)
+        _show_sent(style, line["messages"], asked["body_format"])
+    return Exit.OK
+
+
+def _note_other_versions(
+    puller: Any, asked: dict[str, Any], subscription: Subscription, answer: Answer, notes: Notes
+) -> None:
+    """Say where releases differ, for nobody has told which one counts."""
+    from dataclasses import replace
+
+    for since, version in _BEFORE.items():
+        other = replace(puller, version=version).pull(asked["queue_offset"], asked["most"], subscription)
+        if (other.status, other.next_begin_offset) != (answer.status, answer.next_begin_offset):
+            notes.add(
+                f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}: "
+                "--broker-version says which counts"
+            )
+
+
+def _sent(view: StoreView, unit: Any, subscription: Subscription, body: Any, notes: Notes) -> Message:
+    """What is sent for a unit: the message there, or bytes that are none."""
+    from rmqtool.query.lookup import message_at
+
+    message = message_at(view, unit.physical_offset, body)
+    if message is None or message["message_size"] != unit.message_size:
+        notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
+        return {
+            "kind": "damage",
+            "physical_offset": unit.physical_offset,
+            "size": unit.message_size,
+            "reason": "physical-offset" if message is None else "lengths",
+        }
+    return {**message, "tag_matches": subscription.takes(message["tags"])}
+
+
+def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
+    from rmqtool.message_text import object_text
+
+    for message in messages:
+        write_text(object_text(message, body_format, style.wants_color()))
+        if not message.get("tag_matches", True):
+            write_text("  the client drops it: its tag has the hash of one that is wanted\n")
+
+
+def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
+    """Print the queue offset for a moment, of one queue or of all queues of a topic."""
+    from rmqtool.query.lookup import why_no_queue
+    from rmqtool.query_text import show_offsets
+    from rmqtool.queue_times import QueueTimes
+
+    filters, timestamp = asked["filters"], asked["at"]
+    if len(filters.topics) != 1:
+        raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
+    topic = filters.topics[0]
+    lines = []
+    for queue_id in filters.queue_ids or view.queue_ids(topic):
+        queue = view.queue(topic, queue_id)
+        if queue is None:
+            notes.add(why_no_queue(view, topic, queue_id))
+            continue
+        times = QueueTimes(queue, view.log_bytes)
+        lines.append(
+            {
+                "kind": "offset",
+                "topic": topic,
+                "queue_id": queue_id,
+                "timestamp": timestamp,
+                "time": rfc3339(timestamp),
+                "lower": times.boundary(timestamp, "lower"),
+                "upper": times.boundary(timestamp, "upper"),
+                "broker": times.broker(timestamp, view.rules),
+                "min_offset": queue.range.min_offset,
+                "max_offset": queue.range.max_offset,
+            }
+        )
+    if not lines:
+        notes.add(why_no_queue(view, topic, filters.queue_ids[0] if filters.queue_ids else 0))
+        return Exit.FINDINGS
+    if view.rules < TIME_BY_RECORDS:
+        notes.add(f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files: a copy may differ")
+    _show(style, lines, show_offsets)
+    return Exit.OK
+
+
+def group(style: Style, view: StoreView, name: str, notes: Notes) -> Exit:
+    """Print what a consumer group has consumed."""
+    from rmqtool.query.groups import group_offsets, groups_of
+    from rmqtool.query_text import show_consumers
+
+    lines = [offset.as_json() for offset in group_offsets(view, name)]
+    if view.committed.file.problem:
+        notes.add(f"consumer offsets: {view.committed.file.problem}", lossy=True)
+    if not lines:
+        known = ", ".join(groups_of(view)) or "none"
+        notes.add(f"group {name} has committed no offset and has no retry queue here; groups: {known}")
+        return Exit.FINDINGS
+    _show(style, lines, show_consumers)
+    return Exit.OK
+
+
+def _show(style: Style, lines: list[dict[str, Any]], show: Any) -> None:
+    if style.json:
+        for line in lines:
+            write_line(style, line)
+    else:
+        show(style.console(), lines)

@@ -1,0 +1,112 @@
+"""A DLedger log: the messages in its entries, as a scan of a commit log gives them (`DLedgerCommitLog`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+import numpy as np
+
+from rmqtool.commit_log import LogRange
+from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats import dledger
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.block import BLOCK_SIZE, Block
+from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
+from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.probe import find_next
+
+_HEADER = dledger.ENTRY_HEADER_SIZE
+_START = Struct(">ii")  # magic and size
+
+
+def scan_entries(
+    files: Sequence[MappedFile], start: int = 0, reading: Reading = UNLIMITED
+) -> Iterator[Frames | Blank | Damage]:
+    """The messages of all entries, with blanks and damage between them; frames are for use before the next step.
+
+    Only files that begin at `start` or behind it are read.
+    The frames are those of the messages, so that they are not contiguous: an entry's header stands before each.
+    """
+    block = Block()
+    for mapped in files:
+        if mapped.start_offset < start:
+            continue
+        with InputFile(mapped.path, reading) as file:
+            yield from _EntryScan(block, file, mapped.start_offset).events()
+
+
+def dledger_range(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> LogRange:
+    """The range of a DLedger log, from its first and its last file with entries."""
+    if not files:
+        return LogRange()
+    first = next((event for event in scan_entries(files[:1], reading=reading) if isinstance(event, Frames)), None)
+    end, last_timestamp = files[0].start_offset, None
+    for mapped in reversed(files):
+        for event in scan_entries([mapped], reading=reading):
+            end = event.physical_offset + event.size
+            if isinstance(event, Frames):
+                last_timestamp = int(event.headers.field("store_timestamp")[-1])
+        if last_timestamp is not None:
+            break
+    first_timestamp = None if first is None else int(first.headers.field("store_timestamp")[0])
+    return LogRange(files[0].start_offset, end, first_timestamp, last_timestamp)
+
+
+class _EntryScan:
+    """The scan of one file of entries; positions are in the file, bytes."""
+
+    def __init__(self, block: Block, file: InputFile, start_offset: int) -> None:
+        self._block = block
+        self._file = file
+        self._start_offset = start_offset
+
+    def events(self) -> Iterator[Frames | Blank | Damage]:
+        """Runs of messages, blanks and damage in order."""
+        position = 0
+        while position + _START.size <= self._file.size:
+            length = min(BLOCK_SIZE, self._file.size - position)
+            magic, size = _START.unpack(self._file.read(position, _START.size))
+            if magic == dledger.MAGIC_BLANK:
+                yield Blank(self._start_offset + position, self._file.size - position)
+                return
+            if magic == dledger.MAGIC_ENTRY and _HEADER < size <= MAX_MESSAGE_SIZE:
+                length = max(length, min(size, self._file.size - position))
+            self._block.fill(self._file, position, length, self._start_offset + position)
+            frames, end = self._run()
+            if frames is not None:
+                yield frames
+                position += end
+                continue
+            if self._file.next_data(position, self._file.size) == self._file.size:
+                return
+            after = self._resume(position)
+            reason: Reason = "magic-code" if magic != dledger.MAGIC_ENTRY else "lengths"
+            end_of_data = self._file.data_end(position) if after == self._file.size else after
+            yield Damage(self._start_offset + position, end_of_data - position, reason, after == self._file.size)
+            position = after
+
+    def _run(self) -> tuple[Frames | None, int]:
+        """The sound messages at the head of the block, and where their last entry ends in it."""
+        positions, at, view = [], 0, self._block.view
+        while at + _HEADER <= self._block.length:
+            magic, size = _START.unpack_from(view, at)
+            if magic != dledger.MAGIC_ENTRY or size <= _HEADER or at + size > self._block.length:
+                break
+            positions.append(at + _HEADER)
+            at += size
+        if not positions:
+            return None, 0
+        ends = [*positions[1:], at + _HEADER]
+        frames = prove(self._block, np.array(positions, dtype=np.intp))
+        fitting = frames.message_sizes == np.array(ends[: len(frames)]) - frames.positions - _HEADER
+        count = len(frames) if fitting.all() else int(np.argmin(fitting))
+        return (frames[:count], ends[count - 1] - _HEADER) if count else (None, 0)
+
+    def _resume(self, position: int) -> int:
+        """Where the next entry with a sound message begins behind `position`; the end of the file without one."""
+        found = position + _HEADER
+        while True:
+            found = find_next(self._file, self._start_offset, found + 1)
+            if found >= self._file.size or found - _HEADER > position:
+                return found - _HEADER if found < self._file.size else self._file.size

@@ -1,0 +1,1 @@
+"""Messages to Parquet: plan, write a split, commit, run over local processes."""

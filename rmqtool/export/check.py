@@ -1,0 +1,220 @@
+"""Is an export still what the log says? Every row is compared with the log again, and every sum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from rmqtool.errors import UsageError
+from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Sums, add_sums, merge_sums
+from rmqtool.filters import Filters
+from rmqtool.findings import Finding
+from rmqtool.named_stores import NamedStore
+from rmqtool.scan.events import Damage
+from rmqtool.split_reader import STORE_COLUMN, Query, SplitReader
+from rmqtool.splits import Split, find_source, split_source
+
+CHECK_SPLIT = 32 << 20
+"""Bytes of log whose rows are compared at once; both sides are held in memory."""
+
+_OFFSET = "physical_offset"
+_EFFECT = "none: the store is not concerned"
+_REMEDY = "rmqtool export --mode overwrite"
+_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class CheckTask:
+    """A split whose rows must be those of `files`, paths below `output`."""
+
+    split: Split
+    query: Query
+    output: Path
+    files: tuple[str, ...]
+
+
+@dataclass
+class CheckResult:
+    """What comparing one split gave."""
+
+    store: str
+    rows: int = 0
+    sums: Sums = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass
+class CheckPlan:
+    """What to compare; `unproven` is what nobody can compare any more, in sentences."""
+
+    tasks: list[CheckTask]
+    unproven: list[str]
+    whole: list[str]  # names of stores of which the log still holds all that was exported
+
+    @property
+    def size(self) -> int:
+        """Bytes of log to read."""
+        return sum(task.split.size for task in self.tasks)
+
+
+def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedStore], rate: int | None) -> CheckPlan:
+    """What to compare with the logs of `stores`, each process reading up to `rate` bytes per second.
+
+    Raises UsageError for a store that is not in the output.
+    """
+    plan = CheckPlan([], [], [])
+    query = replace(query_of(manifest), bytes_per_second=rate)
+    known = {source["store"]: source for source in manifest["source"]}
+    for named in stores:
+        if named.name not in known:
+            raise UsageError("the output holds nothing of this store", file=named.store.root)
+    for name in known.keys() - {named.name for named in stores}:
+        plan.unproven.append(f"store {name} was not given: its rows are not compared")
+    if _OFFSET not in query.columns:
+        plan.unproven.append(f"without the column {_OFFSET} rows are not compared one by one, only sums of the log")
+    for named in stores:
+        first, end = known[named.name]["physical_offset_first"], known[named.name]["next_physical_offset"]
+        source = find_source(named, first, end)
+        if source.min_offset > first:
+            gone = f"store {named.name}: the log begins at {source.min_offset} by now; what was before is not compared"
+            plan.unproven.append(gone)
+        else:
+            plan.whole.append(named.name)
+        for split in split_source(source, CHECK_SPLIT):
+            plan.tasks.append(CheckTask(split, query, output, _files_in(manifest, split)))
+    return plan
+
+
+def query_of(manifest: dict[str, Any]) -> Query:
+    """The query that an output was exported with."""
+    given = manifest["filters"]
+    filters = Filters(
+        topics=tuple(given["topic"]),
+        queue_ids=tuple(given["queue"]),
+        tags=tuple(given["tag"]),
+        keys=tuple(given["key"]),
+        from_timestamp=given["from_timestamp"],
+        to_timestamp=given["to_timestamp"],
+        from_offset=given["from_offset"],
+        to_offset=given["to_offset"],
+    )
+    columns = tuple(column["name"] for column in manifest["columns"])
+    return Query(columns, manifest["body"], filters, tuple(manifest["include"]))
+
+
+def check_split(task: CheckTask) -> CheckResult:
+    """Compare one split with the rows that were exported of it; raises UnreadableError."""
+    pa.set_cpu_count(1)
+    result = CheckResult(task.split.store)
+    reader = SplitReader(task.split, task.query, (*SUMMED_COLUMNS, _OFFSET))
+    batches = []
+    for event in reader.events():
+        if not isinstance(event, Damage):
+            add_sums(result.sums, task.split.store, event)
+            batches.append(reader.to_messages(event))
+    if _OFFSET in task.query.columns:
+        expected = pa.Table.from_batches(batches, task.query.schema)
+        result.rows = expected.num_rows
+        result.findings += _differences(task, expected, _exported(task))
+    return result
+
+
+def check_files(output: Path, manifest: dict[str, Any]) -> Iterator[Finding]:
+    """Files that are gone, changed, or in no manifest."""
+    known = {file["path"]: file for file in manifest["files"]}
+    for path, file in known.items():
+        try:
+            rows = pq.read_metadata(output / path).num_rows
+            size = (output / path).stat().st_size
+        except (OSError, pa.ArrowException) as error:
+            yield _finding("export.file", f"cannot be read: {str(error).splitlines()[0]}", file=path)
+            continue
+        if (rows, size) != (file["rows"], file["bytes"]):
+            told = f"{file['rows']} rows in {file['bytes']} bytes"
+            yield _finding("export.file", f"{rows} rows in {size} bytes, where the manifest has {told}", file=path)
+    for found in sorted(output.rglob("*.parquet")):
+        name = found.relative_to(output)
+        if str(name) not in known and not any(part.startswith(("_", ".")) for part in name.parts):
+            yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=str(name))
+
+
+def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[CheckResult]) -> Iterator[Finding]:
+    """Queues whose sums are not those of the log, for the stores whose log is still whole."""
+    found: Sums = {}
+    merge_sums(found, (result.sums for result in results))
+    names = QueueSums.__dataclass_fields__
+    for queue in manifest["queues"]:
+        key = (queue["store"], queue["topic"], queue["queue_id"])
+        sums = found.pop(key, QueueSums())
+        expected = QueueSums(**{name: queue[name] for name in names})
+        if queue["store"] in plan.whole and sums != expected:
+            differ = [name for name in names if getattr(sums, name) != getattr(expected, name)]
+            shown = ", ".join(f"{name} {getattr(expected, name)}, in the log {getattr(sums, name)}" for name in differ)
+            yield _finding("export.sums", shown, topic=queue["topic"], queue_id=queue["queue_id"])
+    for (store, topic, queue_id), sums in found.items():
+        if store in plan.whole:
+            message = f"{sums.rows} messages in the log, none in the manifest"
+            yield _finding("export.sums", message, topic=topic, queue_id=queue_id)
+
+
+def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
+    return tuple(
+        file["path"]
+        for file in manifest["files"]
+        if file["store"] == split.store
+        and file["physical_offset_first"] < split.stop
+        and file["physical_offset_last"] >= split.start
+    )
+
+
+def _exported(task: CheckTask) -> pa.Table:
+    """The rows of the split that the files hold, in the order of the log."""
+    paths = [str(task.output / name) for name in task.files if (task.output / name).is_file()]
+    schema = task.query.schema
+    if not paths:
+        return schema.empty_table()
+    wanted = (ds.field(_OFFSET) >= task.split.start) & (ds.field(_OFFSET) < task.split.stop)
+    if STORE_COLUMN in schema.names:
+        wanted &= ds.field(STORE_COLUMN) == task.split.store
+    source = ds.dataset(paths, schema=schema, format="parquet", partitioning=None)
+    return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False).sort_by(_OFFSET)
+
+
+def _differences(task: CheckTask, expected: pa.Table, found: pa.Table) -> Iterator[Finding]:
+    if found.equals(expected):
+        return
+    wanted, there = (np.asarray(table.column(_OFFSET).combine_chunks()) for table in (expected, found))
+    missing, extra = np.setdiff1d(wanted, there), np.setdiff1d(there, wanted)
+    distinct, counts = np.unique(there, return_counts=True)
+    for code, offsets, text in (
+        ("export.missing", missing, "messages of the log are not in the export"),
+        ("export.extra", extra, "rows are in the export and not in the log"),
+        ("export.doubled", distinct[counts > 1], "messages are in the export more than once"),
+    ):
+        if len(offsets):
+            yield _about_rows(task, code, text, offsets)
+    if len(missing) or len(there) != len(distinct) or len(extra):
+        return
+    for name in expected.column_names:
+        if not expected.column(name).equals(found.column(name)):
+            pairs = zip(expected.column(name), found.column(name), strict=True)
+            rows = [row for row, (one, other) in enumerate(pairs) if one != other]
+            yield _about_rows(task, "export.differs", f"rows have another {name} than the log", wanted[rows])
+
+
+def _about_rows(task: CheckTask, code: str, text: str, offsets: Any) -> Finding:
+    places = ", ".join(map(str, offsets[:_EXAMPLES].tolist()))
+    more = ", ..." if len(offsets) > _EXAMPLES else ""
+    message = f"{len(offsets)} {text}; physical offsets {places}{more}"
+    return _finding(code, message, offset=int(offsets[0]), file=str(task.split.root), count=len(offsets))
+
+
+def _finding(code: str, message: str, **place: Any) -> Finding:
+    return Finding(code=code, severity="error", message=message, effect=_EFFECT, remedy=_REMEDY, **place)

@@ -1,0 +1,101 @@
+"""The side table `_damaged/`: the raw bytes of what no message could be read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.export.options import Target
+from rmqtool.export.sink import DataFile, abandon, output_errors, sync
+from rmqtool.files import InputFile
+from rmqtool.scan.events import Damage
+from rmqtool.splits import Split
+
+DAMAGED_FOLDER = "_damaged"
+TAIL_MARK = "tail"
+"""In the name of a file that holds a torn end of a log: the next run, which looks at it again, replaces it."""
+
+PIECE_BYTES = 8 << 20
+"""A longer extent becomes several rows, bytes."""
+
+_BUFFERED_BYTES = 32 << 20
+_ROW_BYTES = 512  # that a row costs beside its data
+_SCHEMA = pa.schema(
+    [
+        pa.field("store", pa.string(), nullable=False),
+        pa.field("physical_offset", pa.int64(), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("extent_offset", pa.int64(), nullable=False),
+        pa.field("extent_size", pa.int64(), nullable=False),
+        pa.field("data", pa.binary()),
+    ]
+)
+
+
+class DamagedTable:
+    """One file of the side table, made when the first extent comes."""
+
+    def __init__(self, split: Split, target: Target, temporary: str, final: str, *, tail: bool) -> None:
+        self._split = split
+        suffix = f"-{TAIL_MARK}" if tail else ""
+        self._temporary = f"{temporary}-damaged{suffix}.parquet"
+        self._path = f"{DAMAGED_FOLDER}/{final}{suffix}-{target.run}.parquet"
+        self._folder = target.folder
+        self._writer: pq.ParquetWriter | None = None
+        self._rows: list[dict[str, object]] = []
+        self._bytes = 0
+        self._count = 0
+
+    def add(self, damage: Damage) -> None:
+        """Add an extent with its bytes; of one that no file holds they are null."""
+        if damage.reason == "missing":
+            self._add_piece(damage, damage.physical_offset, damage.size, None)
+            return
+        end = damage.physical_offset + damage.size
+        for start in range(damage.physical_offset, end, PIECE_BYTES):
+            size = min(PIECE_BYTES, end - start)
+            self._add_piece(damage, start, size, self._read(start, size))
+
+    def _add_piece(self, damage: Damage, start: int, size: int, data: bytes | None) -> None:
+        piece = {"store": self._split.store, "physical_offset": start, "size": size, "reason": damage.reason}
+        extent = {"extent_offset": damage.physical_offset, "extent_size": damage.size}
+        self._rows.append({**piece, **extent, "data": data})
+        self._bytes += _ROW_BYTES + len(data or b"")
+        if self._bytes >= _BUFFERED_BYTES:
+            self._flush()
+
+    def close(self) -> list[DataFile]:
+        """Write what is left; the file, or nothing when there was no damage."""
+        self._flush()
+        if self._writer is None:
+            return []
+        path = self._folder / self._temporary
+        with output_errors(path):
+            self._writer.close()
+            return [DataFile(self._temporary, self._path, self._count, sync(path), self._split.store)]
+
+    def abandon(self) -> None:
+        """Let go of the file after an error."""
+        if self._writer is not None:
+            abandon(self._writer)
+
+    def _read(self, start: int, size: int) -> bytes:
+        for file in reversed(self._split.files):
+            if file.start_offset <= start < file.end_offset:
+                with InputFile(Path(file.path)) as opened:
+                    return opened.read(start - file.start_offset, size)
+        return b""
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        path = self._folder / self._temporary
+        with output_errors(path):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=["store", "reason"])
+            self._writer.write_table(pa.Table.from_pylist(self._rows, _SCHEMA))
+        self._count += len(self._rows)
+        self._rows, self._bytes = [], 0

@@ -1,0 +1,90 @@
+"""The engine without Java: splits over processes of this machine."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import Protocol, TypeVar
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.splits import Split
+
+_WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
+
+
+class HasSplit(Protocol):
+    """A task about one split."""
+
+    @property
+    def split(self) -> Split:
+        """The split."""
+
+
+T = TypeVar("T", bound=HasSplit)
+R = TypeVar("R")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None]) -> list[R]:
+    """Do `work`, a module's function, for each task with up to `jobs` processes; results in any order.
+
+    `done` is told how many bytes of log are finished. Raises what `work` raises. Interrupted, it waits for the
+    splits that are being worked on and starts no more.
+    """
+    jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
+    if jobs <= 1:
+        return _run_here(work, tasks, done)
+    # Not forked: a fork would copy this process's threads' locks and its memory.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
+        try:
+            return _collect(pool, work, tasks, done)
+        except BrokenProcessPool as error:
+            hint = "a process that the system ends has often met its memory limit: fewer --jobs need less"
+            raise RmqtoolError("a worker process was ended from outside", hint=hint) from error
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _run_here(work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], None]) -> list[R]:
+    results, size = [], 0
+    for task in tasks:
+        results.append(work(task))
+        size += task.split.size
+        done(size)
+    return results
+
+
+def _collect(
+    pool: ProcessPoolExecutor, work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], None]
+) -> list[R]:
+    futures = {pool.submit(work, task): task for task in tasks}
+    results, size = [], 0
+    for future in as_completed(futures):
+        results.append(future.result())
+        size += futures[future].split.size
+        done(size)
+    return results
+
+
+def _begin() -> None:
+    """A worker leaves Ctrl-C to its parent, and does not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,179 @@
+"""The manifest: what an output holds, where it comes from, and what is missing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from typing import Any
+
+from rmqtool import __version__
+from rmqtool.export.damaged import TAIL_MARK
+from rmqtool.export.options import ExportOptions
+from rmqtool.export.output import MANIFEST_SCHEMA
+from rmqtool.export.plan import Plan
+from rmqtool.export.results import MAX_SKIPPED, PartResult, QueueSums, Sums, Totals, merge_sums
+from rmqtool.export.sink import DataFile
+from rmqtool.scan.events import Damage
+from rmqtool.split_reader import MAX_OFFSETS, BodyProblems
+from rmqtool.splits import Source
+from rmqtool.store import relative_to
+
+Json = dict[str, Any]
+
+LONG_LISTS = ("files", "queues", "skipped", "damaged", "runs")
+
+
+def build_manifest(
+    plan: Plan, options: ExportOptions, results: Sequence[PartResult], run: str, files: Sequence[DataFile]
+) -> Json:
+    """The manifest after a run: of its own, and of what was there before when it adds to that."""
+    totals, sums = _by_store(plan, results)
+    base = plan.base or {}
+    sources = {source["store"]: source for source in base.get("source", [])}
+    for source in plan.sources:
+        sources[source.name] = _source(source, totals[source.name], sources.get(source.name))
+    old_sums = {_queue_key(queue): _queue_sums(queue) for queue in base.get("queues", [])}
+    merge_sums(old_sums, [sums])
+    queues = [_queue(*item) for item in sorted(old_sums.items())]
+    kept = [extent for extent in base.get("skipped", []) if not _is_looked_at_again(extent, plan)]
+    skipped = [*kept, *(_extent(name, extent) for name, total in totals.items() for extent in total.skipped)]
+    data = [*base.get("files", []), *(_file(file) for file in files)]
+    damaged = [*remaining_damaged(plan)[0], *(_damaged(file) for result in results for file in result.damaged)]
+    told = len(skipped) + sum(total.skipped_count - len(total.skipped) for total in totals.values())
+    return {
+        "schema": MANIFEST_SCHEMA,
+        "rmqtool": __version__,
+        "rows": base.get("rows", 0) + sum(total.rows for total in totals.values()),
+        "bytes": sum(file["bytes"] for file in data),
+        **options.as_json(),
+        "source": list(sources.values()),
+        "scanned": {
+            "messages": sum(source["messages"] for source in sources.values()),
+            "bytes": sum(source["bytes"] for source in sources.values()),
+        },
+        "excluded": _sum_counts([base.get("excluded", {}), *(total.excluded for total in totals.values())]),
+        "skipped_extents": told + base.get("skipped_extents", 0) - len(base.get("skipped", [])),
+        "skipped": skipped[:MAX_SKIPPED],
+        "wrong_bodies": {
+            name: _problems(base.get("wrong_bodies", {}).get(name), [getattr(total, name) for total in totals.values()])
+            for name in ("wrong_crc", "not_decompressed")
+        },
+        "queues": queues,
+        "files": data,
+        "damaged": damaged,
+        "runs": [*base.get("runs", []), _run(run, totals.values(), files)],
+    }
+
+
+def summary(manifest: Json) -> Json:
+    """The manifest without its long lists, of which the lengths are told."""
+    short = {name: value for name, value in manifest.items() if name not in LONG_LISTS}
+    counts = {f"{name}_count": len(manifest[name]) for name in LONG_LISTS if name != "skipped"}
+    sources = [
+        {**{name: value for name, value in source.items() if name != "files"}, "files_count": len(source["files"])}
+        for source in manifest["source"]
+    ]
+    return {**short, "source": sources, **counts, "last_run": manifest["runs"][-1]}
+
+
+def remaining_damaged(plan: Plan) -> tuple[list[Json], list[Json]]:
+    """Files of the side table that stay, and those that this run replaces: torn ends that it has looked at again."""
+    read = {source.name for source in plan.sources}
+    files: list[Json] = (plan.base or {}).get("damaged", [])
+    gone = [file for file in files if file["store"] in read and f"-{TAIL_MARK}-" in file["path"]]
+    return [file for file in files if file not in gone], gone
+
+
+def _by_store(plan: Plan, results: Sequence[PartResult]) -> tuple[dict[str, Totals], Sums]:
+    totals = {source.name: Totals() for source in plan.sources}
+    for name, lost in plan.lost.items():
+        totals[name].merge(lost)
+    sums: Sums = {}
+    for result in sorted(results, key=lambda result: result.number):
+        totals[result.store].merge(result.totals)
+        merge_sums(sums, [result.sums])
+    return totals, sums
+
+
+def _source(source: Source, totals: Totals, before: Json | None) -> Json:
+    """What of a store is exported; `next_physical_offset` is where the next run goes on."""
+    files = {
+        relative_to(file.path, source.root): {
+            "file": relative_to(file.path, source.root),
+            "size": file.size,
+            "physical_offset_first": file.start_offset,
+            "physical_offset_last": file.end_offset - 1,
+        }
+        for file in source.files
+        if file.end_offset > source.start
+    }
+    known = {file["file"]: file for file in (before or {}).get("files", [])}
+    next_offset = source.start if totals.end is None else totals.end
+    last = asdict(totals.last_record) if totals.last_record else (before or {}).get("last_record")
+    return {
+        "store": source.name,
+        "path": str(source.root.resolve()),
+        "live": source.live,
+        "physical_offset_first": before["physical_offset_first"] if before else source.start,
+        "next_physical_offset": max(next_offset, (before or {}).get("next_physical_offset", 0)),
+        "last_record": last,
+        "messages": totals.messages + (before or {}).get("messages", 0),
+        "bytes": totals.bytes + (before or {}).get("bytes", 0),
+        "files": [*{**known, **files}.values()],
+    }
+
+
+def _is_looked_at_again(extent: Json, plan: Plan) -> bool:
+    """Whether a skipped extent lies behind the last record that was exported before, where this run begins."""
+    for source in (plan.base or {}).get("source", []):
+        if source["store"] == extent["store"] and source["store"] in {read.name for read in plan.sources}:
+            return bool(extent["physical_offset"] >= source["next_physical_offset"])
+    return False
+
+
+def _queue_key(queue: Json) -> tuple[str, str, int]:
+    return queue["store"], queue["topic"], queue["queue_id"]
+
+
+def _queue_sums(queue: Json) -> QueueSums:
+    return QueueSums(**{name: queue[name] for name in QueueSums.__dataclass_fields__})
+
+
+def _queue(key: tuple[str, str, int], sums: QueueSums) -> Json:
+    return {"store": key[0], "topic": key[1], "queue_id": key[2], **asdict(sums)}
+
+
+def _extent(store: str, extent: Damage) -> Json:
+    place = {"store": store, "physical_offset": extent.physical_offset, "size": extent.size}
+    return {**place, "reason": extent.reason, "tail": extent.tail}
+
+
+def _file(file: DataFile) -> Json:
+    return {name: value for name, value in asdict(file).items() if name != "temporary"}
+
+
+def _damaged(file: DataFile) -> Json:
+    return {"store": file.store, "path": file.path, "rows": file.rows, "bytes": file.bytes}
+
+
+def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    found: dict[str, int] = defaultdict(int)
+    for part in counts:
+        for name, count in part.items():
+            found[name] += count
+    return dict(found)
+
+
+def _problems(before: Json | None, found: Iterable[BodyProblems]) -> Json:
+    problems = BodyProblems(**before) if before else BodyProblems()
+    for part in found:
+        problems.merge(part)
+    return {"count": problems.count, "physical_offsets": problems.physical_offsets[:MAX_OFFSETS]}
+
+
+def _run(run: str, totals: Iterable[Totals], files: Sequence[DataFile]) -> Json:
+    rows = sum(total.rows for total in totals)
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {"run": run, "time": now, "rows": rows, "files": len(files), "bytes": sum(file.bytes for file in files)}

@@ -1,0 +1,77 @@
+"""What an export writes, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqtool.errors import UsageError
+from rmqtool.split_reader import Query
+from rmqtool.splits import SPLIT_SIZE
+from rmqtool.times import rfc3339
+
+Mode = Literal["error", "append", "overwrite", "incremental"]
+PartitionKey = Literal["topic", "date", "hour", "queue"]
+
+CODECS = {"zstd": (1, 22), "gzip": (1, 9), "brotli": (0, 11), "snappy": None, "lz4": None, "none": None}
+"""Compressions of Parquet that Spark reads too, with the levels that they have."""
+
+_DEFAULT_LEVELS = {"zstd": 1, "gzip": 6, "brotli": 1}  # zstd 1: measured, level 3 costs twice and is hardly smaller
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What the files hold and look like; of a later run into the same output these are equal."""
+
+    query: Query = field(default_factory=Query)
+    partition_by: tuple[PartitionKey, ...] = ()
+    codec: str = "zstd"
+    level: int | None = 1
+    split_size: int = SPLIT_SIZE
+
+    def as_json(self) -> dict[str, Any]:
+        """What of it the manifest says."""
+        query, filters = self.query, self.query.filters
+        return {
+            "columns": [{"name": field.name, "type": str(field.type)} for field in query.schema],
+            "body": query.body,
+            "include": list(query.include),
+            "filters": {
+                "topic": list(filters.topics),
+                "queue": list(filters.queue_ids),
+                "tag": list(filters.tags),
+                "key": list(filters.keys),
+                "from_timestamp": filters.from_timestamp,
+                "from_time": rfc3339(filters.from_timestamp),
+                "to_timestamp": filters.to_timestamp,
+                "to_time": rfc3339(filters.to_timestamp),
+                "from_offset": filters.from_offset,
+                "to_offset": filters.to_offset,
+            },
+            "partition_by": list(self.partition_by),
+            "compression": {"codec": self.codec, "level": self.level},
+        }
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where workers write: files not yet to be seen, below `folder`, which every worker must reach; run's name."""
+
+    folder: Path
+    run: str
+
+
+def parse_compression(text: str) -> tuple[str, int | None]:
+    """``zstd``, ``zstd:3``, ``none`` ... as codec and level; raise UsageError."""
+    codec, _, level = text.lower().partition(":")
+    if codec not in CODECS:
+        raise UsageError(f"no compression is named {codec!r}", hint=f"one of {', '.join(CODECS)}")
+    levels = CODECS[codec]
+    if not level:
+        return codec, _DEFAULT_LEVELS.get(codec)
+    if levels is None:
+        raise UsageError(f"{codec} has no levels")
+    if not level.isdecimal() or not levels[0] <= int(level) <= levels[1]:
+        raise UsageError(f"{codec} has the levels {levels[0]} to {levels[1]}, not {level}")
+    return codec, int(level)

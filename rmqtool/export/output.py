@@ -1,0 +1,188 @@
+"""The directory that an export writes to: nothing in it is seen before all of it is there.
+
+Workers write below `_temporary/`. A commit first writes down what it will do (`_temporary/commit.json`), then renames
+the files, writes `_manifest.json`, removes what is replaced and writes `_SUCCESS`. A commit that was interrupted is
+finished by the next export into the same directory; anything else in `_temporary/` is thrown away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rmqtool.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.export.options import Mode, Target
+from rmqtool.export.sink import DataFile, sync, unwritable
+
+MANIFEST = "_manifest.json"
+SUCCESS = "_SUCCESS"
+MANIFEST_SCHEMA = "rmqtool.export-manifest/1"
+
+_TEMPORARY = "_temporary"
+_JOURNAL = f"{_TEMPORARY}/commit.json"
+
+
+def read_manifest(output: Path) -> dict[str, Any] | None:
+    """The manifest of what was exported to `output`; None without one. Raises UnreadableError."""
+    path = output / MANIFEST
+    try:
+        manifest: Any = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
+    if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+        raise UnreadableError(f"not a manifest of {MANIFEST_SCHEMA}", file=path)
+    found: dict[str, Any] = manifest
+    return found
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a run adds and removes; paths below the output."""
+
+    manifest: dict[str, Any]
+    files: Sequence[DataFile]
+    removed: Sequence[str] = ()
+
+
+class Output:
+    """The output while a run writes to it: no other run can, and what is not committed goes when it is closed.
+
+    Raises UsageError where the mode forbids the directory, RmqtoolError when it cannot be written.
+    """
+
+    def __init__(self, path: Path, mode: Mode) -> None:
+        self.path = path
+        self._is_new = not path.exists()
+        self._folder = path / _TEMPORARY
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(path)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        try:
+            self._prepare(mode)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _prepare(self, mode: Mode) -> None:
+        try:
+            self._recover()
+            self.manifest = read_manifest(self.path)
+            self._check(mode)
+            run = uuid.uuid4().hex[:12]
+            self.target = Target(self._folder.resolve() / run, run)
+            self.target.folder.mkdir(parents=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _recover(self) -> None:
+        """Finish a commit that was interrupted; throw away what was never committed."""
+        with suppress(FileNotFoundError, ValueError):
+            self._apply(json.loads((self.path / _JOURNAL).read_text(encoding="utf-8")))
+        if self._folder.is_dir():
+            shutil.rmtree(self._folder)
+
+    def _check(self, mode: Mode) -> None:
+        if self.manifest is None and os.listdir(self.path):
+            message = "the output directory is not empty, and no export wrote what is in it"
+            raise UsageError(message, file=self.path, hint="give a directory that is new or empty")
+        if self.manifest is not None and mode == "error":
+            hint = "--mode incremental adds what is new, --mode overwrite replaces it, --mode append adds other stores"
+            raise UsageError("the output already holds an export", file=self.path, hint=hint)
+
+    def commit(self, commit: Commit) -> None:
+        """Make the files of a run seen, all of them."""
+        journal = {
+            "moves": [[f"{_TEMPORARY}/{self.target.run}/{file.temporary}", file.path] for file in commit.files],
+            "removed": list(commit.removed),
+            "manifest": commit.manifest,
+        }
+        try:
+            _write_json(self.path / _JOURNAL, journal)
+            self._apply(journal)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+
+    def _apply(self, journal: dict[str, Any]) -> None:
+        """Do what a journal says; doing it again changes nothing."""
+        (self.path / SUCCESS).unlink(missing_ok=True)
+        folders = {self.path}
+        for source, target in journal["moves"]:
+            path = self.path / target
+            if path.parent not in folders:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                folders.add(path.parent)
+            with suppress(FileNotFoundError):  # moved before the interruption
+                os.replace(self.path / source, path)
+        for folder in folders:
+            sync(folder)
+        _write_json(self.path / MANIFEST, journal["manifest"])
+        for name in journal["removed"]:
+            (self.path / name).unlink(missing_ok=True)
+            _remove_empty((self.path / name).parent, self.path)
+        (self.path / SUCCESS).touch()
+        (self.path / _JOURNAL).unlink(missing_ok=True)
+        sync(self.path)
+
+    def close(self) -> None:
+        """Throw away what was not committed; a directory that was made for nothing goes too."""
+        if not (self.path / _JOURNAL).exists():
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._is_new and not (self.path / MANIFEST).exists():
+            with suppress(OSError):
+                self.path.rmdir()
+        os.close(self._lock)
+
+
+def _lock(path: Path) -> int:
+    """A descriptor of the directory that holds its lock, where the file system has locks."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise RmqtoolError("another export is writing to this output", file=path) from error
+    except OSError:
+        return descriptor  # NFS locks only what is open for writing
+    return descriptor
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a file that is there as a whole or not at all."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(value, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    sync(path.parent)
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    """Remove the folders up to `root` that hold nothing any more."""
+    while folder != root:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+        folder = folder.parent

@@ -1,0 +1,129 @@
+"""What a run has to read: everything, or what is new since the last run into the same output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqtool.errors import RmqtoolError, UsageError
+from rmqtool.export.options import ExportOptions, Mode, Target
+from rmqtool.export.results import Totals
+from rmqtool.export.write import Task
+from rmqtool.named_stores import NamedStore
+from rmqtool.scan.events import Damage
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
+from rmqtool.split_reader import STORE_COLUMN, LastRecord
+from rmqtool.splits import Source, find_sources, split_source
+
+
+@dataclass
+class Plan:
+    """The tasks of a run, and what of each store it reads; `base` is the manifest that it adds to, if any.
+
+    `lost` are bytes that were deleted before they were ever exported, by the store's name.
+    """
+
+    tasks: list[Task]
+    sources: list[Source]
+    base: dict[str, Any] | None
+    lost: dict[str, Totals] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes of log to read."""
+        return sum(task.split.size for task in self.tasks)
+
+
+def names_in(manifest: dict[str, Any] | None) -> dict[str, str]:
+    """The names that an output has given to stores, by their paths."""
+    return {source["path"]: source["store"] for source in (manifest or {}).get("source", [])}
+
+
+def has_store_column(manifest: dict[str, Any] | None) -> bool:
+    """Whether an output's rows name their store."""
+    columns = (manifest or {}).get("columns", [])
+    return any(column["name"] == STORE_COLUMN for column in columns)
+
+
+def plan_export(
+    stores: Sequence[NamedStore], manifest: dict[str, Any] | None, mode: Mode, options: ExportOptions, target: Target
+) -> Plan:
+    """Plan a run; raises UsageError when it does not fit the output, UnreadableError."""
+    base = manifest if mode in ("append", "incremental") else None
+    known = {} if base is None else {source["store"]: source for source in base["source"]}
+    if base is not None:
+        _check_same(base, options)
+    if mode == "append":
+        _check_new(stores, known)
+    filters = options.query.filters
+    starts = [known[store.name]["next_physical_offset"] if store.name in known else filters.start for store in stores]
+    sources = find_sources(stores, starts, filters.stop)
+    plan = Plan([], sources, base)
+    for store_number, source in enumerate(sources):
+        if source.name in known:
+            _check_goes_on(source, known[source.name])
+            plan.lost[source.name] = _lost(source, known[source.name]["next_physical_offset"])
+        for split in split_source(source, options.split_size):
+            plan.tasks.append(Task(len(plan.tasks), store_number, split, options, target))
+    return plan
+
+
+def _check_same(base: dict[str, Any], options: ExportOptions) -> None:
+    """An output holds one selection in one form: else nobody could say what is in it."""
+    for name, value in options.as_json().items():
+        if name != "compression" and base[name] != value:
+            raise UsageError(
+                f"this output was exported with other {name.replace('_', ' ')}: {_shown(base[name])}",
+                hint="give the same options as before, another --output, or --mode overwrite",
+            )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={item}" for name, item in value.items() if item) or "none"
+    if isinstance(value, list):
+        return ", ".join(item["name"] if isinstance(item, dict) else str(item) for item in value) or "none"
+    return str(value)
+
+
+def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
+    paths = {source["path"] for source in known.values()}
+    for named in stores:
+        if named.name in known or str(named.store.root.resolve()) in paths:
+            message = f"the output already holds messages of {named.name}: they would be there twice"
+            raise UsageError(message, file=named.store.root, hint="--mode incremental adds what is new")
+
+
+def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
+    """The log still holds what was exported last, or has moved on: else offsets would mean other messages."""
+    end, last = known["next_physical_offset"], known["last_record"]
+    if not last:
+        return
+    hint = "the log was cut or replaced since then: --mode overwrite, or another --output"
+    if source.end < end and source.stop >= source.end:
+        message = f"the log ends before {end}, up to where it was exported"
+        raise RmqtoolError(message, file=source.root, offset=source.end, hint=hint)
+    if last["physical_offset"] < source.min_offset:
+        return
+    expected = LastRecord(**last)
+    if _record_at(source, expected.physical_offset) != expected:
+        message = "another message stands where the last one that was exported was"
+        raise RmqtoolError(message, file=source.root, offset=expected.physical_offset, hint=hint)
+
+
+def _record_at(source: Source, offset: int) -> LastRecord | None:
+    for event in scan_files(source.files, offset, offset + 1):
+        if isinstance(event, Frames):
+            names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
+            return LastRecord(*(int(event.headers.field(name)[0]) for name in names))
+    return None
+
+
+def _lost(source: Source, expected: int) -> Totals:
+    """What the broker deleted after the last run and before this one."""
+    lost = Totals()
+    if source.files and source.min_offset > expected:
+        lost.add_damage(Damage(expected, source.min_offset - expected, "missing"))
+    return lost

@@ -1,0 +1,126 @@
+"""What the writing of one split, or of many, adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from rmqtool.export.sink import DataFile
+from rmqtool.scan.events import Damage
+from rmqtool.split_reader import INCLUDABLE, BodyProblems, LastRecord
+
+MAX_SKIPPED = 10_000
+"""Damaged extents of a run that are kept one by one; all are counted, and all are in the side table."""
+
+
+@dataclass
+class QueueSums:
+    """Sums of a queue's rows; queue offsets are the smallest and the largest, sizes in bytes."""
+
+    rows: int = 0
+    queue_offset_first: int | None = None
+    queue_offset_last: int | None = None
+    message_bytes: int = 0
+    body_crc_sum: int = 0
+
+    def merge(self, other: QueueSums) -> None:
+        """Add the sums of other rows."""
+        self.rows += other.rows
+        self.message_bytes += other.message_bytes
+        self.body_crc_sum += other.body_crc_sum
+        if other.queue_offset_first is not None and other.queue_offset_last is not None:
+            first, last = other.queue_offset_first, other.queue_offset_last
+            self.queue_offset_first = min(first, first if self.queue_offset_first is None else self.queue_offset_first)
+            self.queue_offset_last = max(last, last if self.queue_offset_last is None else self.queue_offset_last)
+
+
+Queue = tuple[str, str, int]
+"""Store, topic and queue number."""
+
+Sums = dict[Queue, QueueSums]
+
+SUMMED_COLUMNS = ("topic", "queue_id", "queue_offset", "message_size", "body_crc")
+"""The columns of a scan that sums are made of."""
+
+
+def add_sums(sums: Sums, store: str, batch: pa.RecordBatch) -> None:
+    """Add the rows of a batch that has at least SUMMED_COLUMNS."""
+    table = pa.Table.from_batches([batch.select(list(SUMMED_COLUMNS))])
+    grouped = table.group_by(["topic", "queue_id"], use_threads=False).aggregate(
+        [
+            ("queue_offset", "count"),
+            ("queue_offset", "min"),
+            ("queue_offset", "max"),
+            ("message_size", "sum"),
+            ("body_crc", "sum"),
+        ]
+    )
+    names = ("topic", "queue_id", "queue_offset_count", "queue_offset_min", "queue_offset_max", "message_size_sum",
+             "body_crc_sum")  # fmt: skip
+    for topic, queue_id, *values in zip(*(grouped.column(name).to_pylist() for name in names), strict=True):
+        sums.setdefault((store, topic, queue_id), QueueSums()).merge(QueueSums(*values))
+
+
+@dataclass
+class Totals:
+    """What was read and written of one store, or of a part of it; `end` is the end of the last record or blank."""
+
+    messages: int = 0
+    bytes: int = 0
+    rows: int = 0
+    excluded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INCLUDABLE, 0))
+    wrong_crc: BodyProblems = field(default_factory=BodyProblems)
+    not_decompressed: BodyProblems = field(default_factory=BodyProblems)
+    skipped: list[Damage] = field(default_factory=list)
+    skipped_count: int = 0
+    skipped_bytes: int = 0
+    end: int | None = None
+    last_record: LastRecord | None = None
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether something could not be read."""
+        return bool(self.skipped_count or self.wrong_crc.count or self.not_decompressed.count)
+
+    def add_damage(self, damage: Damage) -> None:
+        """Count a damaged extent."""
+        self.skipped_count += 1
+        self.skipped_bytes += damage.size
+        if len(self.skipped) < MAX_SKIPPED:
+            self.skipped.append(damage)
+
+    def merge(self, other: Totals) -> None:
+        """Add a part of the log behind this one."""
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self.rows += other.rows
+        for name, count in other.excluded.items():
+            self.excluded[name] += count
+        self.wrong_crc.merge(other.wrong_crc)
+        self.not_decompressed.merge(other.not_decompressed)
+        self.skipped += other.skipped[: MAX_SKIPPED - len(self.skipped)]
+        self.skipped_count += other.skipped_count
+        self.skipped_bytes += other.skipped_bytes
+        self.end = other.end if other.end is not None else self.end
+        self.last_record = other.last_record or self.last_record
+
+
+@dataclass
+class PartResult:
+    """What the writing of one split gave: its number in the plan, what is in the files, which are not yet seen."""
+
+    number: int
+    store: str
+    totals: Totals = field(default_factory=Totals)
+    sums: Sums = field(default_factory=dict)
+    files: list[DataFile] = field(default_factory=list)
+    damaged: list[DataFile] = field(default_factory=list)
+
+
+def merge_sums(into: Sums, parts: Iterable[Sums]) -> None:
+    """Add sums of parts."""
+    for part in parts:
+        for queue, sums in part.items():
+            into.setdefault(queue, QueueSums()).merge(sums)

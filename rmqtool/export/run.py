@@ -1,0 +1,77 @@
+"""One run from plan to commit; the engine in between may be any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import UsageError
+from rmqtool.export.manifest import build_manifest, remaining_damaged
+from rmqtool.export.options import ExportOptions, Mode
+from rmqtool.export.output import Commit, Output
+from rmqtool.export.plan import Plan, plan_export
+from rmqtool.export.results import PartResult, Totals
+from rmqtool.export.sink import DataFile, ParquetFile
+from rmqtool.named_stores import NamedStore
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A run that is committed: the manifest of all that the output holds, and what this run met."""
+
+    manifest: dict[str, Any]
+    totals: Totals
+    files: int
+
+
+def check_output(output: Path, stores: Sequence[Path]) -> None:
+    """Refuse an output inside a store: reading a store adds nothing to it."""
+    resolved = output.resolve()
+    for store in stores:
+        if resolved.is_relative_to(store.resolve()):
+            raise UsageError("the output must not be inside of a store", file=output, hint="take a directory elsewhere")
+
+
+def run_export(
+    stores: Sequence[NamedStore],
+    output: Output,
+    mode: Mode,
+    options: ExportOptions,
+    engine: Callable[[Plan], list[PartResult]],
+) -> Exported:
+    """Plan, write with `engine`, commit. Whatever goes wrong before the commit leaves the output as it was."""
+    plan = plan_export(stores, output.manifest, mode, options, output.target)
+    results = engine(plan)
+    files = [file for result in sorted(results, key=lambda result: result.number) for file in result.files]
+    if not files and not (plan.base or {}).get("files"):
+        files = _empty_file(options, output)
+    manifest = build_manifest(plan, options, results, output.target.run, files)
+    damaged = [file for result in results for file in result.damaged]
+    output.commit(Commit(manifest, [*files, *damaged], _replaced(plan, output)))
+    totals = Totals()
+    for part in [*plan.lost.values(), *(result.totals for result in results)]:
+        totals.merge(part)
+    return Exported(manifest, totals, len(files))
+
+
+def _replaced(plan: Plan, output: Output) -> list[str]:
+    """Paths of files that the run replaces."""
+    if plan.base is None and output.manifest is not None:
+        return [file["path"] for name in ("files", "damaged") for file in output.manifest[name]]
+    return [file["path"] for file in remaining_damaged(plan)[1]]
+
+
+def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
+    """A file without rows, so that readers find the columns; not among partitions, where it has no place."""
+    if options.partition_by:
+        return []
+    name = "empty.parquet"
+    file = ParquetFile(output.target.folder / name, options.query.schema, options)
+    try:
+        size = file.close()
+    except BaseException:
+        file.abandon()
+        raise
+    return [DataFile(name, f"part-empty-{output.target.run}.parquet", 0, size, None)]

@@ -1,0 +1,156 @@
+"""Parquet files of one split: rows are gathered into row groups, and partitioned where that is wanted."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.export.options import ExportOptions
+
+ROW_GROUP_BYTES = 64 << 20
+"""A row group is written when its columns reach this in memory, bytes."""
+
+_PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
+_DICTIONARY = ("topic", "tags", "born_host", "store_host", "transaction", "compression", "queue_id", "store",
+               "flag", "sys_flag", "reconsume_times", "properties.key_value.key")  # fmt: skip
+_NO_STATISTICS = ("properties", "keys", "body")
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One Parquet file: `path` below the output, `temporary` where it was written, `store` whose rows it holds.
+
+    Offsets and size are in bytes.
+    """
+
+    temporary: str
+    path: str
+    rows: int
+    bytes: int
+    store: str | None
+    physical_offset_first: int | None = None
+    physical_offset_last: int | None = None
+
+
+class ParquetFile:
+    """A Parquet file that is being written, a row group whenever enough rows are there."""
+
+    def __init__(self, path: Path, schema: pa.Schema, options: ExportOptions) -> None:
+        self.path = path
+        self.rows = 0
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._schema = schema
+        with output_errors(path):
+            self._writer = pq.ParquetWriter(
+                path,
+                schema,
+                compression=options.codec,
+                compression_level=options.level,
+                use_dictionary=[name for name in _DICTIONARY if name.partition(".")[0] in schema.names],
+                write_statistics=[name for name in schema.names if name not in _NO_STATISTICS],
+            )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows; they may be written later."""
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+        self.rows += batch.num_rows
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> int:
+        """Write what is left, to the disk itself; return the file's size, bytes."""
+        self._flush()
+        with output_errors(self.path):
+            self._writer.close()
+            return sync(self.path)
+
+    def abandon(self) -> None:
+        """Let go of the file after an error."""
+        self._batches.clear()
+        abandon(self._writer)
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._batches, self._schema)
+        self._batches, self._bytes = [], 0
+        if table.num_rows:
+            with output_errors(self.path):
+                self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+@dataclass
+class Partition:
+    """Rows of one directory that are held, and the physical offsets of the first and the last, bytes."""
+
+    batches: list[pa.RecordBatch]
+    physical_offset_first: int
+    physical_offset_last: int
+
+
+class PartitionedRows:
+    """Rows by directory, all held until together they are too many; then each partition becomes a file."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[str, Partition] = {}
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to write them."""
+        return self._bytes >= _PARTITIONED_BYTES
+
+    def add(self, directory: str, batch: pa.RecordBatch, first: int, last: int) -> None:
+        """Add rows of a partition, whose physical offsets go from `first` to `last`."""
+        partition = self._partitions.setdefault(directory, Partition([], first, last))
+        partition.batches.append(batch)
+        partition.physical_offset_last = last
+        self._bytes += batch.nbytes
+
+    def take(self) -> dict[str, Partition]:
+        """Give what is held, and hold nothing."""
+        taken, self._partitions, self._bytes = self._partitions, {}, 0
+        return taken
+
+
+@contextmanager
+def output_errors(path: Path) -> Iterator[None]:
+    """What the system says when something cannot be written becomes a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> RmqtoolError:
+    """Why the output cannot be written, and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "free some space or take another --output; what was exported before is as it was"
+        return RmqtoolError("cannot write: no space is left on the output's disk", file=path, hint=hint)
+    reason = os.strerror(error.errno).lower() if error.errno else str(error)
+    return RmqtoolError(f"cannot write: {reason}", file=path)
+
+
+def abandon(writer: pq.ParquetWriter) -> None:
+    """Close a writer after an error, which is the one to tell, whatever the writer has to say."""
+    with suppress(OSError, pa.ArrowException):
+        writer.close()
+    writer.is_open = False  # else it would try once more, and complain, when it is collected
+
+
+def sync(path: Path) -> int:
+    """Bring a file to the disk itself; return its size, bytes."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,144 @@
+"""One split of a log to Parquet files that nobody sees yet: what every worker of every engine runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import uuid
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.export.damaged import DamagedTable
+from rmqtool.export.options import ExportOptions, Target
+from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
+from rmqtool.export.results import SUMMED_COLUMNS, PartResult, add_sums
+from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
+from rmqtool.scan.events import Damage
+from rmqtool.split_reader import SplitReader
+from rmqtool.splits import Split
+
+
+@dataclass(frozen=True)
+class Task:
+    """One split to write; `number` is its place in the plan, `store_number` that of its store."""
+
+    number: int
+    store_number: int
+    split: Split
+    options: ExportOptions
+    target: Target
+
+
+def write_split(task: Task) -> PartResult:
+    """Write one split; raises UnreadableError, and RmqtoolError when the output cannot be written."""
+    if not os.path.isdir(task.target.folder):
+        raise RmqtoolError(
+            "the output is not to be seen here",
+            file=task.target.folder,
+            hint="every worker needs the stores and the output under the same paths: mount them everywhere",
+        )
+    pa.set_cpu_count(1)  # one worker for each core: more threads would only wait for each other
+    return _SplitWriter(task).write()
+
+
+class _SplitWriter:
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._options = task.options
+        keys = (PARTITION_COLUMNS[key] for key in self._options.partition_by)
+        extra = (*SUMMED_COLUMNS, "physical_offset", *keys)
+        self._reader = SplitReader(task.split, self._options.query, extra)
+        # Another attempt at the same split must not meet this one's files.
+        self._name = f"{task.number:08d}-{uuid.uuid4().hex}"
+        self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
+        self._numbers = itertools.count()
+        self._result = PartResult(task.number, task.split.store)
+        self._file: ParquetFile | None = None
+        self._span = (0, 0)  # physical offsets of the file's first and last rows
+        self._rows = PartitionedRows()
+        self._damaged = {
+            tail: DamagedTable(task.split, task.target, self._name, self._final, tail=tail) for tail in (False, True)
+        }
+
+    def write(self) -> PartResult:
+        """Read the split once, and write what is in it."""
+        try:
+            for event in self._reader.events():
+                if isinstance(event, Damage):
+                    self._result.totals.add_damage(event)
+                    self._damaged[event.tail].add(event)
+                else:
+                    self._add(event)
+            self._close()
+        except BaseException:
+            self._abandon()
+            raise
+        return self._result
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        add_sums(self._result.sums, self._task.split.store, batch)
+        self._result.totals.rows += batch.num_rows
+        messages = self._reader.to_messages(batch)
+        offsets = np.asarray(batch.column("physical_offset"))
+        if not self._options.partition_by:
+            self._add_plain(messages, int(offsets[0]), int(offsets[-1]))
+            return
+        for directory, rows in partitions(batch, self._options.partition_by):
+            part = messages.take(pa.array(rows))
+            self._rows.add(directory, part, int(offsets[rows[0]]), int(offsets[rows[-1]]))
+        if self._rows.is_full:
+            self._write_partitions()
+
+    def _add_plain(self, messages: pa.RecordBatch, first: int, last: int) -> None:
+        if self._file is None:
+            self._file = self._open(f"{self._name}.parquet")
+            self._span = (first, last)
+        self._span = (self._span[0], last)
+        self._file.add(messages)
+
+    def _write_partitions(self) -> None:
+        for directory, partition in sorted(self._rows.take().items()):
+            number = next(self._numbers)
+            self._file = self._open(f"{self._name}-{number}.parquet")
+            for batch in partition.batches:
+                self._file.add(batch)
+            self._span = (partition.physical_offset_first, partition.physical_offset_last)
+            self._close_file(directory, number)
+
+    def _open(self, name: str) -> ParquetFile:
+        return ParquetFile(self._task.target.folder / name, self._options.query.schema, self._options)
+
+    def _close_file(self, directory: str = "", number: int = 0) -> None:
+        if self._file is None:
+            return
+        path = f"{directory}{self._final}-{number:05d}-{self._task.target.run}.{self._options.codec}.parquet"
+        size = self._file.close()
+        store = self._task.split.store
+        self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, store, *self._span))
+        self._file = None
+
+    def _close(self) -> None:
+        self._close_file()
+        self._write_partitions()
+        for damaged in self._damaged.values():
+            self._result.damaged += damaged.close()
+        reader = self._reader
+        self._result.totals = replace(
+            self._result.totals,
+            messages=reader.messages,
+            bytes=reader.bytes,
+            excluded=reader.excluded,
+            wrong_crc=reader.wrong_crc,
+            not_decompressed=reader.not_decompressed,
+            end=reader.end,
+            last_record=reader.last_record,
+        )
+
+    def _abandon(self) -> None:
+        if self._file is not None:
+            self._file.abandon()
+        for damaged in self._damaged.values():
+            damaged.abandon()

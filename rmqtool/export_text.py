@@ -1,0 +1,87 @@
+"""What an export did, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.findings import Finding
+from rmqtool.output import Style, byte_size, show_behind, show_finding
+from rmqtool.scan.events import REASON_MEANINGS
+
+if TYPE_CHECKING:
+    from rmqtool.export.run import Exported
+
+_LABEL = 12
+_MOST = 10
+
+
+def show_export(exported: Exported, output: Path, style: Style) -> None:
+    """What was exported, what was left out, and what could not be read."""
+    console = style.console()
+    manifest, totals = exported.manifest, exported.totals
+    run = manifest["runs"][-1]
+    _line(console, "exported", f"{_count(run['rows'], 'message')} in {_count(run['files'], 'file')} of "
+          f"{byte_size(run['bytes'])}, from {byte_size(totals.bytes)} of log")  # fmt: skip
+    if len(manifest["runs"]) > 1:
+        sizes = f"{_count(len(manifest['files']), 'file')} of {byte_size(manifest['bytes'])}"
+        _line(console, "in all", f"{_count(manifest['rows'], 'message')} in {sizes}, {len(manifest['runs'])} runs")
+    _line(console, "output", str(output))
+    for source in manifest["source"] if style.verbosity > 0 or len(manifest["source"]) == 1 else ():
+        span = f"offsets {source['physical_offset_first']} to {source['next_physical_offset']}"
+        _line(console, "store", f"{source['store']}, {span}{', a broker runs' if source['live'] else ''}")
+    if len(manifest["source"]) > 1:
+        _line(console, "stores", str(len(manifest["source"])))
+    if style.verbosity > 0:
+        for queue in manifest["queues"]:
+            offsets = f"offsets {queue['queue_offset_first']} to {queue['queue_offset_last']}"
+            _line(console, "queue", f"{queue['topic']} {queue['queue_id']}: {queue['rows']} rows, {offsets}")
+    excluded = ", ".join(f"{count} {name}" for name, count in totals.excluded.items() if count)
+    if excluded:
+        _line(console, "left out", f"{excluded}: no consumer sees them (--include)")
+    _show_losses(console, exported)
+
+
+def show_check(found: dict[str, Any], findings: Sequence[Finding], style: Style) -> None:
+    """What a comparison with the log has found."""
+    console = style.console()
+    log = byte_size(found["bytes_read"])
+    compared = f"{_count(found['rows_compared'], 'row')} of {found['rows']} with {log} of log"
+    _line(console, "compared", compared)
+    for sentence in found["unproven"]:
+        _line(console, "unproven", sentence)
+    for finding in findings:
+        show_finding(console, finding)
+    _line(console, "result", _count(len(findings), "difference") if findings else "the export is what the log says")
+
+
+def _show_losses(console: Console, exported: Exported) -> None:
+    totals = exported.totals
+    if totals.skipped_count:
+        size = byte_size(totals.skipped_bytes)
+        _line(console, "skipped", f"{_count(totals.skipped_count, 'extent')} of {size}, raw in _damaged/", "bold red")
+        for damage in totals.skipped[:_MOST]:
+            place = f"{damage.physical_offset} to {damage.physical_offset + damage.size}"
+            _line(console, "", f"{place}: {damage.reason}, {REASON_MEANINGS[damage.reason]}", "red")
+        if totals.skipped_count > _MOST:
+            _line(console, "", "... all of them are in _manifest.json")
+    for problems, text in (
+        (totals.wrong_crc, "do not have their CRC: exported as they stand"),
+        (totals.not_decompressed, "do not decompress: exported as stored"),
+    ):
+        if problems.count:
+            places = ", ".join(map(str, problems.physical_offsets[:_MOST]))
+            bodies = _count(problems.count, "body", "bodies")
+            _line(console, "wrong", f"{bodies} {text}; physical offsets {places}", "bold red")
+
+
+def _line(console: Console, label: str, text: str, style: str = "") -> None:
+    show_behind(console, Text(f"{label:<{_LABEL}} ", style="dim"), text, style)
+
+
+def _count(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"

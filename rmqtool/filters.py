@@ -1,0 +1,107 @@
+"""Which messages are wanted: the filters that every command spells alike, applied to columns of many at once.
+
+A message must pass every filter that is given; of several values of one filter any will do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.scan.columns import record_batches
+from rmqtool.scan.frames import Frames, prove
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Filters; an empty tuple or None leaves a property free. Small, immutable and picklable.
+
+    Topics, queue ids and tags (the whole TAGS text) are compared for equality. A key is one of KEYS or the unique
+    key, as the index has them. Timestamps are store timestamps, epoch ms; offsets physical offsets of the records'
+    first bytes. Both ranges begin at `from` and end before `to`.
+    """
+
+    topics: tuple[str, ...] = ()
+    queue_ids: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    from_timestamp: int | None = None
+    to_timestamp: int | None = None
+    from_offset: int = 0
+    to_offset: int | None = None
+
+    @property
+    def start(self) -> int:
+        """First physical offset, for `scan_files`."""
+        return self.from_offset
+
+    @property
+    def stop(self) -> int:
+        """Physical offset to stop before, for `scan_files`."""
+        return MAX_OFFSET if self.to_offset is None else self.to_offset
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a scan that `mask` looks at, physical offsets aside, in the order of COLUMNS."""
+        wanted = {
+            "topic": bool(self.topics),
+            "queue_id": bool(self.queue_ids),
+            "unique_key": bool(self.keys),
+            "keys": bool(self.keys),
+            "tags": bool(self.tags),
+            "store_timestamp": self.from_timestamp is not None or self.to_timestamp is not None,
+        }
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+    def mask(self, batch: pa.RecordBatch) -> Mask:
+        """Which rows pass, bool of shape ``(batch.num_rows,)``; `batch` has at least `columns`.
+
+        Physical offsets are not looked at: `scan_files(files, filters.start, filters.stop)` has done that.
+        """
+        tests: list[Mask] = []
+        for name, values in (("topic", self.topics), ("queue_id", self.queue_ids), ("tags", self.tags)):
+            if values:
+                tests.append(_is_in(batch.column(name), values))
+        if self.keys:
+            tests.append(_is_in(batch.column("unique_key"), self.keys) | _has_any(batch.column("keys"), self.keys))
+        if self.from_timestamp is not None:
+            tests.append(np.asarray(batch.column("store_timestamp")) >= self.from_timestamp)
+        if self.to_timestamp is not None:
+            tests.append(np.asarray(batch.column("store_timestamp")) < self.to_timestamp)
+        return reduce(and_, tests) if tests else np.ones(batch.num_rows, dtype=np.bool_)
+
+    def select(self, frames: Frames) -> Frames | None:
+        """The records of a run that pass, None without one; the others' bodies and columns are never read.
+
+        What is left need not be contiguous: its `size` is that of the whole span.
+        """
+        if not self.columns:
+            return frames
+        mask = np.concatenate([self.mask(batch) for batch in record_batches(frames, self.columns)])
+        if mask.all():
+            return frames
+        return prove(frames.block, frames.positions[mask]) if mask.any() else None
+
+
+def _is_in(column: pa.Array, values: tuple[str, ...] | tuple[int, ...]) -> Mask:
+    """Which values of a column are among `values`; null is not."""
+    if len(values) == 1:
+        equal = pc.equal(column, pa.scalar(values[0], column.type))
+        return np.asarray(equal.fill_null(False) if equal.null_count else equal)
+    return np.asarray(pc.is_in(column, pa.array(values, column.type)))
+
+
+def _has_any(lists: pa.ListArray, values: tuple[str, ...]) -> Mask:
+    """Which lists hold one of `values`."""
+    found = np.zeros(len(lists), dtype=np.bool_)
+    found[np.asarray(pc.list_parent_indices(lists))[_is_in(lists.flatten(), values)]] = True
+    return found

@@ -1,0 +1,208 @@
+"""Looking a key up in the index files (`IndexService#queryOffset`, `IndexFile#selectPhyOffset`).
+
+The broker compares hashes only: what it finds for a key may be a message with another key of the same hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import InputFile
+from rmqtool.formats.index_file import (
+    DEFAULT_SLOTS,
+    DEFAULT_UNITS,
+    HEADER_SIZE,
+    SLOT_DTYPE,
+    UNIT_SIZE,
+    decode_units,
+    file_size,
+    key_hash,
+    unit_position,
+)
+from rmqtool.index import Geometry, IndexFile, geometry_of, index_paths, read_header
+from rmqtool.store import Store
+
+MAX_MATCHES = 64
+"""Index units that a broker collects for one query (`maxMsgsNumBatch`)."""
+
+FOREVER = (1 << 63) - 1
+"""An end of a time window that leaves nothing out, epoch ms."""
+
+_WINDOW = 4096  # units of a long chain are read together with their neighbours, for the next link is mostly near
+
+
+@dataclass(frozen=True)
+class IndexUnit:
+    """One unit of an index file; `timestamp` is the store time that it tells, to the second, epoch ms."""
+
+    file: Path
+    number: int
+    slot: int
+    key_hash: int
+    physical_offset: int
+    seconds_since_begin: int
+    previous: int
+    timestamp: int
+
+
+class Index:
+    """The index files of a store; what is wrong with a file is kept in `problems`, and the others are searched.
+
+    `configured` are the hash slots and units that broker.conf tells.
+    """
+
+    def __init__(self, paths: Sequence[Path], configured: tuple[int, int] | None = None) -> None:
+        self.paths = paths
+        self.problems: dict[Path, str] = {}
+        self._configured = configured
+        self._geometries: dict[Path, Geometry | None] = {}
+
+    @cached_property
+    def files(self) -> list[IndexFile]:
+        """The files whose headers can be read, oldest first."""
+        return [file for file in map(self._header, self.paths) if file is not None]
+
+    def _header(self, path: Path) -> IndexFile | None:
+        try:
+            return read_header(path)
+        except RmqtoolError as error:
+            self.problems[path] = error.message
+            return None
+
+    def query(self, topic: str, key: str, limit: int, begin: int = 0, end: int = FOREVER) -> list[IndexUnit]:
+        """At most `limit` units with the hash of `key`, whose time is from `begin` to `end`, both included, epoch ms.
+
+        Files newest first, each chain newest first, as the broker collects them.
+        """
+        found: list[IndexUnit] = []
+        for file in reversed(self.files):
+            if is_time_matched(file, begin, end):
+                for unit in self._select(file, key_hash(topic, key), begin, end):
+                    if len(found) >= limit:
+                        break
+                    found.append(unit)
+            if file.begin_timestamp < begin or len(found) >= limit:
+                break
+        return found
+
+    def chain(self, file: IndexFile, stored_hash: int) -> Iterator[IndexUnit]:
+        """All units of the slot that a hash falls into, newest first, whatever their hashes.
+
+        A link leads to an older unit, or the chain has ended: one that leads elsewhere is a problem, and the end.
+        """
+        geometry = self.geometry(file)
+        if geometry is None or file.keys == 0:
+            return
+        try:
+            with InputFile(file.path) as opened:
+                yield from _Chain(opened, file, geometry, stored_hash % geometry.slots, self.problems)
+        except RmqtoolError as error:
+            self.problems[file.path] = error.message
+
+    def geometry(self, file: IndexFile) -> Geometry | None:
+        """Slots and units of a file, None when they cannot be told or no unit is in there."""
+        if file.path not in self._geometries:
+            self._geometries[file.path] = self._find_geometry(file)
+        return self._geometries[file.path]
+
+    def _find_geometry(self, file: IndexFile) -> Geometry | None:
+        if file.keys == 0:
+            return None
+        try:
+            found = geometry_of(file, self._configured)
+        except RmqtoolError as error:
+            self.problems[file.path] = error.message
+            return self._unproven(file)
+        self._configured = self._configured or (found.slots, found.units)
+        return found
+
+    def _unproven(self, file: IndexFile) -> Geometry | None:
+        """A geometry that gives the file's size though its newest units do not prove it: damage may be why."""
+        known = (self._configured, (DEFAULT_SLOTS, DEFAULT_UNITS))
+        fitting = (numbers for numbers in known if numbers and file_size(*numbers) == file.size)
+        numbers = next(fitting, None)
+        if numbers is None:
+            return None
+        self.problems[file.path] = "its newest units are not where its hash slots lead"
+        return Geometry(*numbers)
+
+    def _select(self, file: IndexFile, stored_hash: int, begin: int, end: int) -> Iterator[IndexUnit]:
+        for unit in self.chain(file, stored_hash):
+            if unit.seconds_since_begin < 0:
+                self.problems[file.path] = f"unit {unit.number} tells a time before the file's begin"
+                return
+            if unit.key_hash == stored_hash and begin <= unit.timestamp <= end:
+                yield unit
+            if unit.timestamp < begin:
+                return
+
+
+def open_index(store: Store) -> Index:
+    """The index of a store; empty when there is no index file."""
+    return Index(index_paths(store), store.conf.index_geometry)
+
+
+def is_time_matched(file: IndexFile, begin: int, end: int) -> bool:
+    """Whether a query from `begin` to `end` looks into a file (`IndexFile#isTimeMatched`)."""
+    return (
+        (begin < file.begin_timestamp and end > file.end_timestamp)
+        or file.begin_timestamp <= begin <= file.end_timestamp
+        or file.begin_timestamp <= end <= file.end_timestamp
+    )
+
+
+class _Chain:
+    """The units of one slot, read in windows that grow while links are short."""
+
+    def __init__(
+        self, opened: InputFile, file: IndexFile, geometry: Geometry, slot: int, problems: dict[Path, str]
+    ) -> None:
+        self._opened, self._file, self._geometry, self._slot = opened, file, geometry, slot
+        self._problems = problems
+        self._first = 0  # number of the window's first unit
+        self._window: list[tuple[int, int, int, int]] = []
+
+    def __iter__(self) -> Iterator[IndexUnit]:
+        number, before = self._newest(), FOREVER
+        while number != 0:
+            fields = self._unit(number, before) if 0 < number <= max(self._file.index_count, 1) else None
+            if fields is None or number >= before:
+                self._problems[self._file.path] = self._problem(number, before)
+                return
+            stored_hash, physical_offset, seconds, previous = fields
+            timestamp = self._file.begin_timestamp + 1000 * seconds
+            yield IndexUnit(
+                self._file.path, number, self._slot, stored_hash, physical_offset, seconds, previous, timestamp
+            )
+            number, before = previous, number
+
+    def _newest(self) -> int:
+        size = SLOT_DTYPE.itemsize
+        data = self._opened.read(HEADER_SIZE + size * self._slot, size)
+        return int.from_bytes(data, "big", signed=True)
+
+    def _problem(self, number: int, before: int) -> str:
+        """What is wrong with a link to unit `number` from unit `before`, or from the slot."""
+        where = f"hash slot {self._slot}" if before == FOREVER else f"unit {before}"
+        if number == before:
+            return f"{where} leads to itself"
+        if before < number <= self._file.keys:
+            return f"{where} leads to unit {number}, which is newer: the chain never ends"
+        return f"{where} leads to unit {number}, but units 1 to {self._file.keys} are there"
+
+    def _unit(self, number: int, before: int) -> tuple[int, int, int, int] | None:
+        if not self._first <= number < self._first + len(self._window):
+            self._fill(number, wide=before - number < _WINDOW)
+        place = number - self._first
+        return self._window[place] if 0 <= place < len(self._window) else None
+
+    def _fill(self, number: int, wide: bool) -> None:
+        # The first window is one unit: most chains are short and their units far from each other.
+        count = min(_WINDOW, number) if wide and self._window else 1
+        self._first = number + 1 - count
+        data = self._opened.read(unit_position(self._geometry.slots, self._first), count * UNIT_SIZE)
+        self._window = decode_units(data).tolist()

@@ -1,0 +1,94 @@
+"""Units of consume queue ext files, whose sizes differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.files import InputFile
+from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
+from rmqtool.formats.properties import tags_code
+from rmqtool.listing.options import ListingOptions
+from rmqtool.listing.queues import between, is_wanted
+from rmqtool.locate import Part, Place
+from rmqtool.looks import require_kind
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rows import Rows, times_of
+
+_WINDOW = 1 << 20  # bytes
+_COLUMNS = (
+    ("kind", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("ext_offset", pa.int64()),
+    ("address", pa.int64()), ("size", pa.int32()), ("tags_code", pa.int64()), ("store_timestamp", pa.int64()),
+    ("filter_bit_map", pa.string()), ("hex", pa.string()),
+)  # fmt: skip
+
+
+def list_ext(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The units of all queues; one whose sizes do not fit is a ``bad_unit`` and the last that is known of its file."""
+    for part in reversed(place.parts) if options.reverse else place.parts:
+        if is_wanted(part, options.filters):
+            for mapped in reversed(part.files) if options.reverse else part.files:
+                require_kind(mapped.path, place.kind)
+                yield from _file_rows(part, mapped, options)
+
+
+def _file_rows(part: Part, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
+    windows = _windows(mapped, options)
+    if options.reverse:  # sizes lead forwards only
+        windows = iter([[unit for window in windows for unit in window][::-1]])
+    tags = [tags_code(tag) for tag in options.filters.tags]
+    for units in windows:
+        times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
+        passed = between(times, options.filters).tolist()
+        kept = [row for row, keep in zip(units, passed, strict=True) if keep and (not tags or row[1].tags_code in tags)]
+        if kept:
+            yield _rows(part, mapped, kept, options.with_hex)
+
+
+def _windows(mapped: MappedFile, options: ListingOptions) -> Iterator[list[tuple[int, ExtUnit]]]:
+    """Units with their positions in the file, bytes; a window of the file at a time."""
+    position = 0
+    with InputFile(mapped.path, options.reading) as file:
+        while position < file.size:
+            data = file.read(position, _WINDOW + MAX_UNIT_SIZE)
+            found, end = [], 0
+            for unit in decode_units(data):
+                if unit.position >= _WINDOW:
+                    break
+                found.append((position + unit.position, unit))
+                end = unit.position + unit.size
+            yield found
+            if end < _WINDOW or not found[-1][1].is_sound:
+                return
+            position += end
+
+
+def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], with_hex: bool) -> Rows:
+    rows = [_row(part, mapped.start_offset + position, unit) for position, unit in units]
+    schema = pa.schema(_COLUMNS)
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    if not with_hex:
+        batch = batch.drop_columns(["hex"])
+    at = batch.schema.get_field_index("store_timestamp") + 1
+    return Rows(batch.add_column(at, "store_time", times_of(batch.column("store_timestamp"))))
+
+
+def _row(part: Part, offset: int, unit: ExtUnit) -> dict[str, Any]:
+    head = unit.size.to_bytes(2, "big") + unit.tags_code.to_bytes(8, "big", signed=True)
+    head += unit.store_timestamp.to_bytes(8, "big", signed=True)
+    bit_map_size = len(unit.filter_bit_map)
+    return {
+        "kind": "ext_unit" if unit.is_sound else "bad_unit",
+        "topic": part.topic,
+        "queue_id": part.queue_id,
+        "ext_offset": offset,
+        "address": address_of(offset),
+        "size": unit.size,
+        "tags_code": unit.tags_code,
+        "store_timestamp": unit.store_timestamp,
+        "filter_bit_map": unit.filter_bit_map.hex(),
+        "hex": (head + bit_map_size.to_bytes(2, "big") + unit.filter_bit_map).hex(),
+    }

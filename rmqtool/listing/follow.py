@@ -1,0 +1,57 @@
+"""The end of a commit log while a broker writes it: what comes is shown as it comes, across files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rmqtool.commit_log import log_range
+from rmqtool.files import InputFile
+from rmqtool.listing.log import event_rows
+from rmqtool.listing.options import ListingOptions
+from rmqtool.locate import Part, Place
+from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.rows import Rows
+from rmqtool.scan.events import Damage
+from rmqtool.scan.reader import scan_files
+
+_PAUSE = 0.25  # seconds between two looks
+_START = 8  # size and magic code: what tells that a record has been begun, bytes
+
+
+def follow_log(place: Place, options: ListingOptions, from_end: bool) -> Iterator[Rows | None]:
+    """Messages from `options.filters.start`, or from the log's end, and then those that are added, without an end.
+
+    None stands for a pause: all that is there has been given.
+    """
+    options = replace(options, live=True)
+    directories = tuple(dict.fromkeys(file.path.parent for file in place.files)) or (place.path,)
+    files = place.files
+    position = log_range(files, reading=options.reading).max_offset if from_end else options.filters.start
+    while True:
+        if files:
+            position = max(position, files[0].start_offset)  # what stood before has been deleted
+        if _has_begun(files, position):
+            place = replace(place, parts=(Part(files),))
+            for event in scan_files(files, position, options.filters.stop, options.reading):
+                if isinstance(event, Damage) and event.tail:
+                    break  # the broker is writing there
+                yield from event_rows(event, files, place, options)
+                position = event.physical_offset + event.size
+        if position >= options.filters.stop:
+            return
+        yield None
+        time.sleep(_PAUSE)
+        files = list_mapped_files(*directories).files
+
+
+def _has_begun(files: tuple[MappedFile, ...], position: int) -> bool:
+    """Whether something stands at `position`, or behind it where its file has gone."""
+    for mapped in files:
+        if mapped.end_offset <= position:
+            continue
+        start = max(0, position - mapped.start_offset)
+        with InputFile(mapped.path) as file:
+            return file.next_data(start, min(file.size, start + _START)) < min(file.size, start + _START)
+    return False

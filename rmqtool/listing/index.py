@@ -1,0 +1,195 @@
+"""An index file: its header, its units, or its hash slots with the lengths of their chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.errors import UnsupportedError, WrongKindError
+from rmqtool.files import InputFile
+from rmqtool.filters import Filters
+from rmqtool.formats import index_file
+from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, UNIT_SIZE, file_size, unit_position
+from rmqtool.index import Geometry, IndexFile, geometry_of, read_header
+from rmqtool.listing.options import ListingOptions
+from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
+from rmqtool.locate import Place
+from rmqtool.looks import as_hint, look_at, name_of, require_kind
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rows import Rows, make_rows, one_row
+from rmqtool.scan.text import constant_strings
+from rmqtool.times import rfc3339
+
+HEADER_COLUMNS = (
+    "begin_timestamp", "begin_time", "end_timestamp", "end_time", "begin_physical_offset", "end_physical_offset",
+    "hash_slot_count", "index_count", "keys", "slots", "capacity",
+)  # fmt: skip
+_TAG_TYPE = "T#"  # MessageConst.INDEX_TAG_TYPE: since 5.4.0 tags are keys of their own
+
+
+def list_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The header of each file, then its units in the order in which they were put."""
+    for mapped, header, geometry in _files(place, options):
+        name = place.relative(mapped.path)
+        yield header_row(name, header, geometry)
+        if geometry:
+            count = _unit_count(header, geometry)
+            start = unit_position(geometry.slots, 1)
+            for block in read_units(mapped, UNIT_DTYPE, options.reading, options.reverse, start, count):
+                yield _unit_rows(name, header, geometry, block, options)
+
+
+def list_slots(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The header of each file, then its used hash slots: newest unit and length of the chain."""
+    for mapped, header, geometry in _files(place, options):
+        name = place.relative(mapped.path)
+        yield header_row(name, header, geometry)
+        if geometry:
+            yield _slot_rows(name, mapped, header, geometry, options)
+
+
+def count_units(place: Place, options: ListingOptions) -> dict[str, int]:
+    """How many units the headers count and the files have room for."""
+    found = [(header, geometry) for _, header, geometry in _files(place, options)]
+    units = sum(_unit_count(header, geometry) for header, geometry in found if geometry)
+    return {"index_header": len(found), "index_unit": units}
+
+
+def header_row(name: str, header: IndexFile, geometry: Geometry | None) -> Rows:
+    """The header of a file; without a key nothing tells the geometry."""
+    values = {
+        "file": name,
+        "begin_timestamp": header.begin_timestamp,
+        "begin_time": rfc3339(header.begin_timestamp),
+        "end_timestamp": header.end_timestamp,
+        "end_time": rfc3339(header.end_timestamp),
+        "begin_physical_offset": header.begin_physical_offset,
+        "end_physical_offset": header.end_physical_offset,
+        "hash_slot_count": header.hash_slot_count,
+        "index_count": header.index_count,
+        "keys": header.keys,
+        "slots": geometry.slots if geometry else None,
+        "capacity": geometry.units - 1 if geometry else None,
+    }
+    return one_row("index_header", values, counted=False)
+
+
+def index_hashes(filters: Filters) -> list[int]:
+    """The hashes under which keys and tags of topics stand."""
+    hashes = [index_file.key_hash(topic, key) for topic in filters.topics for key in filters.keys]
+    return hashes + [index_file.key_hash(topic, _TAG_TYPE + tag) for topic in filters.topics for tag in filters.tags]
+
+
+def _files(place: Place, options: ListingOptions) -> Iterator[tuple[MappedFile, IndexFile, Geometry | None]]:
+    known = options.conf.index_geometry
+    for mapped in reversed(place.files) if options.reverse else place.files:
+        require_kind(mapped.path, "index")
+        header = read_header(mapped.path)
+        geometry = _geometry(mapped, header, known)
+        known = (geometry.slots, geometry.units) if geometry else known
+        yield mapped, header, geometry
+
+
+def _geometry(mapped: MappedFile, header: IndexFile, known: tuple[int, int] | None) -> Geometry | None:
+    """The geometry that units prove; of a damaged file the one that fits its size: as configured, or the default."""
+    try:
+        return geometry_of(header, known)
+    except UnsupportedError:
+        for slots, units in filter(None, (known, (index_file.DEFAULT_SLOTS, index_file.DEFAULT_UNITS))):
+            if file_size(slots, units) == mapped.size:
+                return Geometry(slots, units)
+        if not header.keys:
+            return None
+        looks = look_at(mapped.path)
+        if looks and looks != "index":
+            message = f"this looks like {name_of(looks)}, not an index file"
+            raise WrongKindError(message, file=mapped.path, hint=as_hint(looks)) from None
+        raise
+
+
+def _unit_count(header: IndexFile, geometry: Geometry) -> int:
+    """Units that the header counts, at most those that there is room for."""
+    return min(header.keys, max(0, geometry.units - 1))
+
+
+def _unit_rows(name: str, header: IndexFile, geometry: Geometry, block: UnitBlock, options: ListingOptions) -> Rows:
+    units = block.units
+    hashes = units["key_hash"].astype(np.int64)
+    columns: dict[str, Any] = {
+        "file": constant_strings(name, len(units)),
+        "number": block.numbers + 1,
+        "slot": hashes % geometry.slots,
+        **{field: units[field] for field in UNIT_DTYPE.names or ()},
+    }
+    if options.with_hex:
+        columns["hex"] = hex_of(units)
+    rows = make_rows("index_unit", columns)
+    kept = _kept(units, header, options.filters)
+    if not kept.all():
+        rows = Rows(rows.batch.filter(kept))
+    return rows.reversed() if options.reverse else rows
+
+
+def _kept(units: NDArray[np.void], header: IndexFile, filters: Filters) -> NDArray[np.bool_]:
+    """Which units pass; times are the header's and the unit's seconds, as the broker compares them."""
+    masks: list[Any] = []
+    if filters.keys or filters.tags:
+        masks.append(np.isin(units["key_hash"], index_hashes(filters)))
+    if filters.start or filters.to_offset is not None:
+        masks += [units["physical_offset"] >= filters.start, units["physical_offset"] < filters.stop]
+    if filters.from_timestamp is not None or filters.to_timestamp is not None:
+        seconds = units["seconds_since_begin"].astype(np.int64)
+        if filters.from_timestamp is not None:
+            masks.append(seconds * 1000 >= _difference(filters.from_timestamp, header.begin_timestamp))
+        if filters.to_timestamp is not None:
+            masks.append(seconds * 1000 < _difference(filters.to_timestamp, header.begin_timestamp))
+    return all_of(masks, len(units))
+
+
+def _difference(one: int, other: int) -> int:
+    """``one - other``, at the ends of 64 bits where it does not fit."""
+    return max(-(1 << 63), min((1 << 63) - 1, one - other))
+
+
+def _slot_rows(name: str, mapped: MappedFile, header: IndexFile, geometry: Geometry, options: ListingOptions) -> Rows:
+    with InputFile(mapped.path, options.reading) as file:
+        heads = np.frombuffer(file.read(HEADER_SIZE, geometry.slots * SLOT_DTYPE.itemsize), SLOT_DTYPE).astype(np.int32)
+        count = _unit_count(header, geometry)
+        data = file.read(unit_position(geometry.slots, 0), (count + 1) * UNIT_SIZE)
+    previous = np.frombuffer(data, UNIT_DTYPE, count=len(data) // UNIT_SIZE)["previous"].astype(np.int32)
+    lengths, broken = chain_lengths(previous)
+    slots = np.flatnonzero(heads)
+    found = heads[slots]
+    sound = (found > 0) & (found < len(previous))
+    safe = np.where(sound, found, 0)
+    columns: dict[str, Any] = {
+        "file": constant_strings(name, len(slots)),
+        "slot": slots.astype(np.int32),
+        "newest_unit": found,
+        "chain_length": lengths[safe],
+        "chain_ok": sound & ~broken[safe],
+    }
+    rows = make_rows("index_slot", columns)
+    return rows.reversed() if options.reverse else rows
+
+
+def chain_lengths(previous: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Units of the chain from each unit on to its oldest, and whether the chain has a link that leads nowhere older.
+
+    `previous` has one number for each unit, the unused unit 0 among them. A chain ends at such a link, so that a
+    cycle ends too. Each round doubles the distance that is looked ahead.
+    """
+    numbers = np.arange(len(previous), dtype=np.int32)
+    broken = (previous < 0) | ((previous >= numbers) & (previous != 0))
+    links = np.where(broken, 0, previous)
+    lengths = np.ones(len(previous), dtype=np.int32)
+    if len(previous):
+        links[0], lengths[0], broken[0] = 0, 0, False
+    while links.any():
+        lengths += lengths[links]
+        broken |= broken[links]
+        links = links[links]
+    return lengths, broken

@@ -1,0 +1,179 @@
+"""Every kind of place: how it is listed, which filters it knows, and the columns of a table for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from construct import Struct
+
+from rmqtool.filters import Filters
+from rmqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, Checkpoint
+from rmqtool.formats.consume_queue import ConsumeQueueUnit
+from rmqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from rmqtool.formats.dledger import DLedgerIndexUnit
+from rmqtool.formats.index_file import IndexUnit
+from rmqtool.formats.message import MessageUnit
+from rmqtool.formats.timer_check import CHECK_DTYPE, TimerCheck
+from rmqtool.formats.timer_log import TimerLogUnit
+from rmqtool.formats.timer_wheel import TimerSlot
+from rmqtool.listing.dledger import RAFT_COLUMNS, list_dledger_index, list_entries
+from rmqtool.listing.ext import list_ext
+from rmqtool.listing.index import HEADER_COLUMNS, count_units, list_index, list_slots
+from rmqtool.listing.log import list_compaction, list_log
+from rmqtool.listing.options import ListingOptions
+from rmqtool.listing.queues import list_batch_queues, list_queues
+from rmqtool.listing.small import list_checkpoint, list_config, list_marker, list_text, list_timer_check, number_columns
+from rmqtool.listing.timer import list_timer_log, list_wheel
+from rmqtool.locate import Place
+from rmqtool.messages import BODY_COLUMNS, MESSAGE_COLUMNS, MessageShape
+from rmqtool.places import Kind
+from rmqtool.rows import Rows
+
+Item = TypeVar("Item")
+_END: Any = object()
+
+Found = Rows | dict[str, Any]
+"""What a listing gives: many rows, or one object whose shape the broker decides."""
+
+ALL_FILTERS = frozenset({"topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset"})
+_QUEUE_FILTERS = frozenset({"topic", "queue", "tag", "from_offset", "to_offset"})
+_TIMES = frozenset({"from", "to"})
+_OFFSETS = frozenset({"from_offset", "to_offset"})
+
+
+@dataclass(frozen=True)
+class Listing:
+    """How a kind is listed; `columns` are all fields, `table` those that a table shows unless told otherwise.
+
+    `layout` names the fields of a unit's bytes; `has_messages` when a body may be wanted.
+    """
+
+    list: Callable[[Place, ListingOptions], Iterable[Found]]
+    columns: tuple[str, ...]
+    table: tuple[str, ...]
+    filters: frozenset[str] = frozenset()
+    layout: Struct | None = None
+    has_messages: bool = False
+
+    @property
+    def is_one_object(self) -> bool:
+        """Whether a place of this kind has a few numbers or lines rather than units."""
+        return not self.table
+
+
+_MESSAGE = (*MESSAGE_COLUMNS, *BODY_COLUMNS)
+_MESSAGE_TABLE = (
+    "physical_offset", "topic", "queue_id", "queue_offset", "message_size", "store_time", "tags", "keys",
+)  # fmt: skip
+_QUEUE = ("topic", "queue_id", "queue_offset", "physical_offset", "message_size", "tags_code")
+_DELIVERY = ("delivery_timestamp", "delivery_time", "ext_offset")
+_BATCH = (*_QUEUE, "store_timestamp", "store_time", "batch_size", "compacted_offset", "reserved")
+_BATCH_TABLE = (*_QUEUE[:5], "batch_size", "store_time", "kind")
+_HOLDER = ("broker_running", "broker_process_id")
+
+LISTINGS: Mapping[Kind, Listing] = {
+    "commitlog": Listing(list_log, _MESSAGE, _MESSAGE_TABLE, ALL_FILTERS, MessageUnit, True),
+    "compaction": Listing(list_compaction, _MESSAGE, _MESSAGE_TABLE, ALL_FILTERS, MessageUnit, True),
+    "dledger": Listing(
+        list_entries, (*_MESSAGE, *RAFT_COLUMNS), ("dledger_index", *_MESSAGE_TABLE), ALL_FILTERS, MessageUnit, True
+    ),
+    "consumequeue": Listing(
+        list_queues, (*_QUEUE, *_DELIVERY), (*_QUEUE, "delivery_time", "ext_offset", "kind"), _QUEUE_FILTERS,
+        ConsumeQueueUnit,
+    ),
+    "batchconsumequeue": Listing(
+        list_batch_queues, _BATCH, _BATCH_TABLE, _QUEUE_FILTERS | _TIMES, BatchConsumeQueueUnit
+    ),
+    "compaction-queue": Listing(
+        list_batch_queues, _BATCH, _BATCH_TABLE, _QUEUE_FILTERS | _TIMES, BatchConsumeQueueUnit
+    ),
+    "consumequeue-ext": Listing(
+        list_ext,
+        ("topic", "queue_id", "ext_offset", "address", "size", "tags_code", "store_timestamp", "store_time",
+         "filter_bit_map"),
+        ("topic", "queue_id", "ext_offset", "size", "tags_code", "store_time", "filter_bit_map", "kind"),
+        frozenset({"topic", "queue", "tag"}) | _TIMES, ConsumeQueueExtUnit,
+    ),
+    "index": Listing(
+        list_index,
+        ("file", "number", "slot", "key_hash", "physical_offset", "seconds_since_begin", "previous",
+         *HEADER_COLUMNS, "newest_unit", "chain_length", "chain_ok"),
+        ("number", "slot", "key_hash", "physical_offset", "seconds_since_begin", "previous"),
+        frozenset({"topic", "key", "tag"}) | _TIMES | _OFFSETS, IndexUnit,
+    ),
+    "timerwheel": Listing(
+        list_wheel,
+        ("file", "slot", "time", "due_timestamp", "due_time", "first_position", "last_position", "count", "magic",
+         "in_place"),
+        ("slot", "due_time", "count", "first_position", "last_position", "in_place"), _TIMES, TimerSlot,
+    ),
+    "timerlog": Listing(
+        list_timer_log,
+        ("file", "position", "size", "previous_position", "magic", "write_timestamp", "write_time", "delay",
+         "due_timestamp", "due_time", "physical_offset", "message_size", "topic_hash", "rolled", "deleted"),
+        ("position", "due_time", "physical_offset", "message_size", "previous_position", "magic", "kind"),
+        _TIMES | _OFFSETS, TimerLogUnit,
+    ),
+    "dledger-index": Listing(
+        list_dledger_index, ("file", "number", "position", "size", "index", "term"),
+        ("index", "term", "position", "size", "kind"), frozenset(), DLedgerIndexUnit,
+    ),
+    "checkpoint": Listing(list_checkpoint, number_columns(CHECKPOINT_DTYPE), (), frozenset(), Checkpoint),
+    "timercheck": Listing(list_timer_check, number_columns(CHECK_DTYPE), (), frozenset(), TimerCheck),
+    "abort": Listing(list_marker, ("file", "content", "process_id", *_HOLDER), ()),
+    "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
+    "text": Listing(list_text, ("file", "line", "text"), ()),
+    "config": Listing(list_config, ("file", "table", "name", "value"), ()),
+}  # fmt: skip
+
+
+def list_place(place: Place, options: ListingOptions) -> Iterator[Found]:
+    """Everything at a place that passes the filters, up to the limit."""
+    found = list_slots(place, options) if options.slots else LISTINGS[place.kind].list(place, options)
+    return limited(found, options.limit)
+
+
+def limited(found: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """What is found up to the limit; what does not count comes along before the last one that does."""
+    left, parts = limit, iter(found)
+    while left is None or left > 0:
+        part: Any = next(parts, _END)
+        if part is _END:
+            return
+        if isinstance(part, Rows):
+            part = part.slice(0, left) if left is not None and part.counted else part
+            if not len(part):
+                continue
+        if left is not None:
+            left -= _count(part)
+        yield part
+
+
+def count_place(place: Place, options: ListingOptions) -> dict[str, int]:
+    """How many rows of each kind `list_place` gives, without making more of them than the filters need."""
+    plain = options.filters == Filters() and options.limit is None
+    if place.kind == "index" and plain:
+        return count_units(place, options)
+    counts: dict[str, int] = {}
+    shape = MessageShape.of("none", ("physical_offset",))
+    for part in list_place(place, replace(options, shape=shape)):
+        kinds = [part["kind"]] if isinstance(part, dict) else part.batch.column(0)
+        for kind, count in Counter(kinds if isinstance(kinds, list) else _counted(kinds)).items():
+            counts[kind] = counts.get(kind, 0) + count
+    return counts
+
+
+def _counted(kinds: pa.StringArray) -> dict[str, int]:
+    return {pair["values"]: pair["counts"] for pair in pc.value_counts(kinds).to_pylist()}
+
+
+def _count(part: object) -> int:
+    if isinstance(part, Rows):
+        return len(part) if part.counted else 0
+    return int(part is not None)

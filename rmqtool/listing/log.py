@@ -1,0 +1,87 @@
+"""Everything in a commit log, or in a compaction's log, in the order of the log or from its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rmqtool.files import InputFile
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.listing.options import ListingOptions
+from rmqtool.locate import Place
+from rmqtool.mapped_files import MappedFile
+from rmqtool.messages import extent_row, message_rows
+from rmqtool.rows import Rows
+from rmqtool.scan.events import Damage
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import Event, scan_files
+
+_WINDOW = 16 << 20  # of a log that is read from its end, bytes: its rows are kept at once
+
+
+def list_log(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """Messages that pass the filters, with blanks and damage between them."""
+    yield from log_rows(place.files, place, options)
+
+
+def list_compaction(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The logs of compacted queues: each file on its own, for gaps between them are normal and their ends are zeros."""
+    files = [file for part in place.parts for file in part.files]
+    for file in reversed(files) if options.reverse else files:
+        yield from log_rows([file], place, options)
+
+
+def log_rows(files: Sequence[MappedFile], place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """Messages, blanks and damage of the files of a log."""
+    start, stop = options.filters.start, min(options.filters.stop, _end_of(files))
+    if not options.reverse:
+        for event in scan_files(files, start, stop, options.reading):
+            yield from event_rows(event, files, place, options)
+        return
+    for first, last in _windows(files, start, stop):
+        found = []
+        for event in scan_files(files, first, last, options.reading):
+            found += list(event_rows(event, files, place, options))
+        yield from (rows.reversed() for rows in reversed(found))
+
+
+def event_rows(event: Event, files: Sequence[MappedFile], place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """One event of a scan as rows: none for messages that do not pass, and for what a live broker is writing."""
+    if isinstance(event, Frames):
+        file = place.relative(_file_at(files, event.physical_offset).path)
+        frames = options.filters.select(event)
+        if frames is not None:
+            short = options.limit is not None and not options.reverse and len(frames) > options.limit
+            yield from message_rows(frames[: options.limit] if short else frames, file, options.shape)
+    elif not (options.live and isinstance(event, Damage) and event.tail):
+        yield extent_row(event)
+
+
+def _end_of(files: Sequence[MappedFile]) -> int:
+    return files[-1].end_offset if files else 0
+
+
+def _file_at(files: Sequence[MappedFile], offset: int) -> MappedFile:
+    """The file that holds a physical offset; the last one may have grown since it was listed."""
+    return next((mapped for mapped in files if mapped.start_offset <= offset < mapped.end_offset), files[-1])
+
+
+def _windows(files: Sequence[MappedFile], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Parts of the log from its end on, as spans of physical offsets that meet; files of zeros are in the first."""
+    if not files:
+        return
+    start = max(start, files[0].start_offset)
+    last, top = stop, min(stop, _data_end(files))
+    while last > start:
+        first = max(start, min(top, last) - _WINDOW)
+        yield first, last
+        last = first
+
+
+def _data_end(files: Sequence[MappedFile]) -> int:
+    """Physical offset behind the last byte of the log that is not zero."""
+    for mapped in reversed(files):
+        with InputFile(mapped.path) as file:
+            end = file.data_end()
+        if end:
+            return mapped.start_offset + end
+    return files[0].start_offset if files else MAX_OFFSET

@@ -1,0 +1,139 @@
+"""Units of consume queues: simple ones, batch queues and those of compactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmqtool.filters import Filters
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats.file_name import start_offset_of
+from rmqtool.formats.properties import tags_code
+from rmqtool.listing.options import ListingOptions
+from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
+from rmqtool.locate import Part, Place
+from rmqtool.looks import require_kind
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rows import Rows, make_rows, names_taken, times_of
+from rmqtool.scan.text import constant_strings
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC: tags codes are delivery times
+
+_KINDS = ("empty", "message", "pre_blank")
+_BATCH_KINDS = ("empty", "batch", "end_mark")
+_EMPTY, _MESSAGE, _OTHER = range(3)
+QUEUE_OPTIONAL = ("delivery_timestamp", "delivery_time", "ext_offset")
+
+
+def list_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The units of simple consume queues, queue after queue; zeros behind the last written unit are left out."""
+    for part, mapped, block in _blocks(place, options, consume_queue.UNIT_DTYPE):
+        units = block.units
+        codes = np.where(consume_queue.is_written(units), _MESSAGE, _EMPTY)
+        codes[consume_queue.is_pre_blank(units)] = _OTHER
+        kept = _kept(units, codes == _MESSAGE, options.filters)
+        columns = _columns(part, _queue_offsets(mapped, block), units, options)
+        columns |= _meaning_of_tags_codes(part, units["tags_code"], codes)
+        yield _rows(_KINDS, codes, columns, kept, options.reverse, QUEUE_OPTIONAL)
+
+
+def list_batch_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The units of batch queues, and of compactions' queues with the marks that end their files."""
+    for part, _, block in _blocks(place, options, batch_consume_queue.UNIT_DTYPE):
+        units = block.units
+        codes = np.where(batch_consume_queue.is_written(units), _MESSAGE, _EMPTY)
+        codes[batch_consume_queue.is_end_mark(units)] = _OTHER
+        times = units["store_timestamp"].astype(np.int64)
+        kept = _kept(units, codes == _MESSAGE, options.filters) & between(times, options.filters)
+        columns = _columns(part, units["base_queue_offset"], units, options)
+        columns |= {"store_timestamp": times, "store_time": times_of(pa.array(times))}
+        columns |= {name: units[name] for name in ("batch_size", "compacted_offset", "reserved")}
+        yield _rows(_BATCH_KINDS, codes, columns, kept, options.reverse, ())
+
+
+def _blocks(
+    place: Place, options: ListingOptions, dtype: np.dtype[np.void]
+) -> Iterator[tuple[Part, MappedFile, UnitBlock]]:
+    """The units of all queues that the filters let through."""
+    for part in reversed(place.parts) if options.reverse else place.parts:
+        if not is_wanted(part, options.filters):
+            continue
+        for mapped in reversed(part.files) if options.reverse else part.files:
+            require_kind(mapped.path, place.kind)
+            for block in read_units(mapped, dtype, options.reading, options.reverse):
+                yield part, mapped, block
+
+
+def is_wanted(part: Part, filters: Filters) -> bool:
+    """Whether the filters on topic and queue let a queue's files through."""
+    return (part.topic is None or not filters.topics or part.topic in filters.topics) and (
+        part.queue_id is None or not filters.queue_ids or part.queue_id in filters.queue_ids
+    )
+
+
+def _kept(units: NDArray[np.void], has_message: NDArray[np.bool_], filters: Filters) -> NDArray[np.bool_]:
+    """Which units the filters on tags and physical offsets keep; those without a message pass neither."""
+    masks: list[Any] = []
+    if filters.tags:
+        masks += [has_message, np.isin(units["tags_code"], [tags_code(tag) for tag in filters.tags])]
+    if filters.start or filters.to_offset is not None:
+        offsets = units["physical_offset"]
+        masks += [has_message, offsets >= filters.start, offsets < filters.stop]
+    return all_of(masks, len(units))
+
+
+def between(times: NDArray[np.int64], filters: Filters) -> NDArray[np.bool_]:
+    """Which times, epoch ms, the filters on time let through."""
+    masks: list[Any] = [] if filters.from_timestamp is None else [times >= filters.from_timestamp]
+    masks += [] if filters.to_timestamp is None else [times < filters.to_timestamp]
+    return all_of(masks, len(times))
+
+
+def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:
+    """The number of each unit in its queue; null in a copy whose name does not tell where the file belongs."""
+    if start_offset_of(mapped.path.name) is None:
+        return pa.nulls(len(block.units), pa.int64())
+    return block.numbers + mapped.start_offset // consume_queue.UNIT_SIZE
+
+
+def _columns(part: Part, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:
+    count = len(units)
+    columns: dict[str, Any] = {
+        "topic": pa.nulls(count, pa.string()) if part.topic is None else constant_strings(part.topic, count),
+        "queue_id": pa.nulls(count, pa.int32()) if part.queue_id is None else np.full(count, part.queue_id, np.int32),
+        "queue_offset": queue_offsets,
+        **{name: units[name] for name in ("physical_offset", "message_size", "tags_code")},
+    }
+    return {**columns, "hex": hex_of(units)} if options.with_hex else columns
+
+
+def _meaning_of_tags_codes(part: Part, stored: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
+    """What a tags code is that is no hash: a delivery time, or where the ext unit is."""
+    tags = stored.astype(np.int64)
+    is_ext = (tags <= consume_queue.MAX_EXT_ADDRESS) & (codes == _MESSAGE)
+    columns: dict[str, Any] = {}
+    if part.topic == SCHEDULE_TOPIC:
+        times = pa.array(tags, mask=is_ext | (codes != _MESSAGE))
+        columns = {"delivery_timestamp": times, "delivery_time": times_of(times)}
+    if is_ext.any():
+        offsets = (tags.view(np.uint64) + np.uint64(1 << 63)).view(np.int64)
+        columns["ext_offset"] = pa.array(offsets, mask=~is_ext)
+    return columns
+
+
+def _rows(
+    names: tuple[str, ...],
+    codes: NDArray[Any],
+    columns: dict[str, Any],
+    kept: NDArray[np.bool_],
+    reverse: bool,
+    optional: tuple[str, ...],
+) -> Rows:
+    rows = make_rows(names_taken(names, codes), columns, optional)
+    if not kept.all():
+        rows = Rows(rows.batch.filter(pa.array(kept)), rows.optional)
+    return rows.reversed() if reverse else rows

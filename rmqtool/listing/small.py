@@ -1,0 +1,108 @@
+"""Small files: checkpoint, abort, lock, timer check, the broker's JSON files, and plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rmqtool.config_json import read_config_file
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import read_all
+from rmqtool.formats import timer_check
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.formats.java import decode_text
+from rmqtool.listing.options import ListingOptions
+from rmqtool.locate import Place
+from rmqtool.lock import lock_holder
+from rmqtool.looks import require_kind
+from rmqtool.rows import Rows, one_row
+from rmqtool.times import rfc3339
+
+_MAX_TEXT = 1 << 20  # bytes of a text file that are shown
+_BACKUP = ".bak"
+
+
+def list_checkpoint(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The numbers of `checkpoint`, one row."""
+    yield from _numbers("checkpoint", place, CHECKPOINT_DTYPE, options)
+
+
+def list_timer_check(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The numbers of `timercheck`, one row."""
+    yield from _numbers("timercheck", place, timer_check.CHECK_DTYPE, options)
+
+
+def number_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
+    """The fields of a row of numbers."""
+    names = ["file"]
+    for name in dtype.names or ():
+        names += [name, f"{name.removesuffix('_timestamp')}_time"] if name.endswith("_timestamp") else [name]
+    return tuple(names)
+
+
+def list_marker(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """`abort` or `lock`: what is in there, and which broker it tells of."""
+    for mapped in place.files:
+        content = read_all(mapped.path, _MAX_TEXT)
+        holder = lock_holder(place.root)
+        text = decode_text(content)
+        values: dict[str, Any] = {"file": place.relative(mapped.path), "content": text}
+        if place.kind == "abort":
+            values["process_id"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+        if options.with_hex:
+            values["hex"] = content.hex()
+        values |= {"broker_running": holder is not None, "broker_process_id": holder.pid if holder else None}
+        yield one_row(place.kind, values)
+
+
+def list_text(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The lines of a text file."""
+    for mapped in place.files:
+        lines = decode_text(read_all(mapped.path, _MAX_TEXT)).splitlines()
+        for number, line in enumerate(reversed(lines) if options.reverse else lines, 1):
+            at = len(lines) + 1 - number if options.reverse else number
+            yield one_row("text", {"file": place.relative(mapped.path), "line": at, "text": line})
+
+
+def list_config(place: Place, options: ListingOptions) -> Iterator[dict[str, Any]]:
+    """The entries of JSON files, table by table; of a file that cannot be read the ``.bak`` is shown too."""
+    alone = len(place.files) == 1
+    for mapped in place.files:
+        if alone or not mapped.path.name.endswith(_BACKUP):
+            yield from _config_objects(mapped.path, place)
+
+
+def _config_objects(path: Path, place: Place) -> Iterator[dict[str, Any]]:
+    require_kind(path, "config")
+    name = place.relative(path)
+    try:
+        content = read_config_file(path)
+    except RmqtoolError as error:
+        yield {"kind": "config_problem", "file": name, "message": error.message}
+        backup = path.with_name(path.name + _BACKUP)
+        if backup.exists() and not path.name.endswith(_BACKUP):
+            yield from _config_objects(backup, place)
+        return
+    for table, value in content.items():
+        if isinstance(value, dict) and table != "dataVersion":
+            for entry, setting in value.items():
+                yield {"kind": "config_entry", "file": name, "table": table, "name": entry, "value": setting}
+        else:
+            yield {"kind": "config_entry", "file": name, "table": None, "name": table, "value": value}
+
+
+def _numbers(kind: str, place: Place, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
+    """Numbers at the start of a file; what a short file lacks reads as 0, as in Java."""
+    for mapped in place.files:
+        require_kind(mapped.path, place.kind)
+        data = read_all(mapped.path, dtype.itemsize).ljust(dtype.itemsize, b"\0")
+        fields = np.frombuffer(data, dtype)[0]
+        values: dict[str, Any] = {"file": place.relative(mapped.path)}
+        for name in dtype.names or ():
+            values[name] = int(fields[name])
+            if name.endswith("_timestamp"):
+                values[f"{name.removesuffix('_timestamp')}_time"] = rfc3339(values[name] or None)
+        yield one_row(kind, {**values, "hex": data.hex()} if options.with_hex else values)

@@ -1,0 +1,96 @@
+"""Timer wheel, timer log and timer check (`TimerWheel`, `TimerLog`, `TimerCheckpoint`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmqtool.filters import Filters
+from rmqtool.formats import timer_log, timer_wheel
+from rmqtool.listing.options import ListingOptions
+from rmqtool.listing.queues import between
+from rmqtool.listing.units import all_of, hex_of, read_units
+from rmqtool.locate import Place
+from rmqtool.looks import require_kind
+from rmqtool.rows import Rows, make_rows, names_taken, times_of
+from rmqtool.scan.text import constant_strings
+
+_KINDS = ("bad_unit", "timer_unit", "timer_blank")
+_UNIT, _BLANK = 1, 2
+_LARGEST = (1 << 63) - 1
+
+
+def list_wheel(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The slots that have a time; `in_place` when it is one that belongs there. Slots are never cleared."""
+    precision = options.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
+    for mapped in place.files:
+        require_kind(mapped.path, "timerwheel")
+        total = max(1, mapped.size // timer_wheel.SLOT_SIZE)
+        for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, options.reverse):
+            used = block.units["time"] != 0
+            slots, numbers = block.units[used], block.numbers[used]
+            times = slots["time"].astype(np.int64)
+            due = pa.array(times * precision, mask=np.abs(times) > _LARGEST // precision)
+            columns: dict[str, Any] = {
+                "file": constant_strings(place.relative(mapped.path), len(slots)),
+                "slot": numbers,
+                "time": times,
+                "due_timestamp": due,
+                "due_time": times_of(due),
+                **{name: slots[name] for name in ("first_position", "last_position", "count", "magic")},
+                "in_place": times % total == numbers,
+            }
+            if options.with_hex:
+                columns["hex"] = hex_of(slots)
+            kept = between(np.asarray(due.fill_null(_LARGEST)), options.filters)
+            yield _filtered(make_rows("timer_slot", columns), kept, options.reverse)
+
+
+def list_timer_log(place: Place, options: ListingOptions) -> Iterator[Rows]:
+    """The units of the timer log; one that the broker would not take for a unit is a ``bad_unit``."""
+    for mapped in reversed(place.files) if options.reverse else place.files:
+        require_kind(mapped.path, "timerlog")
+        for block in read_units(mapped, timer_log.UNIT_DTYPE, options.reading, options.reverse):
+            units = block.units
+            codes = np.where(timer_log.is_written(units), _UNIT, 0)
+            codes[timer_log.is_blank(units)] = _BLANK
+            due = units["write_timestamp"].astype(np.int64) + units["delay"]
+            columns: dict[str, Any] = {
+                "file": constant_strings(place.relative(mapped.path), len(units)),
+                "position": mapped.start_offset + block.numbers * timer_log.UNIT_SIZE,
+                **{name: units[name] for name in ("size", "previous_position", "magic", "write_timestamp")},
+                "write_time": times_of(pa.array(units["write_timestamp"].astype(np.int64))),
+                "delay": units["delay"],
+                "due_timestamp": due,
+                "due_time": times_of(pa.array(due)),
+                **{name: units[name] for name in ("physical_offset", "message_size", "topic_hash")},
+                "rolled": (units["magic"] & timer_log.MAGIC_ROLL) != 0,
+                "deleted": (units["magic"] & timer_log.MAGIC_DELETE) != 0,
+            }
+            if options.with_hex:
+                columns["hex"] = hex_of(units)
+            kept = _kept(units, due, codes == _UNIT, options.filters)
+            yield _filtered(make_rows(names_taken(_KINDS, codes), columns), kept, options.reverse)
+
+
+def _kept(
+    units: NDArray[np.void], due: NDArray[np.int64], is_unit: NDArray[np.bool_], filters: Filters
+) -> NDArray[np.bool_]:
+    """Which units pass: by the time when they are due, and by the place of their record in the commit log."""
+    masks: list[Any] = []
+    if filters.from_timestamp is not None or filters.to_timestamp is not None:
+        masks += [is_unit, between(due, filters)]
+    if filters.start or filters.to_offset is not None:
+        offsets = units["physical_offset"]
+        masks += [is_unit, offsets >= filters.start, offsets < filters.stop]
+    return all_of(masks, len(units))
+
+
+def _filtered(rows: Rows, kept: NDArray[np.bool_], reverse: bool) -> Rows:
+    if not kept.all():
+        rows = Rows(rows.batch.filter(pa.array(kept)), rows.optional)
+    return rows.reversed() if reverse else rows

@@ -1,0 +1,69 @@
+"""Bytes of the commit log by place and size, as the broker takes them, unchecked (`CommitLog#getMessage`)."""
+
+from __future__ import annotations
+
+from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE
+from rmqtool.mapped_files import MappedFile, MappedFiles
+
+_DEFAULT_FILE_SIZE = 1 << 30  # mappedFileSizeCommitLog, for units that lead into a log without a file, bytes
+_SYS_FLAG_END = PREFIX_DTYPE.fields["sys_flag"][1] + 4  # type: ignore[index]
+_LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())
+
+
+class LogBytes:
+    """The log from its first file to `max_offset` (exclusive), bytes; files stay open until `close`."""
+
+    def __init__(self, log: MappedFiles, max_offset: int, reading: Reading = UNLIMITED) -> None:
+        self.files = log.files
+        self.file_size = log.file_size or _DEFAULT_FILE_SIZE
+        self.max_offset = max_offset
+        self._reading = reading
+        self._open: dict[int, InputFile] = {}
+
+    @property
+    def min_offset(self) -> int:
+        """Where the first file begins, -1 without a file."""
+        return self.files[0].start_offset if self.files else -1
+
+    def file_of(self, physical_offset: int, size: int) -> MappedFile | None:
+        """The file that gives the broker `size` bytes at `physical_offset`; None when it says they are not there.
+
+        Offset 0 is looked for in the first file when no file begins there, as the broker does.
+        """
+        mapped = next((file for file in self.files if file.start_offset <= physical_offset < file.end_offset), None)
+        if mapped is None and physical_offset == 0 and self.files:
+            mapped = self.files[0]
+        if mapped is None or size < 0:
+            return None
+        position = physical_offset % self.file_size
+        written = min(mapped.size, self.max_offset - mapped.start_offset)
+        return mapped if position + size <= written else None
+
+    def next_file(self, physical_offset: int) -> int:
+        """Where the file behind the one of `physical_offset` begins (`CommitLog#rollNextFile`)."""
+        return physical_offset + self.file_size - physical_offset % self.file_size
+
+    def store_timestamp(self, physical_offset: int, size: int) -> int:
+        """The store timestamp of the record there, epoch ms; -1 when it is not there (`#pickupStoreTimestamp`)."""
+        if physical_offset < self.min_offset:
+            return -1
+        mapped = self.file_of(physical_offset, size)
+        if mapped is None:
+            return -1
+        head = self._read(mapped, physical_offset % self.file_size, _LONGEST_HEADER)
+        sys_flag = int.from_bytes(head[_SYS_FLAG_END - 4 : _SYS_FLAG_END], "big", signed=True)
+        width, position = HEADER_DTYPES[sys_flag & HOST_BITS].fields["store_timestamp"][:2]  # type: ignore[index]
+        return int.from_bytes(head[position : position + width.itemsize], "big", signed=True)
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _read(self, mapped: MappedFile, position: int, size: int) -> bytes:
+        file = self._open.get(mapped.start_offset)
+        if file is None:
+            self.close()  # neighbours in a queue are neighbours in the log: one open file will do
+            file = self._open[mapped.start_offset] = InputFile(mapped.path, self._reading)
+        return file.read(position, size).ljust(size, b"\0")

@@ -1,0 +1,156 @@
+"""What a file looks like by its first bytes, whatever its place: for telling that it is of another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from rmqtool.errors import WrongKindError
+from rmqtool.files import InputFile
+from rmqtool.formats import (
+    batch_consume_queue,
+    checkpoint,
+    consume_queue,
+    consume_queue_ext,
+    dledger,
+    index_file,
+    timer_log,
+    timer_wheel,
+)
+from rmqtool.formats.message import MAGIC_CODE_BLANK, MAGIC_CODE_V1, MAGIC_CODE_V2
+from rmqtool.places import Kind
+from rmqtool.scan.events import MAX_MESSAGE_SIZE
+
+_HEAD = 4096
+_FIRST_TIME, _LAST_TIME = 946_684_800_000, 4_102_444_800_000  # the years 2000 to 2100, epoch ms
+_MAGIC_CODES = (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
+_NAMES: dict[Kind, str] = {
+    "commitlog": "a commit log file",
+    "dledger": "a file of DLedger entries",
+    "config": "JSON",
+    "timerlog": "a timer log file",
+    "lock": "a lock file",
+    "checkpoint": "a checkpoint",
+    "timerwheel": "a timer wheel",
+    "index": "an index file",
+    "dledger-index": "an index of DLedger entries",
+    "batchconsumequeue": "a batch consume queue file",
+    "consumequeue": "a consume queue file",
+    "consumequeue-ext": "a consume queue ext file",
+}
+_ALIKE: dict[Kind, Kind] = {"compaction": "commitlog", "compaction-queue": "batchconsumequeue"}
+
+
+def look_at(path: Path) -> Kind | None:
+    """The kind that the first bytes show, None where they show none."""
+    with InputFile(path) as file:
+        head, size = file.read(0, _HEAD), file.size
+    return next((kind for kind, looks in (*_SURE.items(), *_LIKELY.items()) if looks(head, size)), None)
+
+
+def name_of(kind: Kind) -> str:
+    """A kind as it stands in a sentence."""
+    return _NAMES.get(kind, kind)
+
+
+def require_kind(path: Path, kind: Kind) -> None:
+    """Raise WrongKindError when the first bytes show for sure that a file is of another kind."""
+    with InputFile(path) as file:
+        head, size = file.read(0, _HEAD), file.size
+    found = next((sure for sure, looks in _SURE.items() if looks(head, size)), None)
+    if found and found != _ALIKE.get(kind, kind):
+        raise WrongKindError(f"this looks like {name_of(found)}, not {name_of(kind)}", file=path, hint=as_hint(found))
+
+
+def as_hint(kind: Kind) -> str:
+    """How to read a file as what it looks like."""
+    return f"--as {kind} reads it as {name_of(kind)}"
+
+
+def _is_time(value: int) -> bool:
+    return _FIRST_TIME <= value <= _LAST_TIME
+
+
+def _number(head: bytes, position: int, size: int = 4) -> int:
+    return int.from_bytes(head[position : position + size].ljust(size, b"\0"), "big", signed=True)
+
+
+def _commit_log(head: bytes, size: int) -> bool:
+    return len(head) >= 8 and _number(head, 4) in _MAGIC_CODES
+
+
+def _dledger(head: bytes, size: int) -> bool:
+    body = dledger.ENTRY_HEADER_SIZE
+    return _number(head, 0) == dledger.MAGIC_ENTRY and _number(head, body + 4) in _MAGIC_CODES
+
+
+def _json(head: bytes, size: int) -> bool:
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{" and not any(head[:64].count(byte) for byte in (0, 1, 2))
+
+
+def _timer_log(head: bytes, size: int) -> bool:
+    units = timer_log.decode_units(head[: timer_log.UNIT_SIZE])
+    return bool(len(units) and timer_log.is_written(units)[0] and _is_time(int(units["write_timestamp"][0])))
+
+
+def _lock(head: bytes, size: int) -> bool:
+    return head == b"lock"
+
+
+def _checkpoint(head: bytes, size: int) -> bool:
+    return size == checkpoint.FILE_SIZE and _is_time(_number(head, 0, 8)) and _is_time(_number(head, 8, 8))
+
+
+def _wheel(head: bytes, size: int) -> bool:
+    return size == timer_wheel.FILE_SIZE
+
+
+def _index(head: bytes, size: int) -> bool:
+    if len(head) < index_file.HEADER_SIZE or size <= index_file.file_size(1, 1):
+        return False
+    header = np.frombuffer(head, index_file.HEADER_DTYPE, count=1)[0]
+    times = _is_time(int(header["begin_timestamp"])) and _is_time(int(header["end_timestamp"]))
+    return times and 0 < header["hash_slot_count"] <= header["index_count"]
+
+
+def _dledger_index(head: bytes, size: int) -> bool:
+    units = dledger.decode_index(head[: 2 * dledger.INDEX_UNIT_SIZE])
+    return bool(len(units) and dledger.is_written(units)[0] and units["position"][0] >= 0 and units["term"][0] >= 0)
+
+
+def _batch_queue(head: bytes, size: int) -> bool:
+    units = batch_consume_queue.decode_units(head[: batch_consume_queue.UNIT_SIZE])
+    return bool(len(units) and batch_consume_queue.is_written(units)[0] and _is_time(int(units["store_timestamp"][0])))
+
+
+def _queue(head: bytes, size: int) -> bool:
+    units = consume_queue.decode_units(head)
+    if size % consume_queue.UNIT_SIZE or not len(units):
+        return False
+    written = consume_queue.is_written(units[:1]) & (units["message_size"][:1] <= MAX_MESSAGE_SIZE)
+    return bool(written[0] or consume_queue.is_pre_blank(units[:1])[0])
+
+
+def _ext(head: bytes, size: int) -> bool:
+    first = next(consume_queue_ext.decode_units(head), None)
+    return first is not None and first.is_sound and _is_time(first.store_timestamp)
+
+
+_SURE: dict[Kind, Callable[[bytes, int], bool]] = {
+    "commitlog": _commit_log,
+    "dledger": _dledger,
+    "config": _json,
+    "timerlog": _timer_log,
+    "lock": _lock,
+}
+_LIKELY: dict[Kind, Callable[[bytes, int], bool]] = {
+    "checkpoint": _checkpoint,
+    "timerwheel": _wheel,
+    "index": _index,
+    "dledger-index": _dledger_index,
+    "batchconsumequeue": _batch_queue,
+    "consumequeue-ext": _ext,
+    "consumequeue": _queue,
+}

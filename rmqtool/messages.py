@@ -1,0 +1,174 @@
+"""Messages as rows of the machine interface: the columns of a scan, times beside timestamps, bodies as text."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.formats.sys_flag import COMPRESSED
+from rmqtool.rows import Rows, make_rows, one_row, times_of
+from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
+from rmqtool.scan.columns import record_batches
+from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.text import constant_strings, is_utf8
+
+BodyChoice = Literal["decompressed", "stored", "none"]
+
+MESSAGE = "message"
+BODY_COLUMNS = ("body", "body_base64", "body_error")
+MESSAGE_COLUMNS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
+    "properties", "born_timestamp", "born_time", "store_timestamp", "store_time", "born_host", "store_host", "flag",
+    "sys_flag", "reconsume_times", "body_crc", "transaction", "compression", "prepared_transaction_offset", "body_size",
+    "magic_code", "body_crc_ok", "file", "topic_base64", "properties_base64",
+)  # fmt: skip
+"""The fields of a message in the order of JSON; those of BODY_COLUMNS follow where a body is wanted."""
+
+OPTIONAL = frozenset({"topic_base64", "properties_base64", "body_base64", "body_error", "hex"})
+"""Fields that a message has only where there is something to say."""
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_TIMES = {"born_time": "born_timestamp", "store_time": "store_timestamp"}
+_RAW = {"topic_base64": ("topic", "stored_topic"), "properties_base64": ("properties", "stored_properties")}
+
+
+@dataclass(frozen=True)
+class MessageShape:
+    """Which fields of messages are wanted, and which body; `names` may hold ``hex``, the record's bytes."""
+
+    names: tuple[str, ...] = MESSAGE_COLUMNS + BODY_COLUMNS
+    body: BodyChoice = "decompressed"
+
+    @classmethod
+    def of(cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), with_hex: bool = False) -> MessageShape:
+        """The fields `columns`, or all of them; `body` is read only where a column shows it."""
+        every = MESSAGE_COLUMNS + (() if body == "none" else BODY_COLUMNS)
+        names = tuple(name for name in columns if name in every) if columns else every
+        wants_body = body != "none" and not set(names).isdisjoint(BODY_COLUMNS)
+        return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
+
+
+def message_rows(frames: Frames, file: str, shape: MessageShape) -> Iterator[Rows]:
+    """The records of a run as rows, in parts whose decompressed bodies fit in memory; `file` holds them."""
+    parts: Iterator[tuple[Frames, pa.BinaryArray | None]] = iter([(frames, None)])
+    if shape.body != "none":
+        parts = with_plain_bodies(frames) if shape.body == "decompressed" else iter([(frames, None)])
+    for part, bodies in parts:
+        yield _rows(part, bodies, file, shape)
+
+
+def extent_row(event: Blank | Damage) -> Rows:
+    """A blank or a damaged extent as a row."""
+    if isinstance(event, Blank):
+        return one_row("blank", {"physical_offset": event.physical_offset, "size": event.size}, counted=False)
+    values = {"physical_offset": event.physical_offset, "size": event.size, "reason": event.reason}
+    return one_row("damage", values, counted=False)
+
+
+def _rows(frames: Frames, bodies: pa.BinaryArray | None, file: str, shape: MessageShape) -> Rows:
+    scanned = _scanned(frames, shape)
+    found: dict[str, Any] = {}
+    if shape.body != "none":
+        stored = scanned["stored_body"]
+        found = _bodies(stored if bodies is None else bodies, stored, frames, shape.body)
+    for name in _TIMES.keys() & set(shape.names):
+        found[name] = times_of(scanned[_TIMES[name]])
+    for name in _RAW.keys() & set(shape.names):
+        found[name] = _undecodable(name, frames, scanned)
+    if "file" in shape.names:
+        found["file"] = constant_strings(file, len(frames))
+    if "hex" in shape.names:
+        found["hex"] = _hex(frames)
+    columns = {name: found.get(name, scanned.get(name)) for name in shape.names}
+    if not columns:
+        columns = {"physical_offset": pa.array(frames.physical_offsets)}
+    kept = {name: column for name, column in columns.items() if column is not None}
+    return make_rows(MESSAGE, kept, optional=sorted(OPTIONAL))
+
+
+def _scanned(frames: Frames, shape: MessageShape) -> dict[str, pa.Array]:
+    """The columns of the scan that the wanted fields are made from."""
+    derived = {*BODY_COLUMNS, *_TIMES, *_RAW, "file", "hex"}
+    names = [name for name in shape.names if name not in derived]
+    names += [_TIMES[name] for name in shape.names if name in _TIMES]
+    names += [_RAW[name][0] for name in shape.names if name in _RAW]
+    names += [] if shape.body == "none" else ["stored_body"]
+    names = list(dict.fromkeys(names))
+    (batch,) = record_batches(frames, names)
+    return dict(zip(names, batch.columns, strict=True))
+
+
+def _undecodable(name: str, frames: Frames, scanned: dict[str, pa.Array]) -> pa.StringArray | None:
+    """The stored bytes in base64 where decoding replaced something; None where it never did."""
+    column, stored = _RAW[name]
+    texts = [scanned[column]] if column == "topic" else [scanned[column].keys, scanned[column].items]
+    if not any(pc.any(pc.match_substring(text, _REPLACEMENT)).as_py() for text in texts if len(text)):
+        return None
+    rows = [_REPLACEMENT in str(value) for value in scanned[column].to_pylist()]
+    (batch,) = record_batches(frames, [stored])
+    values = batch.column(0).to_pylist()
+    shown = [_base64(value) if replaced else None for value, replaced in zip(values, rows, strict=True)]
+    return pa.array(shown, pa.string())
+
+
+def _bodies(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: Frames, choice: BodyChoice) -> dict[str, Any]:
+    """`body` as text, null where it is not UTF-8; then `body_base64`. `body_error` says why one is shown as stored."""
+    found: dict[str, Any] = {}
+    if is_utf8(bodies):
+        found["body"] = bodies.view(pa.string())
+    else:
+        texts = [_text(body) for body in bodies.to_pylist()]
+        pairs = zip(texts, bodies, strict=True)
+        found["body"] = pa.array(texts, pa.string())
+        found["body_base64"] = pa.array([None if text is not None else _base64(raw.as_py()) for text, raw in pairs])
+    if choice == "decompressed":
+        errors = _errors(bodies, stored, frames)
+        if errors is not None:
+            found["body_error"] = errors
+    return found
+
+
+def _errors(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: Frames) -> pa.StringArray | None:
+    """Why compressed bodies are as they were stored; None when all could be decompressed."""
+    flags = frames.headers.field("sys_flag")
+    compressed = np.flatnonzero(flags & COMPRESSED)
+    if not len(compressed):
+        return None
+    rows = pa.array(compressed)
+    same = np.asarray(pc.equal(bodies.take(rows), stored.take(rows)))
+    errors: list[str | None] = [None] * len(bodies)
+    for row in compressed[same].tolist():
+        errors[row] = _why(stored[row].as_py(), int(flags[row]))
+    return pa.array(errors, pa.string()) if any(errors) else None
+
+
+def _why(stored: bytes, sys_flag: int) -> str | None:
+    try:
+        decompress(stored, sys_flag)
+    except BodyError as error:
+        return str(error)
+    return None
+
+
+def _hex(frames: Frames) -> pa.StringArray:
+    """All bytes of each record, in hex."""
+    records = frames.block.slices(frames.positions, frames.message_sizes)
+    return pa.array([record.hex() for record in records.to_pylist()], pa.string())
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")

@@ -1,0 +1,69 @@
+"""Several stores at once: patterns of paths, and a name for each."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.errors import UnreadableError, UsageError
+from rmqtool.store import Store, open_store
+
+_DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default
+
+
+@dataclass(frozen=True)
+class NamedStore:
+    """A store and the name that tells its rows from those of others."""
+
+    name: str
+    store: Store
+
+
+def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, str] | None = None) -> list[NamedStore]:
+    """Open what is given: directories, ``NAME=DIRECTORY``, and patterns; `known` are names by path, from before.
+
+    Raises UsageError when two stores have one name, and what `open_store` raises.
+    """
+    found = [pair for argument in arguments for pair in _expand(argument)]
+    opened = [open_store(path, conf) for _, path in found]
+    names = _names([(name, path.resolve()) for name, path in found], known or {})
+    return [NamedStore(name, store) for name, store in zip(names, opened, strict=True)]
+
+
+def _expand(argument: str) -> list[tuple[str | None, Path]]:
+    """The directories that an argument stands for, with the name that it gives."""
+    name, separator, path = argument.partition("=")
+    if Path(argument).exists():
+        return [(None, Path(argument))]
+    if separator and name and "/" not in name:
+        return [(name, Path(path))]
+    if not glob.has_magic(argument):
+        return [(None, Path(argument))]
+    matches = sorted(glob.glob(argument))
+    if not matches:
+        raise UnreadableError("no directory fits this pattern", file=argument)
+    return [(None, Path(match)) for match in matches]
+
+
+def _names(found: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -> list[str]:
+    """A name for each path: the one that is given or was given before, else one made of the path.
+
+    That is the last directory not called `store`; where two stores have the same, the whole path.
+    """
+    short = [_short_name(path) for _, path in found]
+    names = []
+    for (given, path), name in zip(found, short, strict=True):
+        usual = name if short.count(name) == 1 and name not in known.values() else str(path)
+        names.append(given or known.get(str(path)) or usual)
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"two stores are named {name!r}", hint="give each another name: NAME=STORE")
+    return names
+
+
+def _short_name(path: Path) -> str:
+    names = [name for name in path.parts[1:] if name != _DEFAULT_DIRECTORY]
+    return names[-1] if names else str(path)

@@ -1,0 +1,1 @@
+"""`query`: find messages, and explain where one stands."""

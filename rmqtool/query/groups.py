@@ -1,0 +1,127 @@
+"""What consumer groups have consumed of a queue, and since when (`ConsumerOffsetManager`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.offsets import CommittedOffset, load_offsets_of
+from rmqtool.queue_units import LoadedQueue
+from rmqtool.store_view import StoreView
+from rmqtool.times import rfc3339
+
+RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
+DEAD_LETTER_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
+_COPIED_MS = 1000  # a .bak that is so much older than its file was not made with it
+
+
+@dataclass(frozen=True)
+class GroupOffset:
+    """A group's offset in a queue; `committed` is None for a retry or dead letter queue that it never consumed."""
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int | None
+    queue: LoadedQueue | None
+    last_consumed_timestamp: int | None = None
+
+    @property
+    def state(self) -> str:
+        """How the offset fits the queue: ok, below-min, beyond-max, no-queue or never-consumed."""
+        if self.queue is None:
+            return "no-queue"
+        if self.committed is None:
+            return "never-consumed"
+        if self.committed < self.queue.range.min_offset:
+            return "below-min"
+        return "beyond-max" if self.committed > self.queue.range.max_offset else "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        """The line of the machine interface."""
+        found = self.queue.range if self.queue else None
+        start = self.committed if self.committed is not None else found.min_offset if found else 0
+        return {
+            "kind": "consumer",
+            "group": self.group,
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "committed_offset": self.committed,
+            "lag": found.max_offset - start if found else None,
+            "min_offset": found.min_offset if found else None,
+            "max_offset": found.max_offset if found else None,
+            "state": self.state,
+            "last_consumed_timestamp": self.last_consumed_timestamp,
+            "last_consumed_time": rfc3339(self.last_consumed_timestamp),
+        }
+
+
+def group_offsets(view: StoreView, group: str) -> Iterator[GroupOffset]:
+    """Every offset that a group has committed, and its retry and dead letter queues, by topic and queue."""
+    seen = set()
+    for item in view.committed.offsets:
+        if item.group == group:
+            seen.add((item.topic, item.queue_id))
+            yield _group_offset(view, item)
+    for topic in (RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group):
+        for queue_id in view.queue_ids(topic):
+            if (topic, queue_id) not in seen:
+                yield GroupOffset(group, topic, queue_id, None, view.queue(topic, queue_id))
+
+
+def groups_of(view: StoreView) -> list[str]:
+    """The groups that have committed an offset."""
+    return sorted({item.group for item in view.committed.offsets})
+
+
+def _group_offset(view: StoreView, item: CommittedOffset) -> GroupOffset:
+    queue = view.queue(item.topic, item.queue_id)
+    last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
+    timestamp = view.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
+    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, None if timestamp < 0 else timestamp)
+
+
+def passed_by(view: StoreView, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:
+    """The groups that consume a queue, and whether they have passed an offset, as the two offset files tell.
+
+    The broker writes its offsets every few seconds and keeps the file before as ``.bak``: a group that is behind in
+    that one passed between the two. Before 5.3.4 the ``.bak`` is a copy, made when the new file is written: its time
+    tells nothing then.
+    """
+    path = view.committed.file.path
+    if path is None:
+        return []
+    backup = path.with_name(f"{path.name}.bak") if path.suffix != ".bak" else None
+    earlier = {} if backup is None else {(i.group, i.topic, i.queue_id): i.offset for i in load_offsets_of(backup)}
+    as_of, before_that = _modified(path), _modified(backup) if backup else None
+    if as_of is None or before_that is None or as_of - before_that < _COPIED_MS:
+        before_that = None
+    found = []
+    for item in view.committed.offsets:
+        if (item.topic, item.queue_id) != (topic, queue_id):
+            continue
+        before = earlier.get((item.group, topic, queue_id))
+        consumed = item.offset > queue_offset
+        after = before_that if consumed and before is not None and before <= queue_offset else None
+        found.append(
+            {
+                "group": item.group,
+                "committed_offset": item.offset,
+                "consumed": consumed,
+                "as_of_timestamp": as_of,
+                "as_of_time": rfc3339(as_of),
+                "passed_after_timestamp": after,
+                "passed_after_time": rfc3339(after),
+            }
+        )
+    return found
+
+
+def _modified(path: Path) -> int | None:
+    """Modification time, epoch ms."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return None

@@ -1,0 +1,110 @@
+"""Messages by key through the index files, as a broker and its client find them together.
+
+The broker (`DefaultMessageStore#queryMessage`) compares hashes and times, the client (`MQAdminImpl#queryMessage`)
+topic and key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqtool.formats.properties import KEY_SEPARATOR
+from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
+from rmqtool.messages import BodyChoice
+from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.notes import Notes
+from rmqtool.store_view import StoreView
+from rmqtool.times import rfc3339
+
+
+@dataclass(frozen=True)
+class KeyQuery:
+    """What to look for; without `topics` in every topic of the store. Times are epoch ms, both included.
+
+    `unique` asks for the unique key only; `limit` counts index units, as the broker counts them.
+    """
+
+    key: str
+    topics: Sequence[str] = ()
+    unique: bool = False
+    limit: int | None = None
+    begin: int = 0
+    end: int = FOREVER
+    hash_matches: bool = False
+
+    def matches(self, message: Message) -> bool:
+        """Whether a message has the key and one of the topics."""
+        if self.topics and message["topic"] not in self.topics:
+            return False
+        return message["unique_key"] == self.key or (not self.unique and self.key in message["keys"])
+
+
+def by_key(view: StoreView, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The messages in the order of the log; with `hash_matches` one for each index unit, with `key_matches`."""
+    units = index_units(view, query)
+    limit = limit_of(view, query)
+    if len(units) >= limit:
+        notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
+    unfit = deleted = 0
+    seen: set[int] = set()
+    for unit in units:
+        if unit.physical_offset in seen and not query.hash_matches:
+            continue
+        seen.add(unit.physical_offset)
+        message = message_at(view, unit.physical_offset, body)
+        if message is None:
+            deleted += unit.physical_offset < view.log_min_offset
+            if unit.physical_offset >= view.log_min_offset:
+                notes.add(f"an index unit leads to {unit.physical_offset}, where no record begins", lossy=True)
+            continue
+        matches = query.matches(message)
+        unfit += not matches
+        if query.hash_matches:
+            yield {**message, "key_matches": matches}
+        elif matches:
+            yield message
+    if deleted:
+        notes.add(f"{deleted} index units lead to messages that have been deleted from the log")
+    if unfit and not query.hash_matches:
+        notes.add(f"{unfit} messages have another key of the same hash: left out; --hash-matches shows them")
+    add_index_notes(view, notes)
+
+
+def index_units(view: StoreView, query: KeyQuery) -> list[IndexUnit]:
+    """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
+    limit = limit_of(view, query)
+    found = [
+        unit
+        for topic in dict.fromkeys(query.topics or view.topics)
+        for unit in view.index.query(topic, query.key, limit, query.begin, query.end)
+    ]
+    found.sort(key=lambda unit: unit.physical_offset)
+    return found[max(0, len(found) - limit) :]
+
+
+def limit_of(view: StoreView, query: KeyQuery) -> int:
+    """How many index units are collected: as asked, or what a broker collects (`maxMsgsNumBatch`)."""
+    return query.limit if query.limit is not None else view.store.conf.size("maxMsgsNumBatch") or MAX_MATCHES
+
+
+def add_index_notes(view: StoreView, notes: Notes) -> None:
+    """Say what is wrong with the index, so that not every key can be found."""
+    for path, problem in view.index.problems.items():
+        notes.add(f"{view.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
+
+
+def why_not_found(view: StoreView, keys: Sequence[str]) -> str:
+    """What the index covers, when it leads to no message with one of `keys`."""
+    asked = ", ".join(keys)
+    nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
+    if KEY_SEPARATOR in asked.strip():
+        nothing += " (keys are separated by spaces: ask for one of them)"
+    files = [file for file in view.index.files if file.keys]
+    if not files:
+        return f"{nothing}: there is no index file with a unit; --scan looks at every message"
+    first, last = files[0], files[-1]
+    return (
+        f"{nothing}; the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
+        f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}; --scan looks at every message"
+    )

@@ -1,0 +1,164 @@
+"""Messages by where they are: physical offset, message id, queue offset; and why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rmqtool.errors import UsageError
+from rmqtool.formats.host import format_host
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.message_id import parse_message_id
+from rmqtool.message_dicts import message_dicts
+from rmqtool.messages import BodyChoice
+from rmqtool.query.notes import Notes
+from rmqtool.queue_units import LoadedQueue, Unit
+from rmqtool.scan.events import REASON_MEANINGS, Blank
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.lookup import record_at
+from rmqtool.scan.reader import LONGEST_BLANK, scan_files
+from rmqtool.store_view import StoreView
+
+Message = dict[str, Any]
+"""The message object of the machine interface."""
+
+MESSAGE_ID_LENGTHS = (32, 56)
+
+
+def message_at(view: StoreView, physical_offset: int, body: BodyChoice = "none") -> Message | None:
+    """The message that begins at a physical offset; None when no sound record does."""
+    frame = record_at(view.log.files, physical_offset)
+    mapped = view.file_at(physical_offset)
+    if frame is None or mapped is None:
+        return None
+    (message,) = message_dicts(frame, view.store.relative(mapped.path), body)
+    return message
+
+
+def by_offset(view: StoreView, physical_offset: int, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The message at a physical offset (`DefaultMessageStore#lookMessageByOffset`)."""
+    found = message_at(view, physical_offset, body)
+    if found is None:
+        why, lossy = why_not_at(view, physical_offset)
+        notes.add(why, lossy)
+    else:
+        yield found
+
+
+def by_message_id(view: StoreView, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The message with an offset message id; raises UsageError for a text that is none."""
+    host, physical_offset = decode_message_id(text)
+    found = message_at(view, physical_offset, body)
+    if found is not None and found["message_id"] == text.upper():
+        yield found
+        return
+    where = f"{text} means offset {physical_offset} of the broker {format_host(host)}"
+    if found is not None:
+        notes.add(f"{where}; the message there was stored by {found['store_host']}: the id is of another store")
+    else:
+        why, _ = why_not_at(view, physical_offset)
+        notes.add(f"{where}; {why}")
+
+
+def decode_message_id(text: str) -> tuple[bytes, int]:
+    """Store host and physical offset of a message id; raises UsageError."""
+    try:
+        host, physical_offset = parse_message_id(text)
+    except FormatError as error:
+        raise UsageError(str(error), hint="an id that a client printed may be a unique key: --unique-key") from error
+    return host, physical_offset
+
+
+def by_queue_offset(
+    view: StoreView, topic: str, queue_id: int, queue_offset: int, body: BodyChoice, notes: Notes
+) -> Iterator[Message]:
+    """The message that a queue's unit leads to."""
+    queue = view.queue(topic, queue_id)
+    if queue is None:
+        notes.add(why_no_queue(view, topic, queue_id))
+        return
+    unit = queue.unit_at(queue_offset) if queue_offset < queue.range.max_offset else None
+    if unit is None:
+        notes.add(_why_no_unit(queue, queue_offset))
+        return
+    found = message_at(view, unit.physical_offset, body)
+    if found is None:
+        why, lossy = why_not_at(view, unit.physical_offset)
+        notes.add(f"the unit of queue offset {queue_offset} leads to {unit.physical_offset}: {why}", lossy)
+        return
+    _compare(queue, unit, queue_offset, found, notes)
+    yield found
+
+
+def why_not_at(view: StoreView, physical_offset: int) -> tuple[str, bool]:
+    """Why no message begins at a physical offset, and whether that is damage."""
+    files = view.log.files
+    if not files:
+        return "the store has no commit log", True
+    if physical_offset < view.log_min_offset:
+        return f"offset {physical_offset} is below the commit log's minimum {view.log_min_offset}: deleted", False
+    if physical_offset >= view.log_range.max_offset:
+        return f"offset {physical_offset} is beyond the commit log's end {view.log_range.max_offset}", False
+    for event in scan_files(files, max(0, physical_offset), physical_offset + 1, view.reading):
+        if isinstance(event, Blank):
+            return f"at offset {physical_offset} stands the blank that ends a file", False
+        if not isinstance(event, Frames):
+            return f"at offset {physical_offset} is damage: {REASON_MEANINGS[event.reason]}", True
+    return _why_inside(view, physical_offset)
+
+
+def _why_inside(view: StoreView, physical_offset: int) -> tuple[str, bool]:
+    """What covers an offset at which nothing begins; a record is looked for as far back as one may reach."""
+    mapped = view.file_at(physical_offset)
+    if mapped is None:
+        return f"no file of the commit log holds offset {physical_offset}", True
+    before = None
+    for event in scan_files([mapped], max(0, physical_offset - LONGEST_BLANK), physical_offset, view.reading):
+        before = event if not isinstance(event, Frames) else event[len(event) - 1 :]
+    if isinstance(before, Frames):
+        return f"no record begins at offset {physical_offset}; one begins at {before.physical_offset}", False
+    if before is None or isinstance(before, Blank):
+        return f"at offset {physical_offset} is the rest of a file behind its last record", False
+    meaning = REASON_MEANINGS[before.reason]
+    return f"offset {physical_offset} is in damage that begins at {before.physical_offset}: {meaning}", True
+
+
+def why_no_queue(view: StoreView, topic: str, queue_id: int) -> str:
+    """What is there instead of a queue."""
+    if view.store.layout == "rocksdb":
+        return "the consume queues are in RocksDB, which is not read: try --scan"
+    ids = view.queue_ids(topic)
+    if ids:
+        return f"topic {topic} has no queue {queue_id} here; it has {_numbers(ids)}"
+    return f"topic {topic} has no queue here; --scan --topic {topic} looks for its messages in the commit log"
+
+
+def _numbers(ids: list[int]) -> str:
+    if ids == list(range(ids[0], ids[-1] + 1)) and len(ids) > 2:
+        return f"{ids[0]} to {ids[-1]}"
+    return ", ".join(map(str, ids))
+
+
+def _why_no_unit(queue: LoadedQueue, queue_offset: int) -> str:
+    found = queue.range
+    if queue_offset >= found.max_offset:
+        return f"queue offset {queue_offset} is beyond the queue's end: offsets {found.min_offset} to before " + str(
+            found.max_offset
+        )
+    return f"queue offset {queue_offset} is below the queue's minimum {found.min_offset}: deleted"
+
+
+def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, found: Message, notes: Notes) -> None:
+    """Say where a unit and the record that it leads to disagree; a light queue shares another topic's records."""
+    if queue_offset < queue.range.min_offset:
+        notes.add(f"queue offset {queue_offset} is below the queue's minimum {queue.range.min_offset}: not delivered")
+    if unit.batch_size > 1:
+        place = queue_offset - unit.queue_offset + 1
+        notes.add(f"the record is a batch of {unit.batch_size}: offset {queue_offset} is number {place} in it")
+    elif (found["topic"], found["queue_id"]) != (queue.queue.topic, queue.queue.queue_id):
+        if queue.queue.topic not in found["properties"].get("INNER_MULTI_DISPATCH", "").split(","):
+            notes.add(f"the unit leads to a message of topic {found['topic']} queue {found['queue_id']}", lossy=True)
+    elif found["queue_offset"] != queue_offset:
+        notes.add(f"the unit leads to a message that tells queue offset {found['queue_offset']}", lossy=True)
+    if unit.message_size != found["message_size"]:
+        notes.add(f"the unit tells {unit.message_size} bytes, the record {found['message_size']}", lossy=True)

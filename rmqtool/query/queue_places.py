@@ -1,0 +1,136 @@
+"""Where a message stands in consume queues: the units that the broker derives, and those that are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rmqtool.delay_levels import SCHEDULE_TOPIC
+from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.files import list_directory
+from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.queue_units import LoadedQueue, Unit
+from rmqtool.scan.frames import Frames
+from rmqtool.store import CONSUME_QUEUE
+from rmqtool.store_view import StoreView
+from rmqtool.topics import load_topics
+
+State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue"]
+"""How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends
+before it; another one in its place; not written; or the queue does not exist."""
+
+_LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
+
+
+@dataclass(frozen=True)
+class QueuePlace:
+    """One queue that a message belongs to, its unit there, and the queue offset that leads to it when another does."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    batch_size: int
+    tags_code: int
+    state: State
+    queue: LoadedQueue | None
+    unit: Unit | None
+    elsewhere: int | None = None
+
+    @property
+    def contradiction(self) -> str | None:
+        """What is not as the log says, in a sentence."""
+        where = f"queue {self.queue_id} of {self.topic}"
+        instead = "" if self.elsewhere is None else f"; queue offset {self.elsewhere} leads to it instead"
+        match self.state:
+            case "no-queue":
+                return f"{where} does not exist: no consumer gets the message"
+            case "behind" if self.queue:
+                end = self.queue.range.max_offset
+                return f"{where} ends at {end}, before the message's offset {self.queue_offset}{instead}"
+            case "differs":
+                return f"{where} has the unit of another message at offset {self.queue_offset}{instead}"
+            case "missing":
+                return f"{where} has no unit at offset {self.queue_offset}{instead}"
+            case _:
+                return None
+
+    def as_json(self, relative: Any) -> dict[str, Any]:
+        """The object of the machine interface; `relative` shortens a path."""
+        found = self.queue.range if self.queue else None
+        unit = self.unit
+        return {
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "state": self.state,
+            "kind": self.queue.queue.kind if self.queue else None,
+            "min_offset": found.min_offset if found else None,
+            "max_offset": found.max_offset if found else None,
+            "expected_tags_code": self.tags_code,
+            "found_at_queue_offset": self.elsewhere,
+            "unit": None
+            if unit is None
+            else {
+                "file": relative(unit.file),
+                "position": unit.position,
+                "queue_offset": unit.queue_offset,
+                "physical_offset": unit.physical_offset,
+                "message_size": unit.message_size,
+                "tags_code": unit.tags_code,
+                "batch_size": unit.batch_size,
+            },
+        }
+
+
+def dispatched(view: StoreView, frame: Frames) -> tuple[Dispatcher, Dispatched]:
+    """What the broker derives from one record, by the rules of the store's version and configuration."""
+    lmq_seen = any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(view.store.root / CONSUME_QUEUE))
+    rules = DispatchRules.of(view.rules, view.store, lmq_seen)
+    dispatcher = Dispatcher(rules, load_topics(view.store).with_batch_queues)
+    return dispatcher, dispatcher.dispatch(frame)
+
+
+def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> list[QueuePlace]:
+    """The queues that one record belongs to: its own first, then those that its properties name."""
+    units = found.units
+    rows = zip(
+        units.queues.tolist(), units.queue_offsets.tolist(), units.physical_offsets.tolist(),
+        units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
+        units.batch_sizes.tolist(), strict=True,
+    )  # fmt: skip
+    places = []
+    for number, queue_offset, physical_offset, size, tags_code, tags_hash, batch_size in rows:
+        topic, queue_id = dispatcher.queues[number]
+        queue = view.queue(topic, queue_id)
+        unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
+        same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
+        same = same and unit is not None and _is_tags_code(view, topic, unit.tags_code, {tags_code, tags_hash})
+        state = _state(queue, queue_offset, unit, same)
+        other = queue.find(physical_offset) if queue and not same else None
+        places.append(
+            QueuePlace(
+                topic, queue_id, queue_offset, batch_size, tags_code, state, queue, unit,
+                None if other is None else other.queue_offset,
+            )
+        )  # fmt: skip
+    return places
+
+
+def _is_tags_code(view: StoreView, topic: str, stored: int, derived: set[int]) -> bool:
+    """Whether a unit may have a tags code; how long a delay level takes is only known from broker.conf."""
+    if stored in derived or is_ext_address(stored):
+        return True
+    return topic == SCHEDULE_TOPIC and view.store.conf.text("messageDelayLevel") is None
+
+
+def _state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, same: bool) -> State:
+    if queue is None:
+        return "no-queue"
+    if unit is None:
+        if queue_offset >= queue.range.max_offset:
+            return "behind"
+        return "deleted" if queue_offset < queue.range.min_offset else "missing"
+    if not same:
+        return "differs"
+    return "expired" if queue_offset < queue.range.min_offset else "ok"

@@ -1,0 +1,71 @@
+"""Records of one message: its half, its delayed and its delivered copy, its retries, its dead letter.
+
+They share the unique key; the index leads to them, for the broker indexes each under its own topic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rmqtool.delay_levels import SCHEDULE_TOPIC
+from rmqtool.index_search import MAX_MATCHES
+from rmqtool.query.groups import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from rmqtool.query.lookup import Message, message_at
+from rmqtool.store_view import StoreView
+
+Relation = Literal["half", "commit", "rollback", "delayed", "retry", "dead-letter", "delivered", "original", "copy"]
+"""What another record is to the one that is traced."""
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
+TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
+_WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+@dataclass(frozen=True)
+class Relative:
+    """Another record of the same message."""
+
+    relation: Relation
+    message: Message
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the machine interface."""
+        names = ("topic", "queue_id", "queue_offset", "physical_offset", "message_id", "store_timestamp", "store_time")
+        return {"relation": self.relation, **{name: self.message[name] for name in names}}
+
+
+def relatives_of(view: StoreView, message: Message) -> list[Relative]:
+    """The other records with the unique key of `message`, in the order of the log; none without a unique key."""
+    key = message["unique_key"]
+    if not key:
+        return []
+    offsets = {
+        unit.physical_offset
+        for topic in {*view.topics, message["topic"]}
+        for unit in view.index.query(topic, key, MAX_MATCHES)
+    }
+    offsets.discard(message["physical_offset"])
+    others = [message_at(view, offset) for offset in sorted(offsets)]
+    return [Relative(_relation(message, other), other) for other in others if other and other["unique_key"] == key]
+
+
+def _relation(message: Message, other: Message) -> Relation:
+    topic = other["topic"]
+    if other["transaction"] in ("commit", "rollback") and _is_half(message):
+        return "commit" if other["transaction"] == "commit" else "rollback"
+    if _is_half(other):
+        return "half"
+    if topic in _WAITING:
+        return "delayed"
+    if topic.startswith(RETRY_PREFIX):
+        return "retry"
+    if topic.startswith(DEAD_LETTER_PREFIX):
+        return "dead-letter"
+    if other["physical_offset"] < message["physical_offset"]:
+        return "original"
+    return "delivered" if message["topic"] in _WAITING else "copy"
+
+
+def _is_half(message: Message) -> bool:
+    return bool(message["topic"] == HALF_TOPIC or message["transaction"] == "prepared")

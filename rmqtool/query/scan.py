@@ -1,0 +1,119 @@
+"""Messages by what they hold: every record of the log is looked at, in the order of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.filters import Filters
+from rmqtool.message_dicts import message_dicts
+from rmqtool.messages import BodyChoice
+from rmqtool.query.lookup import Message
+from rmqtool.query.notes import Notes
+from rmqtool.scan.columns import record_batches
+from rmqtool.scan.events import Damage
+from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.properties import read_properties
+from rmqtool.scan.reader import scan_files
+from rmqtool.store_view import StoreView
+
+_OPERATORS = ("!=", "=", "~")
+
+Progress = Callable[[int], None]
+"""Is told how far the scan is, as a physical offset, bytes."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on one property: it equals a text (``=``), does not (``!=``), or holds it somewhere (``~``)."""
+
+    name: str
+    operator: str
+    text: str
+
+    def mask(self, values: pa.StringArray) -> NDArray[np.bool_]:
+        """Which values fulfil the condition; null, where there is no such property, fulfils ``!=`` only."""
+        test = pc.match_substring if self.operator == "~" else pc.equal
+        found = np.asarray(test(values, self.text).fill_null(False))
+        return ~found if self.operator == "!=" else found
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse ``NAME=TEXT``, ``NAME!=TEXT`` or ``NAME~TEXT``; raise ValueError."""
+    places = [(text.find(operator), operator) for operator in _OPERATORS if operator in text]
+    if not places:
+        raise ValueError(f"{text!r} is no condition such as NAME=TEXT, NAME!=TEXT or NAME~TEXT (holds)")
+    place, operator = min(places)
+    name = text[:place].strip()
+    if not name:
+        raise ValueError(f"{text!r} names no property before {operator}")
+    return Condition(name, operator, text[place + len(operator) :])
+
+
+@dataclass(frozen=True)
+class ScanQuery:
+    """What a scan looks for: all of it must hold. `body_contains` is looked for in the decompressed body."""
+
+    filters: Filters = field(default_factory=Filters)
+    conditions: tuple[Condition, ...] = ()
+    body_contains: bytes | None = None
+    limit: int | None = None
+
+
+def by_scan(
+    view: StoreView, query: ScanQuery, body: BodyChoice, notes: Notes, progress: Progress = lambda done: None
+) -> Iterator[Message]:
+    """The messages that a scan finds."""
+    left = query.limit
+    if left == 0:
+        return
+    for event in scan_files(view.log.files, query.filters.start, query.filters.stop, view.reading):
+        progress(event.physical_offset + event.size)
+        if isinstance(event, Damage) and not (event.tail and view.holder):
+            notes.add("the log has damage: what was stored there cannot be looked at", lossy=True)
+        found = _select(event, query) if isinstance(event, Frames) else None
+        if found is None:
+            continue
+        part = found if left is None else found[:left]
+        mapped = view.file_at(part.physical_offset)
+        if mapped is not None:
+            yield from message_dicts(part, view.store.relative(mapped.path), body)
+        if left is not None:
+            left -= len(part)
+            if left <= 0:
+                notes.add(f"the first {query.limit} are shown: there may be more")
+                return
+
+
+def _select(frames: Frames, query: ScanQuery) -> Frames | None:
+    """The records of a run that a query wants; bodies are read only of those that pass the rest."""
+    found = query.filters.select(frames)
+    if found is not None and query.conditions:
+        found = _kept(found, _fulfil(found, query.conditions))
+    if found is not None and query.body_contains is not None:
+        found = _kept(found, _bodies_hold(found, query.body_contains))
+    return found
+
+
+def _kept(frames: Frames, mask: NDArray[np.bool_]) -> Frames | None:
+    if mask.all():
+        return frames
+    return prove(frames.block, frames.positions[mask]) if mask.any() else None
+
+
+def _fulfil(frames: Frames, conditions: tuple[Condition, ...]) -> NDArray[np.bool_]:
+    properties = read_properties(frames)
+    mask = np.ones(len(frames), dtype=np.bool_)
+    for condition in conditions:
+        mask &= condition.mask(properties.column(condition.name.encode()))
+    return mask
+
+
+def _bodies_hold(frames: Frames, wanted: bytes) -> NDArray[np.bool_]:
+    batches = record_batches(frames, ["body"])
+    return np.concatenate([np.asarray(pc.match_substring(batch.column(0), wanted)) for batch in batches])

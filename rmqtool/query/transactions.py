@@ -1,0 +1,127 @@
+"""The transaction that a record belongs to (`TransactionalMessageBridge`, `TransactionalMessageServiceImpl`).
+
+A half message waits in a topic of its own. Its end is an op message that names its queue offset; when it is committed,
+a copy of it is stored under the real topic and points back at it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.relatives import HALF_TOPIC, Relative
+from rmqtool.store_view import StoreView
+
+State = Literal["pending", "committed", "rolled-back", "ended", "unknown"]
+"""No end was found; a committed copy is there; ended without one; ended, and it cannot be told how; not to be told."""
+
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC
+_MOST_OPS = 20_000  # op messages behind a half message that are read
+_OFFSETS = re.compile(r"\d{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """A record's part in a transaction; offsets are physical, None where the other record was not found."""
+
+    part: Literal["half", "prepared", "commit", "rollback"]
+    state: State
+    half: int | None = None
+    op: int | None = None
+    commit: int | None = None
+    real_topic: str | None = None
+    real_queue_id: str | None = None
+    contradiction: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the machine interface."""
+        return {
+            "part": self.part,
+            "state": self.state,
+            "half_physical_offset": self.half,
+            "op_physical_offset": self.op,
+            "commit_physical_offset": self.commit,
+            "real_topic": self.real_topic,
+            "real_queue_id": self.real_queue_id,
+        }
+
+
+def transaction_of(view: StoreView, message: Message, relatives: list[Relative]) -> Transaction | None:
+    """The transaction of a record, None when it has none; `relatives` are the records with its unique key."""
+    if message["topic"] == HALF_TOPIC:
+        return _half(view, message, relatives)
+    match message["transaction"]:
+        case "commit":
+            return _commit(view, message)
+        case "prepared":
+            ends = [other for other in relatives if _points_at(other.message, message)]
+            commit = next((end.message["physical_offset"] for end in ends if end.relation == "commit"), None)
+            # A roll back is not indexed: nothing leads to it.
+            return Transaction("prepared", "unknown" if commit is None else "committed", commit=commit)
+        case "rollback":
+            return Transaction("rollback", "rolled-back", half=_half_at(view, message))
+    return None
+
+
+def _points_at(other: Message, message: Message) -> bool:
+    return bool(other["prepared_transaction_offset"] == message["physical_offset"])
+
+
+def _half(view: StoreView, message: Message, relatives: list[Relative]) -> Transaction:
+    real = message["properties"].get("REAL_TOPIC"), message["properties"].get("REAL_QID")
+    commit = next(
+        (
+            other.message["physical_offset"]
+            for other in relatives
+            if other.message["transaction"] == "commit" and _points_at(other.message, message)
+        ),
+        None,
+    )
+    op, complete = _op_of(view, message)
+    state: State = "committed" if commit is not None else "pending"
+    if commit is None and op is not None:
+        indexed = bool(view.index.files) and not view.index.problems and message["unique_key"]
+        state = "rolled-back" if indexed else "ended"
+    elif commit is None and not complete:
+        state = "unknown"
+    return Transaction(
+        "half", state, op=op, commit=commit, real_topic=real[0], real_queue_id=real[1], half=message["physical_offset"]
+    )
+
+
+def _op_of(view: StoreView, message: Message) -> tuple[int | None, bool]:
+    """Physical offset of the op message that ends a half message, and whether all that might were read."""
+    queue = view.queue(OP_TOPIC, message["queue_id"])
+    if queue is None:
+        return None, True
+    for read, unit in enumerate(queue.units_behind(message["physical_offset"])):
+        if read >= _MOST_OPS:
+            return None, False
+        op = message_at(view, unit.physical_offset, "decompressed")
+        if op and str(message["queue_offset"]) in _OFFSETS.findall(op["body"] or ""):
+            return unit.physical_offset, True
+    return None, True
+
+
+def _commit(view: StoreView, message: Message) -> Transaction:
+    half = _half_at(view, message)
+    contradiction = None
+    offset = message["prepared_transaction_offset"]
+    if half is None and offset >= view.log_min_offset:
+        contradiction = f"the message says that its half is at {offset}, but no such record is there"
+    return Transaction("commit", "committed", half=half, commit=message["physical_offset"], contradiction=contradiction)
+
+
+def _half_at(view: StoreView, message: Message) -> int | None:
+    """Where the half of a commit or a roll back is, None when it is not there any more or another message is."""
+    offset = int(message["prepared_transaction_offset"])
+    half = message_at(view, offset)
+    if half is None:
+        return None
+    # Before 4.3 the half stands in the topic itself; since then its topic is another, so that the key must tell.
+    is_it = half["transaction"] == "prepared" or (
+        half["topic"] == HALF_TOPIC and half["unique_key"] == message["unique_key"]
+    )
+    return offset if is_it else None

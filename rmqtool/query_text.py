@@ -1,0 +1,71 @@
+"""What query answers besides messages, as text: a pull, an offset for a moment, what a group has consumed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.output import Columns, show_behind, show_table, table
+
+_LABEL_WIDTH = 8
+_STATUS_MEANINGS = {
+    "FOUND": "messages are sent",
+    "NO_MATCHED_MESSAGE": "none of the units looked at has a tag that is wanted; the consumer goes on at once",
+    "MESSAGE_WAS_REMOVING": "the units lead to bytes that the log does not have; the consumer goes on at once",
+    "OFFSET_FOUND_NULL": "no file of the queue holds this offset",
+    "OFFSET_OVERFLOW_BADLY": "beyond the queue's end: the consumer is set to the next offset",
+    "OFFSET_OVERFLOW_ONE": "at the queue's end: the consumer waits for new messages",
+    "OFFSET_TOO_SMALL": "below the queue's minimum: the consumer is set to the next offset",
+    "NO_MATCHED_LOGIC_QUEUE": "there is no such queue",
+    "NO_MESSAGE_IN_QUEUE": "the queue is empty or does not exist",
+}
+
+
+def show_pull(console: Console, answer: dict[str, Any]) -> None:
+    """Print what a pull answers, its messages aside."""
+    where = f"{answer['topic']} queue {answer['queue_id']} from offset {answer['queue_offset']}"
+    _show(console, "pull", f"{where}, at most {answer['max']}")
+    _show(console, "status", f"{answer['status']}: {_STATUS_MEANINGS[answer['status']]}")
+    messages = answer["messages"]
+    dropped = sum(not message.get("tag_matches", True) for message in messages)
+    left = f", {dropped} of which the client drops: equal hash, other tag" if dropped else ""
+    _show(console, "", f"{len(messages)} sent{left}")
+    _show(
+        console,
+        "next",
+        f"{answer['next_begin_offset']}; the queue has {answer['min_offset']} to before " + str(answer["max_offset"]),
+    )
+
+
+def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
+    """Print queue offsets for a moment."""
+    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Lower", "right"), ("Upper", "right")]
+    columns += [("Broker", "right"), ("Min", "right"), ("Max", "right")]
+    names = ("topic", "queue_id", "lower", "upper", "broker", "min_offset", "max_offset")
+    rows = [[answer[name] for name in names] for answer in answers]
+    show_table(console, table(f"Offsets for {answers[0]['time'] or answers[0]['timestamp']}", columns, rows))
+
+
+def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
+    """Print what a group has consumed of each queue."""
+    columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
+    columns += [("Last consumed stored", "left"), ("State", "left")]
+    rows = [
+        [
+            line["topic"],
+            line["queue_id"],
+            "-" if line["committed_offset"] is None else line["committed_offset"],
+            "-" if line["lag"] is None else line["lag"],
+            line["last_consumed_time"] or "-",
+            Text(line["state"], style="" if line["state"] == "ok" else "yellow"),
+        ]
+        for line in lines
+    ]
+    show_table(console, table(f"Group {lines[0]['group']}", columns, rows))
+
+
+def _show(console: Console, label: str, text: str) -> None:
+    show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)

@@ -1,0 +1,204 @@
+"""The queue offset for a moment, as each release answers it (`ConsumeQueue#getOffsetInQueueByTime`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from rmqtool.errors import UnreadableError
+from rmqtool.log_bytes import LogBytes
+from rmqtool.queue_units import LoadedQueue, QueueFile, Unit
+from rmqtool.versions import TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version
+
+Boundary = Literal["lower", "upper"]
+"""`BoundaryType`: the first unit stored at the moment or later, or the last one stored then or before."""
+
+_NO_TIME = -1
+
+
+@dataclass(frozen=True)
+class QueueTimes:
+    """A queue and the log that tells the store times of its units; timestamps epoch ms."""
+
+    queue: LoadedQueue
+    log: LogBytes
+
+    def boundary(self, timestamp: int, boundary: Boundary) -> int:
+        """The offset that brokers since 5.1.1 answer, from the minimum to the maximum of the queue."""
+        if self.queue.queue.kind == "batch":
+            found = self._in_batches(timestamp, boundary)
+        else:
+            found = self._by_records(timestamp, boundary)
+        return self._within_range(found)
+
+    def broker(self, timestamp: int, version: Version) -> int:
+        """The offset that a broker of `version` answers when no boundary is asked for."""
+        if version >= TIME_BY_RECORDS:
+            return self.boundary(timestamp, "lower")
+        if self.queue.queue.kind == "batch":
+            return self._within_range(self._in_batches(timestamp, "lower"))
+        found = self._by_files(timestamp)
+        return self._within_range(found) if version >= TIME_WITHIN_RANGE else found
+
+    def _within_range(self, queue_offset: int) -> int:
+        found = self.queue.range
+        return min(max(queue_offset, found.min_offset), found.max_offset)
+
+    def _time(self, unit: Unit) -> int:
+        return self.log.store_timestamp(unit.physical_offset, unit.message_size)
+
+    # Brokers before 5.1.1
+
+    def _by_files(self, timestamp: int) -> int:
+        """The unit whose store time is nearest, of the first file that was changed then or later."""
+        files = self.queue.files
+        file = next((file for file in files if _modified(file) >= timestamp), files[-1] if files else None)
+        if file is None or file.count == 0:
+            return 0
+        low, high = self._first_number(file), file.count - 1
+        left: tuple[int, int] | None = None  # number and store time of the nearest unit before the moment
+        right: tuple[int, int] | None = None
+        while low <= high:
+            middle = (low + high) // 2
+            unit = file.unit(middle)
+            if unit.physical_offset < self.log.min_offset:
+                left, low = (middle, left[1] if left else _NO_TIME), middle + 1
+                continue
+            found = self._time(unit)
+            if found < 0:
+                return 0
+            if found == timestamp:
+                return file.unit(middle).queue_offset
+            if found > timestamp:
+                right, high = (middle, found), middle - 1
+            else:
+                left, low = (middle, found), middle + 1
+        return _nearest(file, timestamp, left, right)
+
+    def _first_number(self, file: QueueFile) -> int:
+        """Number in a file of the first unit that is not below the queue's minimum."""
+        size = self.queue.queue.unit_size
+        return max(0, self.queue.range.min_offset - file.mapped.start_offset // size)
+
+    # Brokers since 5.1.1
+
+    def _by_records(self, timestamp: int, boundary: Boundary) -> int:
+        file = self._file_at(timestamp, boundary)
+        if file is None or file.count == 0:
+            return 0
+        floor, ceiling = self._first_number(file), file.count - 1
+        first = file.mapped.start_offset // self.queue.queue.unit_size
+        if self._time(file.unit(ceiling)) < timestamp:
+            return first + ceiling + (boundary == "lower")
+        if floor <= ceiling and self._time(file.unit(floor)) > timestamp:
+            return first if boundary == "lower" else 0
+        return self._search(file, timestamp, boundary, (floor, ceiling))
+
+    def _file_at(self, timestamp: int, boundary: Boundary) -> QueueFile | None:
+        """The file that its first and last records' store times choose (`#getConsumeQueueMappedFileByTime`)."""
+        files = self.queue.files
+        if not files:
+            return None
+        if boundary == "lower":
+            ends = (file for file, _ in pairwise(files) if file.last and self._known_time(file.last) >= timestamp)
+            return next(ends, files[-1])
+        starts = (file for file in reversed(files) if not file.first or self._known_time(file.first) <= timestamp)
+        return next(starts, None)
+
+    def _known_time(self, unit: Unit) -> int:
+        found = self._time(unit)
+        return found if found > 0 else _NO_TIME
+
+    def _search(self, file: QueueFile, timestamp: int, boundary: Boundary, limits: tuple[int, int]) -> int:
+        low, high = limits
+        left = right = -1
+        first = file.mapped.start_offset // self.queue.queue.unit_size
+        while low <= high:
+            middle = (low + high) // 2
+            unit = file.unit(middle)
+            if unit.physical_offset < self.log.min_offset:
+                left, low = middle, middle + 1
+                continue
+            found = self._time(unit)
+            if found < 0:
+                return 0
+            if found == timestamp:
+                return first + self._end_of_equals(file, middle, timestamp, boundary, limits)
+            if found > timestamp:
+                right, high = middle, middle - 1
+            else:
+                left, low = middle, middle + 1
+        number = right if boundary == "lower" else left
+        return _offset(file, self.queue.queue.unit_size, number)
+
+    def _end_of_equals(
+        self, file: QueueFile, number: int, timestamp: int, boundary: Boundary, limits: tuple[int, int]
+    ) -> int:
+        """The first or the last of the neighbours with the same store time."""
+        step = -1 if boundary == "lower" else 1
+        while limits[0] <= number + step <= limits[1] and self._time(file.unit(number + step)) == timestamp:
+            number += step
+        return number
+
+    # Batch queues, whose units hold their store times
+
+    def _in_batches(self, timestamp: int, boundary: Boundary) -> int:
+        """`BatchConsumeQueue#getOffsetInQueueByTime`; -1 without a unit."""
+        files = [file for file in self.queue.files if file.first]
+        if not files:
+            return -1
+        file = next((file for file in reversed(files) if _stored(file.first) <= timestamp), files[0])
+        if timestamp >= _stored(file.last):
+            return file.last.queue_offset if file.last else -1
+        number = _search_right(file, timestamp, boundary)
+        return -1 if number < 0 else file.unit(number).queue_offset
+
+
+def _search_right(file: QueueFile, timestamp: int, boundary: Boundary) -> int:
+    """`BatchConsumeQueue#binarySearchRight`, step by step: its answer depends on the steps."""
+    left, right = 0, file.count - 1
+    while left <= right:
+        middle = (left + right) // 2
+        found = _stored(file.unit(middle))
+        if middle == right:
+            return middle if found >= timestamp else -1
+        if middle == left:
+            if found >= timestamp:
+                return middle
+            left = middle + 1
+        elif boundary == "lower":
+            left, right = (middle + 1, right) if found < timestamp else (left, middle)
+        else:
+            left, right = (middle, right) if found <= timestamp else (left, middle - 1)
+    return -1
+
+
+def _stored(unit: Unit | None) -> int:
+    return unit.store_timestamp if unit and unit.store_timestamp is not None else _NO_TIME
+
+
+def _nearest(file: QueueFile, timestamp: int, left: tuple[int, int] | None, right: tuple[int, int] | None) -> int:
+    """Queue offset of the nearer one of two units; with none the number -1 counts, as in the broker."""
+    left_time, right_time = left[1] if left else _NO_TIME, right[1] if right else _NO_TIME
+    if left_time == _NO_TIME:
+        chosen = right
+    elif right_time == _NO_TIME:
+        chosen = left
+    else:
+        chosen = right if abs(timestamp - left_time) > abs(timestamp - right_time) else left
+    return _offset(file, 20, chosen[0] if chosen else -1)
+
+
+def _offset(file: QueueFile, unit_size: int, number: int) -> int:
+    """Queue offset of a unit by its number in a file; -1 is a place of -1 bytes, divided as Java does."""
+    place = file.mapped.start_offset + (number * unit_size if number >= 0 else -1)
+    return place // unit_size if place >= 0 else 0
+
+
+def _modified(file: QueueFile) -> int:
+    """Modification time, epoch ms, as `File#lastModified` gives it."""
+    try:
+        return file.mapped.path.stat().st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", file=file.mapped.path) from error

@@ -1,0 +1,177 @@
+"""Units of one consume queue by queue offset, as a broker that has loaded the queue sees them.
+
+`ConsumeQueue#getIndexBuffer`, `BatchConsumeQueue#getBatchMsgIndexBuffer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rmqtool.files import InputFile
+from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.queues import Kind, Queue, QueueRange, written_end
+from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+
+_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
+_FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
+_READ_UNITS = 800  # what a pull looks at by default
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One unit; `queue_offset` that of its first message, `position` its place in `file`, bytes.
+
+    `store_timestamp` is stored in units of batch queues only, epoch ms.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    message_size: int
+    tags_code: int
+    file: Path
+    position: int
+    batch_size: int = 1
+    store_timestamp: int | None = None
+
+
+def find_queue(store: Store, topic: str, queue_id: int) -> Queue | None:
+    """The queue of a topic, None without a directory; a topic is one name, never a path."""
+    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
+        return None
+    for kind, directory in _DIRECTORIES.items():
+        path = store.root / directory / topic / str(queue_id)
+        if _is_directory(path):
+            return Queue(topic, queue_id, kind, list_mapped_files(path))
+    return None
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, UnicodeError):  # a name longer than the file system allows, or not to be encoded
+        return False
+
+
+class QueueFile:
+    """One file of a queue as loaded: `count` units are written."""
+
+    def __init__(self, queue: Queue, mapped: MappedFile, count: int) -> None:
+        self.mapped = mapped
+        self.count = count
+        self._queue = queue
+
+    @cached_property
+    def first(self) -> Unit | None:
+        """The first unit."""
+        return next(self.units(0, 1), None)
+
+    @cached_property
+    def last(self) -> Unit | None:
+        """The last unit."""
+        return next(self.units(self.count - 1, 1), None) if self.count else None
+
+    def unit(self, number: int) -> Unit:
+        """The unit `number` of the file, which has been written."""
+        return next(self.units(number, 1))
+
+    def units(self, number: int, count: int | None = None) -> Iterator[Unit]:
+        """At most `count` units from `number` on."""
+        left = self.count - number if count is None else min(count, self.count - number)
+        size = self._queue.unit_size
+        with InputFile(self.mapped.path) as file:
+            while left > 0:
+                data = file.read(number * size, min(left, _READ_UNITS) * size)
+                rows = _FORMATS[self._queue.kind].decode_units(data).tolist()
+                if not rows:
+                    return
+                yield from (self._unit(row, number + place) for place, row in enumerate(rows))
+                number, left = number + len(rows), left - len(rows)
+
+    def _unit(self, row: tuple[int, ...], number: int) -> Unit:
+        position = number * self._queue.unit_size
+        if self._queue.kind == "simple":
+            queue_offset = self.mapped.start_offset // self._queue.unit_size + number
+            return Unit(queue_offset, row[0], row[1], row[2], self.mapped.path, position)
+        return Unit(row[4], row[0], row[1], row[2], self.mapped.path, position, row[5], row[3])
+
+
+class LoadedQueue:
+    """A queue with its range, and the files that a broker has after loading it."""
+
+    def __init__(self, queue: Queue, found: QueueRange) -> None:
+        self.queue = queue
+        self.range = found
+        self.file_units = queue.files.file_size // queue.unit_size
+
+    @cached_property
+    def files(self) -> list[QueueFile]:
+        """The files that a start keeps, in order."""
+        last, written = written_end(self.queue)
+        files = self.queue.files.files[: last + 1]
+        size = self.queue.unit_size
+        return [
+            QueueFile(self.queue, mapped, written if number == last else mapped.size // size)
+            for number, mapped in enumerate(files)
+        ]
+
+    def units_from(self, queue_offset: int) -> Iterator[Unit] | None:
+        """The units from the one that holds `queue_offset` to the end of its file; None when the broker has no file."""
+        if self.queue.kind == "batch":
+            return self._batch_units_from(queue_offset)
+        byte = queue_offset * self.queue.unit_size
+        for file in self.files:
+            if file.mapped.start_offset <= byte < file.mapped.end_offset:
+                number = (byte - file.mapped.start_offset) // self.queue.unit_size
+                return file.units(number) if number < file.count else None
+        return None
+
+    def unit_at(self, queue_offset: int) -> Unit | None:
+        """The unit that holds a queue offset, whatever the minimum; None without one."""
+        unit = next(self.units_from(queue_offset) or iter(()), None)
+        if unit is None or not unit.queue_offset <= queue_offset < unit.queue_offset + unit.batch_size:
+            return None
+        return unit
+
+    def find(self, physical_offset: int) -> Unit | None:
+        """The unit that points at a physical offset; units are taken to ascend, as the broker writes them."""
+        for file in reversed(self.files):
+            if file.first is not None and file.first.physical_offset <= physical_offset:
+                unit = file.unit(_last(file, lambda unit: unit.physical_offset <= physical_offset))
+                return unit if unit.physical_offset == physical_offset else None
+        return None
+
+    def units_behind(self, physical_offset: int) -> Iterator[Unit]:
+        """The units that point behind a physical offset, to the end of the queue; they are taken to ascend."""
+        for file in self.files:
+            if file.last is None or file.last.physical_offset <= physical_offset or file.first is None:
+                continue
+            before = file.first.physical_offset <= physical_offset
+            number = _last(file, lambda unit: unit.physical_offset <= physical_offset) + 1 if before else 0
+            yield from file.units(number)
+
+    def next_file(self, queue_offset: int) -> int:
+        """Where a pull goes on that found no file (`rollNextFile`; 0 in a batch queue)."""
+        if self.queue.kind == "batch" or not self.file_units:
+            return 0
+        return queue_offset + self.file_units - queue_offset % self.file_units
+
+    def _batch_units_from(self, queue_offset: int) -> Iterator[Unit] | None:
+        if queue_offset >= self.range.max_offset:
+            return None
+        for file in reversed(self.files):
+            if file.first is not None and file.first.queue_offset <= queue_offset:
+                return file.units(_last(file, lambda unit: unit.queue_offset <= queue_offset))
+        return None
+
+
+def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
+    """Number of the last unit for which `holds` is true; it is so for the first and for none behind a false one."""
+    low, high = 0, file.count - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(file.unit(middle)) else (low, middle - 1)
+    return low

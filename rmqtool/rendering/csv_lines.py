@@ -1,0 +1,44 @@
+"""Rows as CSV (RFC 4180, line ends of one character), built from whole columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.rendering.json_lines import string_data, text_of
+from rmqtool.rendering.plain import plain_text
+from rmqtool.rows import Rows
+
+_QUOTED = b'",\r\n'
+
+
+def csv_header(names: Sequence[str]) -> bytes:
+    """The first line."""
+    return ",".join(names).encode() + b"\n"
+
+
+def csv_lines(rows: Rows, names: Sequence[str], visible: bool = False) -> memoryview:
+    """One line for each row with the columns `names`, empty where a row has none.
+
+    With `visible` control characters are escaped, for a terminal; programs get them as they are.
+    """
+    pieces: list[Any] = []
+    for number, name in enumerate(names):
+        if number:
+            pieces.append(",")
+        if name in rows.names:
+            pieces.append(_quoted(plain_text(rows.batch.column(name), visible)))
+    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece) for piece in [*pieces, "\n"]]
+    return text_of(pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=""))
+
+
+def _quoted(values: pa.StringArray) -> pa.StringArray:
+    data = string_data(values)
+    if not any(bool((data == character).any()) for character in _QUOTED):
+        return values
+    inner = pc.replace_substring(values, '"', '""')
+    quoted = pc.binary_join_element_wise('"', inner, '"', "")
+    return pc.if_else(pc.match_substring_regex(values, '[",\r\n]'), quoted, values)

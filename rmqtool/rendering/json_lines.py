@@ -1,0 +1,120 @@
+"""Rows as JSON lines, built from whole columns: no Python object for a row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.output import json_text
+from rmqtool.rows import Rows
+
+_SPECIAL = (
+    r'[\x00-\x1f"\\\x7f-\x{9f}\x{61c}\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{fff9}-\x{fffb}]'
+)
+"""What JSON escapes, and the control characters that `output` escapes too; in the words of RE2."""
+
+_Encoded = tuple[str, pa.Array, str]
+"""What stands before each value, the values, what stands behind; a value may be null."""
+
+
+def json_lines(rows: Rows) -> memoryview:
+    """One JSON object for each row, each with its line end, UTF-8."""
+    pieces: list[Any] = []
+    constant = "{"
+    for number, name in enumerate(rows.names):
+        column = rows.batch.column(number)
+        key = f"{',' if number else ''}{json.dumps(name)}:"
+        before, values, after = _encode(column)
+        if name in rows.optional and column.null_count:
+            pieces += [constant, _join(key + before, values, after).fill_null("")]
+            constant = ""
+            continue
+        if column.null_count and (before or after):
+            before, values, after = "", _join(before, values, after), ""
+        pieces += [constant + key + before, values]
+        constant = after
+    pieces.append(constant + "}\n")
+    return text_of(_join(*pieces, null="null"))
+
+
+def text_of(lines: pa.StringArray) -> memoryview:
+    """The bytes of all values, one behind the other."""
+    offsets = np.frombuffer(lines.buffers()[1], np.int32)[lines.offset : lines.offset + len(lines) + 1]
+    data = lines.buffers()[2]
+    return memoryview(data)[offsets[0] : offsets[-1]] if data is not None and len(lines) else memoryview(b"")
+
+
+def escaped(values: pa.StringArray) -> pa.StringArray:
+    """`values` as they stand between quotes in JSON; nulls stay."""
+    data = string_data(values)
+    if not len(data) or (data.min() >= 0x20 and data.max() < 0x7F and not _has(data, b'"\\')):
+        return values
+    special = pc.match_substring_regex(values, _SPECIAL).fill_null(False)
+    rows = np.flatnonzero(np.asarray(special))
+    if not len(rows):
+        return values
+    if data.min() >= 0x20 and data.max() < 0x7F:  # quotes and backslashes only
+        return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
+    replaced = pa.array([json_text(value)[1:-1] for value in values.take(pa.array(rows)).to_pylist()], pa.string())
+    return pc.replace_with_mask(values, special, replaced)
+
+
+def escaped_json(column: pa.Array) -> pa.StringArray:
+    """Each value as JSON; nulls stay."""
+    return _join(*_encode(column))
+
+
+def string_data(values: pa.StringArray) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The bytes of all values."""
+    return np.frombuffer(text_of(values), np.uint8)
+
+
+def _has(data: np.ndarray[Any, np.dtype[np.uint8]], characters: bytes) -> bool:
+    view = bytes(data) if len(data) < 1 << 16 else data
+    if isinstance(view, bytes):
+        return any(character in view for character in characters)
+    return any(bool((data == character).any()) for character in characters)
+
+
+def _encode(column: pa.Array) -> _Encoded:
+    kind = column.type
+    if pa.types.is_integer(kind):
+        return "", column.cast(pa.string()), ""
+    if pa.types.is_boolean(kind):
+        return "", pc.if_else(column, "true", "false"), ""
+    if pa.types.is_string(kind):
+        return '"', escaped(column), '"'
+    if pa.types.is_map(kind):
+        return "{", _joined_maps(column), "}"
+    if pa.types.is_list(kind):
+        before, values, after = _encode(column.values)
+        return "[", _joined_lists(column, _join(before, values, after)), "]"
+    if pa.types.is_null(kind):
+        return "", column.cast(pa.string()), ""
+    raise TypeError(f"no JSON for {kind}")
+
+
+def _joined_maps(column: pa.MapArray) -> pa.StringArray:
+    keys, items = _encode(column.keys), _encode(column.items)
+    return _joined_lists(column, _join(keys[0], keys[1], keys[2] + ":" + items[0], items[1], items[2]))
+
+
+def _joined_lists(column: pa.Array, values: pa.StringArray) -> pa.StringArray:
+    """The values of each list with commas between; `values` are those of all lists, encoded."""
+    lists = pa.ListArray.from_arrays(column.offsets, values)
+    joined = pc.binary_join(lists, ",")
+    if not column.null_count:
+        return joined
+    return pc.if_else(column.is_valid(), joined, pa.scalar(None, pa.string()))
+
+
+def _join(*pieces: Any, null: str | None = None) -> pa.StringArray:
+    """Texts and arrays side by side; null where one of them is, unless `null` stands for it."""
+    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece) for piece in pieces]
+    if null is None:
+        return pc.binary_join_element_wise(*arguments, "")
+    return pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=null)

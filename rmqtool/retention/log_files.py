@@ -1,0 +1,153 @@
+"""Which commit log files one run deletes, and why the others stay (`MappedFileQueue#deleteExpiredFileByTime`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.files import unreadable
+from rmqtool.mapped_files import MappedFile
+from rmqtool.retention.settings import Settings
+from rmqtool.retention.trigger import Trigger
+
+Reason = Literal[
+    "expired",
+    "forced",
+    "last-file",
+    "ahead",
+    "not-expired",
+    "shielded",
+    "next-run",
+    "no-trigger",
+    "cleaner-fails",
+    "in-use",
+]
+
+_BLOCK = 512  # of st_blocks, whatever the file system's own are, bytes
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One commit log file; `mtime` is its modification time, epoch ms, and `allocated` what it takes of `device`."""
+
+    file: MappedFile
+    mtime: int
+    allocated: int
+    device: int
+
+    @property
+    def start_offset(self) -> int:
+        """Physical offset of its first byte."""
+        return self.file.start_offset
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What becomes of one file in a run; `expires` is when its age allows to delete it, epoch ms."""
+
+    log_file: LogFile
+    deleted: bool
+    reason: Reason
+    expires: int
+
+
+@dataclass(frozen=True)
+class LogRun:
+    """One run over the commit log; `min_offset` is the log's minimum behind it, -1 without a file."""
+
+    fates: tuple[Fate, ...]
+    min_offset: int
+
+    @property
+    def deleted(self) -> list[Fate]:
+        """The files that go, oldest first."""
+        return [fate for fate in self.fates if fate.deleted]
+
+    @property
+    def kept(self) -> list[Fate]:
+        """The files that stay, oldest first."""
+        return [fate for fate in self.fates if not fate.deleted]
+
+
+def allocated_bytes(path: Path) -> int:
+    """What a file takes of its disk, bytes; 0 when it is not there any more."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0
+    return status.st_blocks * _BLOCK
+
+
+def stat_log_file(file: MappedFile) -> LogFile | None:
+    """Ask for a file's modification time; None when a running broker has just deleted it; raise UnreadableError."""
+    try:
+        status = os.stat(file.path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable(file.path, None, error) from error
+    return LogFile(file, status.st_mtime_ns // 1_000_000, status.st_blocks * _BLOCK, status.st_dev)
+
+
+def run_over(
+    files: Sequence[LogFile],
+    max_offset: int,
+    trigger: Trigger,
+    settings: Settings,
+    now: int,
+    first_in_use: bool = False,
+) -> LogRun:
+    """One run at `now`, epoch ms; `max_offset` is the log's end.
+
+    Files behind the end are allocated ahead, and the store does not count them. With `first_in_use` somebody still
+    reads the first file: the run ends with it, and the log begins behind it although it is there.
+    """
+    known = sum(log_file.start_offset <= max_offset for log_file in files)
+    deleted = _deleted(files[: max(0, known - 1)], trigger, settings, now)
+    gone = 0 if first_in_use else len(deleted)
+    fates = [
+        Fate(log_file, True, deleted[number], _expires(log_file, settings))
+        if number < gone
+        else Fate(log_file, False, _kept(number, files, known, trigger, settings, now), _expires(log_file, settings))
+        for number, log_file in enumerate(files)
+    ]
+    if first_in_use and deleted:
+        fates[0] = Fate(files[0], False, "in-use", fates[0].expires)
+        return LogRun(tuple(fates), files[0].file.end_offset)
+    return LogRun(tuple(fates), files[gone].start_offset if files else -1)
+
+
+def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Settings, now: int) -> list[Reason]:
+    """Why the first of the candidates go, one reason for each."""
+    reasons: list[Reason] = []
+    if not trigger.runs:
+        return reasons
+    for log_file in candidates[: settings.delete_file_batch_max]:
+        expired = now >= _expires(log_file, settings)
+        if not expired and not trigger.forced:
+            break
+        reasons.append("expired" if expired else "forced")
+    return reasons
+
+
+def _kept(number: int, files: Sequence[LogFile], known: int, trigger: Trigger, settings: Settings, now: int) -> Reason:
+    """Why a file stays: the first reason that would still hold if all others were gone."""
+    if number >= known:
+        return "ahead"
+    if number == known - 1:
+        return "last-file"
+    forced = trigger.runs and trigger.forced
+    if now < _expires(files[number], settings) and not forced:
+        return "not-expired"
+    if not forced and any(now < _expires(log_file, settings) for log_file in files[:number]):
+        return "shielded"
+    if trigger.failure is not None:
+        return "cleaner-fails"
+    return "next-run" if trigger.runs else "no-trigger"
+
+
+def _expires(log_file: LogFile, settings: Settings) -> int:
+    return log_file.mtime + settings.reserved_ms

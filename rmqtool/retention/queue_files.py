@@ -1,0 +1,97 @@
+"""Queue and index files that follow the commit log (`CleanConsumeQueueService`, `IndexService#deleteExpiredFile`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rmqtool.files import InputFile
+from rmqtool.formats import consume_queue
+from rmqtool.index import IndexFile
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.queues import Queue, QueueRange, moved_range, queue_range
+from rmqtool.versions import Version
+
+_OFFSET_SIZE = 8  # every unit begins with the physical offset
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """A queue between two runs: the files that are left, and the range that the broker reports.
+
+    `first_alive` is the first queue offset whose message the log still has; before 5.0.0 the minimum of a queue that
+    has expired stays below it.
+    """
+
+    queue: Queue
+    range: QueueRange
+    first_alive: int
+
+
+def first_state(queue: Queue, log_min_offset: int, version: Version) -> QueueState:
+    """A queue as a start with its present files makes it."""
+    found = queue_range(queue, log_min_offset, version)
+    return QueueState(queue, found, _first_alive(found))
+
+
+def follow(state: QueueState, log_min_offset: int, version: Version) -> tuple[list[MappedFile], QueueState]:
+    """The queue files that go when the log begins at `log_min_offset`, and the queue without them.
+
+    The last file stays whatever it holds. Of the others the last unit decides, and of one that is not written
+    the offset reads as 0 (`MappedFileQueue#deleteExpiredFileByOffset`).
+    """
+    queue = state.queue
+    gone = _expired(queue, log_min_offset)
+    if not gone and not _may_move(state, log_min_offset):
+        return gone, state
+    left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
+    found = moved_range(left, state.range, log_min_offset, version)
+    if queue.kind == "simple":  # ConsumeQueue#correctMinOffset leaves the minimum where it finds no unit
+        found = replace(found, min_offset=max(found.min_offset, state.range.min_offset))
+    return gone, QueueState(left, found, max(_first_alive(found), state.first_alive))
+
+
+def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list[IndexFile]:
+    """The leading index files whose last message is gone; the last file stays."""
+    gone = []
+    for file in files[:-1]:
+        if file.end_physical_offset >= log_min_offset:
+            break
+        gone.append(file)
+    return gone
+
+
+def newest_offset_in(queue: Queue, file: MappedFile) -> int:
+    """Where the last unit of a file points to, written or not: by it the broker judges the file."""
+    return _offset_at(file, queue.files.file_size - queue.unit_size)
+
+
+def _expired(queue: Queue, log_min_offset: int) -> list[MappedFile]:
+    gone = []
+    for file in queue.files.files[:-1]:
+        if newest_offset_in(queue, file) >= log_min_offset:
+            break
+        gone.append(file)
+    return gone
+
+
+def _offset_at(file: MappedFile, position: int) -> int:
+    with InputFile(file.path) as opened:
+        data = opened.read(position, _OFFSET_SIZE)
+    return int.from_bytes(data.ljust(_OFFSET_SIZE, b"\0"), "big", signed=True)
+
+
+def _may_move(state: QueueState, log_min_offset: int) -> bool:
+    """Whether the first message that is alive may lie below the log's new minimum; without units nothing moves."""
+    queue, alive = state.queue, state.first_alive
+    if not queue.files.files or alive >= state.range.max_offset:
+        return False
+    if queue.kind == "batch":
+        return True
+    first = queue.files.files[0]
+    position = alive * consume_queue.UNIT_SIZE - first.start_offset
+    return not 0 <= position < first.size or _offset_at(first, position) < log_min_offset
+
+
+def _first_alive(found: QueueRange) -> int:
+    return found.max_offset if found.expired else max(found.min_offset, 0)

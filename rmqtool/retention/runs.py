@@ -1,0 +1,112 @@
+"""The cleaner's runs one after the other: log, queues and index, until a run finds nothing to delete."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+
+from rmqtool.index import IndexFile
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import Queue
+from rmqtool.retention.log_files import LogFile, LogRun, allocated_bytes, run_over
+from rmqtool.retention.queue_cleaner import QueueCleaner
+from rmqtool.retention.queue_files import expired_index_files
+from rmqtool.retention.settings import Settings
+from rmqtool.retention.trigger import Disks, Trigger, trigger_at
+from rmqtool.versions import Version
+
+_MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
+
+
+@dataclass(frozen=True)
+class Rules:
+    """By what the cleaner goes; `zone` None is this machine's, `manual` after ``mqadmin deleteExpiredCommitLog``."""
+
+    settings: Settings
+    version: Version
+    zone: tzinfo | None = None
+    manual: bool = False
+    first_in_use: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run at `time`, epoch ms: what triggers it, and the files that go, each kind oldest first."""
+
+    time: int
+    trigger: Trigger
+    log: LogRun
+    queue_files: tuple[tuple[Queue, MappedFile], ...] = ()
+    index_files: tuple[IndexFile, ...] = ()
+    freed_bytes: int = 0  # as the files take them of their disks
+
+    @property
+    def deletes(self) -> bool:
+        """Whether anything goes."""
+        return bool(self.log.deleted or self.queue_files or self.index_files)
+
+
+@dataclass
+class Cleaner:
+    """The state that runs change.
+
+    `log_min_offset` is the minimum that the queues were last cleaned for (`lastPhysicalMinOffset`, 0 after a start).
+    """
+
+    rules: Rules
+    log_files: Sequence[LogFile]
+    max_offset: int
+    disks: Disks
+    index_files: Sequence[IndexFile]
+    queues: QueueCleaner
+    freed: Counter[int] = field(default_factory=Counter)  # by device, bytes
+    log_min_offset: int = 0
+    manual_runs: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.manual_runs = _MANUAL_RUNS if self.rules.manual else 0
+
+    def runs(self, now: int) -> Iterator[Run]:
+        """The runs from `now` on, epoch ms, in the cleaner's interval; the last deletes nothing."""
+        while True:
+            run = self.run(now)
+            yield run
+            if not run.deletes:
+                return
+            now += max(self.rules.settings.clean_resource_interval, 1)
+
+    def run(self, now: int) -> Run:
+        """One run; its files are taken for gone by the next."""
+        rules = self.rules
+        disks, freed = self._disks_now(), sum(self.freed.values())
+        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, self.manual_runs > 0)
+        if trigger.manual and trigger.runs:
+            self.manual_runs -= 1
+        run = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, rules.first_in_use)
+        for fate in run.deleted:
+            self.freed[fate.log_file.device] += fate.log_file.allocated
+        self.log_files = self.log_files[len(run.deleted) :]
+        found = Run(now, trigger, run)
+        if run.min_offset > self.log_min_offset:
+            self.log_min_offset = run.min_offset
+            found = replace(found, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
+        return replace(found, freed_bytes=sum(self.freed.values()) - freed)
+
+    def _clean_queues(self) -> list[tuple[Queue, MappedFile]]:
+        gone = self.queues.clean(self.log_min_offset)
+        self.freed[self.disks.queues.device] += sum(allocated_bytes(file.path) for _, file in gone)
+        return gone
+
+    def _clean_index(self) -> list[IndexFile]:
+        gone = expired_index_files(self.index_files, self.log_min_offset)
+        self.index_files = self.index_files[len(gone) :]
+        self.freed[self.disks.queues.device] += sum(allocated_bytes(file.path) for file in gone)
+        return gone
+
+    def _disks_now(self) -> Disks:
+        """The disks as the files that are gone leave them."""
+        log = [disk.after(self.freed[disk.device]) for disk in self.disks.log]
+        queues = self.disks.queues.after(self.freed[self.disks.queues.device])
+        return Disks(log, queues, self.disks.major_file_size - sum(self.freed.values()))

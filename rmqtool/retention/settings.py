@@ -1,0 +1,205 @@
+"""The cleaner's settings: what was given, what the broker makes of it, and why (`MessageStoreConfig`, `MixAll`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rmqtool.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
+
+T = TypeVar("T")
+
+_INT = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
+_DOUBLE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?[dDfF]?", re.ASCII)
+_MAX_INT = (1 << 31) - 1
+_BLANKS = " \t\n\r\f\v"
+_DISK_MAX = (10, 95)  # MessageStoreConfig#getDiskMaxUsedSpaceRatio
+_WARNING = (0.35, 0.90)  # CleanCommitLogService#getDiskSpaceWarningLevelRatio, since 5.0.0
+_FORCIBLY = (0.30, 0.85)  # CleanCommitLogService#getDiskSpaceCleanForciblyRatio, since 5.0.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: the text `given` (None: not given), the `effective` value, and `why` where the two differ."""
+
+    name: str
+    given: str | None
+    effective: Any
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the cleaner works with: hours, percent, files, ms; the two levels are fractions of a disk."""
+
+    file_reserved_time: int
+    delete_when: str
+    disk_max_used_space_ratio: int
+    warning_level: float
+    forcibly_level: float
+    clean_file_forcibly_enable: bool
+    delete_file_batch_max: int
+    clean_resource_interval: int
+    replicas_per_disk_partition: int
+    logical_threshold: float
+    shown: tuple[Setting, ...]
+
+    @property
+    def reserved_ms(self) -> int:
+        """How long a commit log file stays after it was last written to, ms."""
+        return self.file_reserved_time * 3_600_000
+
+
+NAMES = (
+    "fileReservedTime",
+    "deleteWhen",
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceWarningLevelRatio",
+    "diskSpaceCleanForciblyRatio",
+    "cleanFileForciblyEnable",
+    "deleteFileBatchMax",
+    "cleanResourceInterval",
+    "replicasPerDiskPartition",
+    "logicalDiskSpaceCleanForciblyThreshold",
+)
+"""The settings that decide what is deleted, by the broker's own names."""
+
+
+def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> Settings:
+    """What a broker of `version` works with; `options` come before `conf`, the settings of broker.conf."""
+    reader = _Reader(conf, options, version)
+    values = (
+        reader.whole("fileReservedTime", 72),
+        reader.text("deleteWhen", "04"),
+        reader.whole("diskMaxUsedSpaceRatio", 75, _clamped_percent),
+        reader.level("diskSpaceWarningLevelRatio", 90, _WARNING),
+        reader.level("diskSpaceCleanForciblyRatio", 85, _FORCIBLY),
+        reader.flag("cleanFileForciblyEnable", True),
+        reader.whole("deleteFileBatchMax", 10, _at_least_one, since=BATCH_MAX_CONFIGURED),
+        reader.whole("cleanResourceInterval", 10_000),
+        reader.whole("replicasPerDiskPartition", 1, since=DISK_LEVELS_CONFIGURED),
+        reader.number("logicalDiskSpaceCleanForciblyThreshold", 0.8, since=DISK_LEVELS_CONFIGURED),
+    )
+    return Settings(*values, shown=tuple(reader.shown))
+
+
+class _Reader:
+    """Reads settings as `MixAll#properties2Object` does: what cannot be parsed is ignored without a word."""
+
+    def __init__(self, conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> None:
+        self._conf = conf
+        self._options = options
+        self._version = version
+        self.shown: list[Setting] = []
+
+    def whole(
+        self,
+        name: str,
+        default: int,
+        bounded: Callable[[int], tuple[int, str | None]] | None = None,
+        since: Version | None = None,
+    ) -> int:
+        """A setting of type int."""
+        given, ignored = self._given(name, since)
+        value, why = default, ignored
+        if given is not None and not ignored:
+            value, why = (int(given), None) if _is_int(given) else (default, _not_read(given, "whole number", default))
+        if bounded:
+            value, changed = bounded(value)
+            why = why or changed
+        return self._show(name, given, value, why)
+
+    def number(self, name: str, default: float, since: Version) -> float:
+        """A setting of type double."""
+        given, why = self._given(name, since)
+        value = default
+        if given is not None and not why:
+            text = given.strip(_BLANKS)
+            readable = _DOUBLE.fullmatch(text) is not None
+            value, why = (
+                (float(text.rstrip("dDfF")), None) if readable else (default, _not_read(given, "number", default))
+            )
+        return self._show(name, given, value, why)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A setting of type boolean: everything but ``true`` is false (`Boolean#parseBoolean`)."""
+        given, _ = self._given(name, None)
+        if given is None:
+            return self._show(name, None, default, None)
+        value = given.lower() == "true"
+        odd = not value and given.lower() != "false"
+        return self._show(name, given, value, f"{given!r} is not exactly true, so it counts as false" if odd else None)
+
+    def text(self, name: str, default: str) -> str:
+        """A setting of type String."""
+        given, _ = self._given(name, None)
+        if given is None:
+            return self._show(name, None, default, None)
+        value = given.strip(_BLANKS) if self._version >= TEXT_SETTINGS_TRIMMED else given
+        return self._show(name, given, value, "blanks around it are cut off since 5.2.0" if value != given else None)
+
+    def level(self, name: str, default: int, bounds: tuple[float, float]) -> float:
+        """A level of the disk, given in percent, as a fraction.
+
+        Before 5.0.0 broker.conf does not set it, but a property of the JVM, which an option stands for.
+        """
+        if self._version < DISK_LEVELS_CONFIGURED:
+            return self._level_of_jvm(name, default)
+        given, _ = self._given(name, None)
+        value, why = default, None
+        if given is not None:
+            value, why = (int(given), None) if _is_int(given) else (default, _not_read(given, "whole number", default))
+        fraction = min(max(value / 100.0, bounds[0]), bounds[1])
+        if fraction != value / 100.0:
+            why = f"kept between {bounds[0]:.0%} and {bounds[1]:.0%}"
+        self._show(name, given, _percent(fraction), why)
+        return fraction
+
+    def _level_of_jvm(self, name: str, default: int) -> float:
+        given, why = self._options.get(name), None
+        fraction = default / 100.0
+        if given is not None and _DOUBLE.fullmatch(given.strip()):
+            fraction = float(given) / 100.0
+            why = f"as -Drocketmq.broker.{name}={fraction:g}: before 5.0.0 broker.conf does not set it"
+        elif name in self._conf:
+            given = self._conf[name]
+            why = f"before 5.0.0 only the JVM's -Drocketmq.broker.{name} sets it"
+        self._show(name, given, _percent(fraction), why)
+        return fraction
+
+    def _given(self, name: str, since: Version | None) -> tuple[str | None, str | None]:
+        """The text given, and why it does not count at all."""
+        given = self._options.get(name, self._conf.get(name))
+        if since and self._version < since and given is not None:
+            return given, f"read since {since}"
+        return given, None
+
+    def _show(self, name: str, given: str | None, effective: T, why: str | None) -> T:
+        self.shown.append(Setting(name, given, effective, why if given is not None else None))
+        return effective
+
+
+def _is_int(text: str) -> bool:
+    """`Integer#parseInt`: no blanks, 32 bits."""
+    return _INT.fullmatch(text) is not None and -_MAX_INT - 1 <= int(text) <= _MAX_INT
+
+
+def _not_read(given: str, kind: str, default: float) -> str:
+    blank = ", for a blank stands in it" if _INT.fullmatch(given.strip(_BLANKS)) else ""
+    return f"{given!r} is no {kind}{blank}: the broker ignores it without a word and takes {default}"
+
+
+def _clamped_percent(value: int) -> tuple[int, str | None]:
+    low, high = _DISK_MAX
+    clamped = min(max(value, low), high)
+    return clamped, None if clamped == value else f"kept between {low} and {high}"
+
+
+def _at_least_one(value: int) -> tuple[int, str | None]:
+    return max(value, 1), None if value >= 1 else "the number is looked at after a file has gone, so one goes"
+
+
+def _percent(fraction: float) -> float:
+    return round(fraction * 100, 6)

@@ -1,0 +1,17 @@
+"""What is only Spark: the engine of exports, and ``spark.read.format("rocketmq")``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``rocketmq`` known to a session, and the package to its executors, however it was installed."""
+    from rmqtool.spark.package import ship
+    from rmqtool.spark.source import RocketMQDataSource
+
+    ship(spark.sparkContext)
+    spark.dataSource.register(RocketMQDataSource)

@@ -1,0 +1,65 @@
+"""Batches as Spark expects them: its Arrow schema to the letter, for it compares field by field."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pyarrow as pa
+
+from rmqtool.errors import UsageError
+from rmqtool.split_reader import MESSAGE_COLUMNS, STORE_COLUMN, Query
+
+_DDL = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.binary(): "binary",
+    pa.timestamp("us", tz="UTC"): "timestamp",
+    pa.list_(pa.string()): "array<string>",
+    pa.map_(pa.string(), pa.string()): "map<string,string>",
+}
+
+
+def ddl_of(query: Query) -> str:
+    """The columns of a query in Spark's language."""
+    return ", ".join(f"{field.name} {_DDL[field.type]}" for field in query.schema)
+
+
+def columns_of(schema: Any) -> tuple[str, ...]:
+    """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages."""
+    known = {field.name: _DDL[field.type] for field in Query((*MESSAGE_COLUMNS, STORE_COLUMN)).schema}
+    for field in schema.fields:
+        if field.name not in known:
+            raise UsageError(f"no column is named {field.name!r}", hint=f"columns: {', '.join(known)}")
+        if field.dataType.simpleString() != known[field.name]:
+            given = field.dataType.simpleString()
+            raise UsageError(f"the column {field.name} is {known[field.name]}, and the schema says {given}")
+    return tuple(schema.fieldNames())
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The Arrow schema that Spark expects for one of its own."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    options = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    found = to_arrow_schema(schema, **options)
+    fields = [field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
+              for field in found]  # fmt: skip
+    return pa.schema(fields)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same columns with the names and nullability that Spark expects inside of lists and maps."""
+    columns = [_conformed(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _conformed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind and not pa.types.is_nested(kind):
+        return column
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(column.offsets, column.keys, column.items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(column.offsets, column.values, type=kind)
+    return column.cast(kind)

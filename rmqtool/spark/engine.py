@@ -1,0 +1,101 @@
+"""The engine on Spark: it schedules the splits, and Python workers do the work; no row goes through the JVM."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.splits import Split
+
+_MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
+_GROUP = "rmqtool"
+_POLL_SECONDS = 0.1
+
+
+class HasSplit(Protocol):
+    """A piece of work about one split."""
+
+    @property
+    def split(self) -> Split:
+        """The split."""
+
+
+T = TypeVar("T", bound=HasSplit)
+R = TypeVar("R")
+
+
+def run_on_spark(context: Any, work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], None]) -> list[R]:
+    """Do `work`, a module's function, for each task on the workers of a SparkContext; results in any order.
+
+    `done` is told about how many bytes of log are finished. A task that fails for a reason of Spark's, such as a
+    lost executor, is tried again by Spark; what `work` raises as RmqtoolError would be the same again, and ends the
+    job. Raises that error, and what pyspark raises.
+    """
+    if not tasks:
+        return []
+    from pyspark import InheritableThread
+
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    def job() -> None:
+        try:
+            context.setJobGroup(_GROUP, "rmqtool export", interruptOnCancel=True)
+            pickled = [pickle.dumps(task) for task in tasks]
+            parts = context.parallelize(pickled, min(len(pickled), _MOST_TASKS))
+            found.extend(parts.mapPartitions(_Work(work)).collect())
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            failed.append(error)
+
+    thread = InheritableThread(target=job, daemon=True)
+    thread.start()
+    try:
+        _wait(thread, context, sum(task.split.size for task in tasks), done)
+    except BaseException:
+        context.cancelJobGroup(_GROUP)
+        thread.join(_POLL_SECONDS * 50)
+        raise
+    if failed:
+        raise failed[0]
+    return _checked(found)
+
+
+class _Work:
+    """What a worker does with its tasks. An error of ours comes back as a value: to try again would not help."""
+
+    def __init__(self, work: Callable[[Any], Any]) -> None:
+        self._work = work
+
+    def __call__(self, tasks: Iterator[bytes]) -> Iterator[bytes]:
+        for task in tasks:
+            try:
+                result = self._work(pickle.loads(task))
+            except RmqtoolError as error:
+                yield pickle.dumps(error)
+                return
+            yield pickle.dumps(result)
+
+
+def _wait(thread: Any, context: Any, size: int, done: Callable[[int], None]) -> None:
+    tracker = context.statusTracker()
+    while thread.is_alive():
+        thread.join(_POLL_SECONDS)
+        finished = total = 0
+        for job in tracker.getJobIdsForGroup(_GROUP):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                stage_info = tracker.getStageInfo(stage)
+                if stage_info:
+                    finished, total = finished + stage_info.numCompletedTasks, total + stage_info.numTasks
+        done(size * finished // total if total else 0)
+
+
+def _checked(found: Sequence[bytes]) -> list[Any]:
+    """The results; raises the first error that came back among them."""
+    results = [pickle.loads(one) for one in found]
+    for result in results:
+        if isinstance(result, RmqtoolError):
+            raise result
+    return results

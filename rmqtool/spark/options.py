@@ -1,0 +1,138 @@
+"""The options of ``spark.read.format("rocketmq")``: those of the command line, in camel case."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rmqtool.broker_conf import BrokerConf, parse_broker_conf
+from rmqtool.errors import UsageError
+from rmqtool.files import read_all
+from rmqtool.filters import Filters
+from rmqtool.named_stores import NamedStore, open_stores
+from rmqtool.split_reader import INCLUDABLE, BodyChoice, Query, make_query
+from rmqtool.splits import SPLIT_SIZE
+from rmqtool.times import parse_time
+
+OnDamage = Literal["skip", "fail"]
+
+OPTIONS = (
+    "path", "paths", "columns", "body", "topic", "queue", "tag", "key", "from", "to", "fromOffset", "toOffset",
+    "include", "storeColumn", "splitSize", "brokerConf", "onDamage", "pushDown", "maxBytesPerTrigger",
+    "startingOffsets", "failOnDataLoss",
+)  # fmt: skip
+"""Their names; upper and lower case are the same to Spark."""
+
+_MAX_CONF_SIZE = 1 << 20
+_LEAST_SPLIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What is read, and how."""
+
+    paths: tuple[str, ...]
+    query: Query
+    conf: BrokerConf
+    split_size: int = SPLIT_SIZE
+    on_damage: OnDamage = "skip"
+    push_down: bool = False
+    max_bytes: int | None = None
+    from_latest: bool = False
+    fail_on_data_loss: bool = True
+
+    def stores(self) -> list[NamedStore]:
+        """The stores, opened; raises RmqtoolError."""
+        return open_stores(self.paths, self.conf)
+
+
+def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = None) -> SourceOptions:
+    """Read the options of a reader, `columns` overruling those in there; raises UsageError and UnreadableError."""
+    given = {name.lower(): str(value) for name, value in options.items()}
+    known = {name.lower(): name for name in OPTIONS}
+    for name in given:
+        if name not in known:
+            raise UsageError(f"no option is named {name}", hint=f"options: {', '.join(OPTIONS)}")
+    found = {known[name]: value for name, value in given.items()}
+    paths = _paths(found)
+    names = _texts(found, "columns") or None if columns is None else columns
+    # More than one store is only known once patterns are expanded, which is done where there are several anyway.
+    with_store = _flag(found, "storeColumn", default=len(paths) > 1 or any("*" in path for path in paths))
+    include = _texts(found, "include")
+    for kind in include:
+        _one_of("include", kind, tuple(INCLUDABLE))
+    body: Any = _one_of("body", found.get("body", "decompressed"), get_args(BodyChoice))
+    on_damage: Any = _one_of("onDamage", found.get("onDamage", "skip"), get_args(OnDamage))
+    starting = _one_of("startingOffsets", found.get("startingOffsets", "earliest"), ("earliest", "latest"))
+    return SourceOptions(
+        paths=paths,
+        query=make_query(names, body, _filters(found), include, with_store and columns is None),
+        conf=_conf(found.get("brokerConf")),
+        split_size=max(_LEAST_SPLIT, _integer(found, "splitSize") or SPLIT_SIZE),
+        on_damage=on_damage,
+        push_down=_flag(found, "pushDown", default=False),
+        max_bytes=_integer(found, "maxBytesPerTrigger"),
+        from_latest=starting == "latest",
+        fail_on_data_loss=_flag(found, "failOnDataLoss", default=True),
+    )
+
+
+def _paths(found: Mapping[str, str]) -> tuple[str, ...]:
+    paths = json.loads(found["paths"]) if "paths" in found else [found["path"]] if found.get("path") else []
+    if not paths:
+        raise UsageError("no store is given", hint='spark.read.format("rocketmq").load("/data/rocketmq/store")')
+    return tuple(path.removeprefix("file://") for path in paths)
+
+
+def _filters(found: Mapping[str, str]) -> Filters:
+    return Filters(
+        topics=_texts(found, "topic"),
+        queue_ids=tuple(_to_integer("queue", text) for text in _texts(found, "queue")),
+        tags=tuple(tag.strip() for text in _texts(found, "tag") for tag in text.split("||") if tag.strip()),
+        keys=_texts(found, "key"),
+        from_timestamp=_time(found, "from"),
+        to_timestamp=_time(found, "to"),
+        from_offset=_integer(found, "fromOffset") or 0,
+        to_offset=_integer(found, "toOffset"),
+    )
+
+
+def _texts(found: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in found.get(name, "").split(",") if part.strip())
+
+
+def _time(found: Mapping[str, str], name: str) -> int | None:
+    try:
+        return parse_time(found[name]) if name in found else None
+    except ValueError as error:
+        raise UsageError(f"option {name}: {error}") from error
+
+
+def _integer(found: Mapping[str, str], name: str) -> int | None:
+    return _to_integer(name, found[name]) if name in found else None
+
+
+def _to_integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(f"option {name}: {text!r} is no whole number") from error
+
+
+def _flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
+    if name not in found:
+        return default
+    return _one_of(name, found[name].lower(), ("true", "false")) == "true"
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise UsageError(f"option {name}: {value!r} is none of {', '.join(allowed)}")
+    return value
+
+
+def _conf(path: str | None) -> BrokerConf:
+    return parse_broker_conf(read_all(Path(path), _MAX_CONF_SIZE).decode("latin-1")) if path else BrokerConf()

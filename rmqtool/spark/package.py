@@ -1,0 +1,56 @@
+"""Brings this package to Spark's workers, which need nothing else but what it depends on."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rmqtool
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_PACKAGE = Path(rmqtool.__file__).parent
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether a master starts its workers here, as children of this process."""
+    return master.startswith("local")
+
+
+def package_zip() -> Path:
+    """A zip of this package, `rmqtool.formats` included wherever it stands, in a temporary directory of its own."""
+    path = Path(tempfile.mkdtemp(prefix="rmqtool-")) / "rmqtool.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for folder, _, files in os.walk(_PACKAGE, followlinks=True):
+            for name in sorted(files):
+                if name.endswith(".py"):
+                    file = Path(folder, name)
+                    archive.write(file, Path(_PACKAGE.name, file.relative_to(_PACKAGE)))
+    return path
+
+
+def ship(context: SparkContext) -> None:
+    """Send the package to the executors of a context, once."""
+    _ship(context.applicationId, context)
+
+
+@cache
+def _ship(application: str, context: SparkContext) -> None:
+    path = package_zip()
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)  # executors that come later fetch it too
+    context.addPyFile(str(path))
+
+
+def share_python_path() -> None:
+    """Let workers that inherit this process's environment import this very package."""
+    parent = str(_PACKAGE.parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if parent not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([parent, *filter(None, paths)])

@@ -1,0 +1,171 @@
+"""A quiet Spark context: the JVM's words go to a file, and what goes wrong is told in a sentence."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.spark.java import check_java
+from rmqtool.spark.package import is_on_this_machine, share_python_path, ship
+
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",  # rows never come to the JVM; measured: 272 MiB
+}
+_ALWAYS = {
+    "spark.app.name": "rmqtool export",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # A context that lives for seconds: it starts a third sooner with a small compiler and one collector thread.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+_CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_CLOSING_SECONDS = 10
+_GREETINGS = ("WARNING:", "NOTE:", "Using ", "Picked up ")
+
+
+class SparkError(RmqtoolError):
+    """Spark could not start, or could not finish the job."""
+
+    kind = "spark"
+
+
+@contextmanager
+def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
+    """A SparkContext with its own JVM, both gone at the end. Raises JavaError and SparkError.
+
+    Under spark-submit the JVM that is there is taken. `conf` comes before every setting of ours.
+    """
+    try:
+        import pyspark
+    except ImportError as error:
+        hint = "pip install 'rmqtool[spark]', or take --engine local, which needs neither Spark nor Java"
+        raise SparkError("pyspark is not installed", hint=hint) from error
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        check_java(pyspark.__version__)
+    folder = Path(tempfile.mkdtemp(prefix="rmqtool-spark-"))
+    log = folder / "spark.log"
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of each interruption on its own
+    keeps_log = False
+    try:
+        with _running(_settings(master, conf, folder), log) as context:
+            if not is_on_this_machine(master) or master.startswith("local-cluster"):
+                ship(context)
+            yield context
+    except SparkError as error:
+        keeps_log = log.exists() and log.stat().st_size > 0
+        if keeps_log and error.hint is None:
+            error.hint = f"Spark's own log: {log}"
+        raise
+    finally:
+        if not keeps_log:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def failure(error: Exception) -> SparkError:
+    """What a failed job means, in a sentence, out of Java's and Python's traces."""
+    text = str(error)
+    if "PYTHON_VERSION_MISMATCH" in text:
+        versions = re.findall(r"(?:Python in worker|worker).{0,40}?(\d+\.\d+)", text)
+        theirs = f"{versions[0]}, not " if versions else "not "
+        ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        message = f"the workers' Python is {theirs}{ours} as here: Spark needs the same"
+        return SparkError(message, hint="set PYSPARK_PYTHON to a Python of this version that the workers have")
+    if found := _NO_PROGRAM.search(text):
+        message = f"the workers have no program {found[1]}"
+        return SparkError(message, hint="set PYSPARK_PYTHON to the Python that the workers have")
+    if found := _MODULE.search(text):
+        hint = (
+            "install numpy, pyarrow, isal and construct in the workers' Python, or send an environment: docs/export.md"
+        )
+        return SparkError(f"the workers' Python has no module {found[1]}", hint=hint)
+    if "No space left on device" in text:
+        hint = "Spark keeps its own files in SPARK_LOCAL_DIRS (default: /tmp)"
+        return SparkError("no space is left on a disk that Spark uses", hint=hint)
+    causes = _CAUSE.findall(text)
+    return SparkError(f"Spark failed: {(causes or text.strip().splitlines() or ['no reason is told'])[-1]}")
+
+
+def _settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    settings = {"spark.master": master, **_ALWAYS}
+    settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'}"
+    if is_on_this_machine(master):
+        settings.update(_LOCAL)
+        # Else Spark takes `python3` from the PATH, which is another than that of a virtual environment.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        share_python_path()
+    return {**settings, **conf}
+
+
+@contextmanager
+def _running(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    gateway = context = None
+    try:
+        with log.open("ab", 0) as file:
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": file, "stderr": file})
+        context = SparkContext(conf=conf, gateway=gateway)
+        yield context
+    except (Py4JError, PySparkException) as error:
+        if "JAVA_GATEWAY_EXITED" in str(error):
+            raise SparkError(f"Spark's JVM did not start: {_first_words(log)}") from error
+        raise failure(error) from error
+    finally:
+        _stop(context, gateway)
+
+
+def _stop(context: Any, gateway: Any) -> None:
+    """End context and JVM, whatever state they are in."""
+    if context is not None:
+        with suppress(Exception):
+            context.stop()
+    if gateway is None or getattr(gateway, "proc", None) is None:
+        return
+    from pyspark import SparkContext
+
+    with suppress(Exception):
+        gateway.shutdown()
+    gateway.proc.stdin.close()  # the JVM ends with its standard input
+    try:
+        gateway.proc.wait(_CLOSING_SECONDS)
+    except Exception:  # noqa: BLE001 - subprocess.TimeoutExpired, or interrupted once more
+        gateway.proc.kill()
+        gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # another context in this process starts another JVM
+
+
+def _first_words(log: Path) -> str:
+    """What the JVM said first, its usual greetings aside."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    return next((line for line in lines if line and not line.startswith(_GREETINGS)), "it said nothing")

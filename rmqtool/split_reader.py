@@ -1,0 +1,246 @@
+"""The messages of a split as the machine interface names them: columns for exports and for queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.errors import UsageError
+from rmqtool.files import RateLimit, Reading
+from rmqtool.filters import Filters
+from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.scan.columns import message_schema, record_batches
+from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.reader import scan_files
+from rmqtool.scan.text import constant_strings
+from rmqtool.splits import Split
+
+BodyChoice = Literal["decompressed", "stored", "none"]
+
+MESSAGE_COLUMNS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
+    "properties", "born_timestamp", "store_timestamp", "born_host", "store_host", "flag", "sys_flag",
+    "reconsume_times", "body_crc", "transaction", "compression", "prepared_transaction_offset", "body_size", "body",
+)  # fmt: skip
+"""Every column of a message, in order."""
+
+STORE_COLUMN = "store"
+"""The column that names a row's store, when there are several; the last one."""
+
+INCLUDABLE = {"prepared": TRANSACTION_PREPARED, "rolled-back": TRANSACTION_ROLLBACK}
+"""What consumers never see, by the name that asks for it."""
+
+MAX_OFFSETS = 1000
+"""Wrong bodies whose physical offsets are kept; all are counted."""
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+_TIMESTAMPS = ("born_timestamp", "store_timestamp")
+_MAX_MS = ((1 << 63) - 1) // 1000
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which messages, and which of their columns; make it with `make_query`. Small, immutable and picklable.
+
+    `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit.
+    """
+
+    columns: tuple[str, ...] = MESSAGE_COLUMNS
+    body: BodyChoice = "decompressed"
+    filters: Filters = field(default_factory=Filters)
+    include: tuple[str, ...] = ()
+    bytes_per_second: int | None = None
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the columns."""
+        return pa.schema([_field(name) for name in self.columns])
+
+    @property
+    def stored_columns(self) -> tuple[str, ...]:
+        """The columns of a scan that the columns are made from."""
+        body = "stored_body" if self.body == "stored" else "body"
+        return tuple(body if name == "body" else name for name in self.columns if name != STORE_COLUMN)
+
+
+def make_query(
+    columns: Sequence[str] | None,
+    body: BodyChoice,
+    filters: Filters,
+    include: Sequence[str] = (),
+    with_store: bool = False,
+) -> Query:
+    """A query of `columns` (None: all that fit); raise UsageError for a column that there is not."""
+    names = tuple(dict.fromkeys(MESSAGE_COLUMNS if columns is None else columns))
+    known = (*MESSAGE_COLUMNS, STORE_COLUMN)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"no column is named {name!r}", hint=f"columns: {', '.join(known)}")
+    if body == "none":
+        names = tuple(name for name in names if name != "body")
+    if with_store and STORE_COLUMN not in names:
+        names += (STORE_COLUMN,)
+    if not names:
+        raise UsageError("no column is left")
+    return Query(names, body, filters, tuple(sorted(set(include))))
+
+
+@dataclass
+class BodyProblems:
+    """Bodies that are not what was stored: how many, and the physical offsets of the first, bytes."""
+
+    count: int = 0
+    physical_offsets: list[int] = field(default_factory=list)
+
+    def add(self, offsets: NDArray[np.int64]) -> None:
+        """Count the messages at `offsets`."""
+        self.count += len(offsets)
+        self.physical_offsets.extend(offsets[: MAX_OFFSETS - len(self.physical_offsets)].tolist())
+
+    def merge(self, other: BodyProblems) -> None:
+        """Add those of another part."""
+        self.count += other.count
+        self.physical_offsets.extend(other.physical_offsets[: MAX_OFFSETS - len(self.physical_offsets)])
+
+
+@dataclass(frozen=True)
+class LastRecord:
+    """What tells a record from any other that may stand in its place later; offset and size in bytes."""
+
+    physical_offset: int
+    message_size: int
+    store_timestamp: int
+    body_crc: int
+
+
+class SplitReader:
+    """One pass over a split; what it has met besides messages is known when `events` is at its end.
+
+    Batches hold the columns `extra` too. Bodies are proven by their CRC where they are read, unless `proves_bodies`
+    is false. `end` is the end of the last record or blank, bytes, and None when there was none.
+    """
+
+    def __init__(self, split: Split, query: Query, extra: Sequence[str] = (), *, proves_bodies: bool = True) -> None:
+        self._split = split
+        self._query = query
+        columns = (*query.stored_columns, *extra)
+        self._proves_bodies = proves_bodies and bool({"body", "stored_body"} & set(columns))
+        needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies else columns
+        self._columns = tuple(dict.fromkeys(needed))
+        self.messages = 0
+        self.bytes = 0
+        self.excluded = dict.fromkeys(INCLUDABLE, 0)
+        self.wrong_crc = BodyProblems()
+        self.not_decompressed = BodyProblems()
+        self.end: int | None = None
+        self.last_record: LastRecord | None = None
+
+    def events(self) -> Iterator[pa.RecordBatch | Damage]:
+        """Batches of the wanted messages, as the scan gives them, and damage. Raises UnreadableError."""
+        split, rate = self._split, self._query.bytes_per_second
+        reading = Reading(_rate_limit(rate) if rate else None, spare_cache=split.live)
+        for event in scan_files(split.files, split.start, split.stop, reading):
+            if isinstance(event, Damage):
+                if not (split.live and event.tail):
+                    yield event
+                continue
+            self.end = event.physical_offset + event.size
+            if not isinstance(event, Blank):
+                yield from self._batches(event)
+
+    def to_messages(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns of the query from a batch of `events`."""
+        schema = self._query.schema
+        names = zip(self._query.columns, schema, strict=True)
+        return pa.RecordBatch.from_arrays([self._column(batch, name, kind) for name, kind in names], schema=schema)
+
+    def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
+        if name == STORE_COLUMN:
+            return constant_strings(self._split.store, batch.num_rows)
+        if name == "body" and self._query.body == "stored":
+            name = "stored_body"
+        column = batch.column(self._columns.index(name))
+        return to_timestamps(column) if kind.type == TIMESTAMP else column
+
+    def _batches(self, frames: Frames) -> Iterator[pa.RecordBatch]:
+        self._count(frames)
+        kept = self._query.filters.select(frames)
+        kept = None if kept is None else self._visible(kept)
+        if kept is None:
+            return
+        row = 0
+        for batch in record_batches(kept, self._columns):
+            if self._proves_bodies:
+                self._prove_bodies(batch, kept[row : row + batch.num_rows])
+            row += batch.num_rows
+            yield batch
+
+    def _count(self, frames: Frames) -> None:
+        self.messages += len(frames)
+        self.bytes += frames.size
+        names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
+        self.last_record = LastRecord(*(int(frames.headers.field(name)[-1]) for name in names))
+
+    def _visible(self, frames: Frames) -> Frames | None:
+        """Those of a transaction type that is wanted; the others are counted."""
+        kinds = frames.headers.field("sys_flag") & TRANSACTION_MASK
+        kept = np.ones(len(frames), dtype=np.bool_)
+        for name, kind in INCLUDABLE.items():
+            if name not in self._query.include:
+                hidden = kinds == kind
+                self.excluded[name] += int(hidden.sum())
+                kept &= ~hidden
+        if kept.all():
+            return frames
+        return prove(frames.block, frames.positions[kept]) if kept.any() else None
+
+    def _prove_bodies(self, batch: pa.RecordBatch, frames: Frames) -> None:
+        """Count bodies without their CRC, and compressed ones that were left as stored."""
+        offsets = frames.physical_offsets
+        is_right = np.asarray(batch.column(self._columns.index("body_crc_ok")))
+        self.wrong_crc.add(offsets[~is_right])
+        compressed = (frames.headers.field("sys_flag") & COMPRESSED) != 0
+        if "body" not in self._columns or not compressed.any():
+            return
+        bodies = batch.column(self._columns.index("body"))
+        same_size = np.asarray(pc.binary_length(bodies)) == frames.body_sizes
+        rows = [
+            row for row in np.flatnonzero(compressed & same_size).tolist() if _stored_body(frames, row) == bodies[row]
+        ]
+        self.not_decompressed.add(offsets[rows])
+
+
+@cache
+def _rate_limit(rate: int) -> RateLimit:
+    """One for all splits of this process: each new one would begin with a second's worth of reading."""
+    return RateLimit(rate)
+
+
+def to_timestamps(milliseconds: pa.Array) -> pa.Array:
+    """Epoch ms as UTC microseconds; null where 64 bits do not hold them."""
+    values = np.asarray(milliseconds)
+    fits = (values <= _MAX_MS) & (values >= -_MAX_MS)
+    if not fits.all():
+        return pa.array(np.where(fits, values, 0) * 1000, pa.int64(), mask=~fits).cast(TIMESTAMP)
+    return pa.array(values * 1000).view(TIMESTAMP)
+
+
+def _stored_body(frames: Frames, row: int) -> pa.Scalar:
+    (batch,) = record_batches(frames[row : row + 1], ("stored_body",))
+    return batch.column(0)[0]
+
+
+def _field(name: str) -> pa.Field:
+    if name == STORE_COLUMN:
+        return pa.field(name, pa.string(), nullable=False)
+    if name in _TIMESTAMPS:
+        return pa.field(name, TIMESTAMP)
+    return message_schema((name,)).field(0)

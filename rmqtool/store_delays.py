@@ -1,0 +1,69 @@
+"""Delay levels of a store: as broker.conf sets them, else as its own delay queues show them.
+
+Levels are not stored. Of a delayed message the tags code of its unit is the time of its delivery: less the store
+timestamp of its record, that is the delay of the queue's level (`CommitLog#checkMessageAndReturnSize`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from rmqtool.delay_levels import SCHEDULE_TOPIC, DelayLevels, delay_levels_of
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import InputFile, list_directory
+from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
+from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.queues import Queue, written_end
+from rmqtool.scan.lookup import record_at
+from rmqtool.store import CONSUME_QUEUE, Store
+
+_QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
+_SAMPLE = 16  # units of each queue, the newest
+_SECOND = 1000  # ms: the smallest delay
+
+
+def delay_levels_of_store(store: Store) -> DelayLevels:
+    """The levels that a broker of this store has, so far as configuration and queues tell; otherwise the default."""
+    levels = delay_levels_of(store.conf)
+    if store.conf.text("messageDelayLevel"):
+        return levels
+    delays = dict(enumerate(levels.delays, 1)) | seen_delays(store)
+    highest = max(delays)
+    return DelayLevels(tuple(delays.get(level, levels.delays[-1]) for level in range(1, highest + 1)))
+
+
+def seen_delays(store: Store) -> dict[int, int]:
+    """The delay of each level, ms, whose newest units agree on one."""
+    directory = store.root / CONSUME_QUEUE / SCHEDULE_TOPIC
+    found: dict[int, int] = {}
+    log: Sequence[MappedFile] | None = None
+    with suppress(RmqtoolError):  # what cannot be read is told by whoever reads all of it
+        for entry in list_directory(directory):
+            if _QUEUE_ID.fullmatch(entry.name) and entry.is_dir():
+                log = store.commit_log().files if log is None else log
+                delay = _delay_of(Path(entry.path), int(entry.name), log)
+                if delay is not None:
+                    found[int(entry.name) + 1] = delay
+    return found
+
+
+def _delay_of(directory: Path, queue_id: int, log: Sequence[MappedFile]) -> int | None:
+    """The delay that more than half of the newest units have, if it is one that can be configured."""
+    queue = Queue(SCHEDULE_TOPIC, queue_id, "simple", list_mapped_files(directory))
+    if not queue.files.files:
+        return None
+    number, count = written_end(queue)
+    first = max(0, count - _SAMPLE)
+    with InputFile(queue.files.files[number].path) as file:
+        units = decode_units(file.read(first * UNIT_SIZE, (count - first) * UNIT_SIZE))
+    delays = Counter[int]()
+    for unit in units:
+        record = record_at(log, int(unit["physical_offset"]))
+        if record is not None:
+            delays[int(unit["tags_code"]) - int(record.headers.field("store_timestamp")[0])] += 1
+    ((delay, times),) = delays.most_common(1) or [(0, 0)]
+    return delay if delay > 0 and delay % _SECOND == 0 and 2 * times > delays.total() else None

@@ -1,0 +1,104 @@
+"""A store of which only those parts are looked at that a question needs; each once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from rmqtool.commit_log import LogRange, log_range
+from rmqtool.config_json import load_config
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import RateLimit, Reading, list_directory
+from rmqtool.index_search import Index, open_index
+from rmqtool.lock import Holder, lock_holder
+from rmqtool.log_bytes import LogBytes
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.offsets import CommittedOffsets, load_offsets
+from rmqtool.queue_units import LoadedQueue, find_queue
+from rmqtool.queues import list_queues, queue_range
+from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store
+from rmqtool.versions import NEWEST, Version
+
+
+class StoreView:
+    """A store and the rules that count: those of `version`, without it the newest."""
+
+    def __init__(self, store: Store, version: Version | None = None, limit: RateLimit | None = None) -> None:
+        self.store = store
+        self.version = version
+        self.rules = version or NEWEST
+        self._limit = limit
+        self._queues: dict[tuple[str, int], LoadedQueue | None] = {}
+
+    @cached_property
+    def holder(self) -> Holder | None:
+        """The broker that runs on the store."""
+        return lock_holder(self.store.root)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How much is read, and whether the page cache is spared."""
+        return Reading(self._limit, spare_cache=self.holder is not None)
+
+    @cached_property
+    def log(self) -> MappedFiles:
+        """The commit log files."""
+        return self.store.commit_log()
+
+    @property
+    def log_min_offset(self) -> int:
+        """The log's minimum, bytes; -1 without a file."""
+        return self.log.files[0].start_offset if self.log.files else -1
+
+    @cached_property
+    def log_range(self) -> LogRange:
+        """The log's range."""
+        return log_range(self.log.files, reading=self.reading)
+
+    @cached_property
+    def log_bytes(self) -> LogBytes:
+        """The log as the broker reads it."""
+        return LogBytes(self.log, self.log_range.max_offset, self.reading)
+
+    @cached_property
+    def index(self) -> Index:
+        """The index files."""
+        return open_index(self.store)
+
+    @cached_property
+    def committed(self) -> CommittedOffsets:
+        """The committed offsets of the consumer groups."""
+        return load_offsets(self.store)
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """Every topic that has queues or is configured, by name."""
+        names = {
+            entry.name
+            for directory in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
+            for entry in list_directory(self.store.root / directory)
+            if entry.is_dir()
+        }
+        try:
+            table = load_config(self.store.root / CONFIG / "topics.json").content.get("topicConfigTable")
+        except RmqtoolError:
+            table = None
+        return sorted(names | set(table if isinstance(table, dict) else ()))
+
+    def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
+        """A queue of a topic, None when it is not there."""
+        place = topic, queue_id
+        if place not in self._queues:
+            found = find_queue(self.store, topic, queue_id)
+            self._queues[place] = (
+                None if found is None else LoadedQueue(found, queue_range(found, self.log_min_offset, self.rules))
+            )
+        return self._queues[place]
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Numbers of the queues of a topic that are there."""
+        return [queue.queue_id for queue in list_queues(self.store) if queue.topic == topic]
+
+    def file_at(self, physical_offset: int) -> MappedFile | None:
+        """The commit log file that holds a physical offset."""
+        files = self.log.files
+        return next((file for file in files if file.start_offset <= physical_offset < file.end_offset), None)

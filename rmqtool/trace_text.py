@@ -1,0 +1,188 @@
+"""The page on one message: a picture of where it stands, and what has become of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from string import ascii_lowercase
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.output import show_behind
+
+_LABEL_WIDTH = 12
+_WIDTH = 80  # of a picture with its label and its numbers, columns
+_LEAST_BAR = 20
+_MARK = "●"
+_MOST_GROUPS = 20
+
+Line = tuple[str, str]
+"""A label, empty where it is that of the line before, and a text."""
+
+
+def show_places(console: Console, message: dict[str, Any]) -> None:
+    """Print the page on a message with its `places`."""
+    places = message["places"]
+    for label, text in _lines(message, places):
+        show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+    for contradiction in places["contradictions"]:
+        show_behind(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
+
+
+def _lines(message: dict[str, Any], places: dict[str, Any]) -> Iterator[Line]:
+    yield from _log_lines(places["commit_log"])
+    yield from _queue_lines("queue", places["consume_queue"], places["consumers"], message)
+    for place in places["further_queues"]:
+        yield from _queue_lines("light queue", place, [], message)
+    yield from _index_lines(places["index"])
+    yield from _transaction_lines(places["transaction"])
+    yield from _delay_lines(places["delay"])
+    yield from _retry_lines(places["retry"])
+    yield from _relative_lines(places["relatives"])
+    yield from _retention_lines(places["retention"])
+
+
+def _log_lines(log: dict[str, Any]) -> Iterator[Line]:
+    offset = log["physical_offset"]
+    yield "commit log", _bar(log["min_offset"], log["max_offset"], [(offset, _MARK)])
+    yield "", f"offset {offset}, next {log['next_physical_offset']}; byte {log['position']} of {log['file']}"
+    whole = {None: "no checksum of the whole record", True: "record CRC ok", False: "record CRC WRONG"}
+    yield "", f"body CRC {'ok' if log['body_crc_ok'] else 'WRONG'}, {whole[log['record_crc_ok']]}"
+
+
+def _bar(low: int, high: int, marks: Sequence[tuple[int, str]]) -> str:
+    """A line from `low` to `high` with its marks; a later mark covers an earlier one."""
+    width = max(_LEAST_BAR, _WIDTH - _LABEL_WIDTH - len(f" {low} ├┤ {high}"))
+    line = ["─"] * width
+    for position, mark in marks:
+        share = (position - low) / (high - low) if high > low else 0.0
+        line[min(max(int(share * width), 0), width - 1)] = mark
+    return f"{low} ├{''.join(line)}┤ {high}"
+
+
+def _queue_lines(
+    label: str, place: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any]
+) -> Iterator[Line]:
+    if place is None:
+        yield label, f"none: a message of transaction type {message['transaction']} has no unit"
+        return
+    groups = list(zip(ascii_lowercase, consumers[:_MOST_GROUPS], strict=False))
+    if place["max_offset"] is not None:
+        marks = [(item["committed_offset"], letter) for letter, item in groups]
+        low = max(place["min_offset"], 0)
+        yield label, _bar(low, place["max_offset"], [*marks, (place["queue_offset"], _MARK)])
+        label = ""
+    where = f"{place['topic']} queue {place['queue_id']} offset {place['queue_offset']}"
+    yield label, f"{where}: {_STATES[place['state']]}"
+    unit = place["unit"]
+    if unit is not None:
+        batch = f", batch of {unit['batch_size']}" if unit["batch_size"] != 1 else ""
+        yield "", f"tags code {unit['tags_code']}{batch}; byte {unit['position']} of {unit['file']}"
+    for letter, item in groups:
+        yield "", _group_line(letter, item, place["queue_offset"])
+    if len(consumers) > _MOST_GROUPS:
+        yield "", f"and {len(consumers) - _MOST_GROUPS} groups more: --json shows all"
+
+
+_STATES = {
+    "ok": "its unit is there",
+    "expired": "its unit is there, but below the queue's minimum: not delivered any more",
+    "deleted": "its unit has been deleted with its file",
+    "behind": "the queue ends before it",
+    "differs": "another message's unit is there",
+    "missing": "no unit is there",
+    "no-queue": "the queue does not exist",
+}
+
+
+def _group_line(letter: str, item: dict[str, Any], queue_offset: int) -> str:
+    distance = item["committed_offset"] - queue_offset
+    if not item["consumed"]:
+        return f"{letter} {item['group']} has not passed it: at {item['committed_offset']}, {-distance} before it"
+    after = f" after {item['passed_after_time']}" if item["passed_after_time"] else ""
+    until = f"{after}, by {item['as_of_time']}" if item["as_of_time"] else after
+    return f"{letter} {item['group']} has passed it{until}: at {item['committed_offset']}"
+
+
+def _index_lines(places: list[dict[str, Any]]) -> Iterator[Line]:
+    if not places:
+        yield "index", "no key"
+    for number, place in enumerate(places):
+        label = "index" if number == 0 else ""
+        if place["state"] != "ok":
+            yield label, f"{place['key']}: {_INDEX_STATES[place['state']]}"
+            continue
+        yield label, f"{place['key']}: unit {place['number']} of {place['file']}"
+        order = f"{place['place_in_chain']} of {place['chain_length']} in the chain of slot {place['slot']}"
+        yield "", f"    hash {place['key_hash']}, {order}, newest first"
+
+
+_INDEX_STATES = {
+    "missing": "no unit is where this key leads",
+    "not-indexed": "not indexed: no index file covers this part of the log",
+    "no-index": "there is no index file",
+    "unknown": "not found, but an index file is damaged",
+}
+
+
+def _transaction_lines(found: dict[str, Any] | None) -> Iterator[Line]:
+    if found is None:
+        return
+    part = {"half": "the half message", "prepared": "prepared, as before 4.3"}.get(found["part"], found["part"])
+    yield "transaction", f"{part}; {_TRANSACTION_STATES[found['state']]}"
+    for name, text in (("half", "half message"), ("op", "op message that ends it"), ("commit", "committed copy")):
+        offset = found[f"{name}_physical_offset"]
+        if offset is not None:
+            yield "", f"{text} at {offset}"
+    if found["real_topic"]:
+        yield "", f"for {found['real_topic']} queue {found['real_queue_id']}"
+
+
+_TRANSACTION_STATES = {
+    "pending": "no end found: the broker asks the producer, or it is undecided",
+    "committed": "committed",
+    "rolled-back": "rolled back: it has ended and no copy was stored",
+    "ended": "it has ended; without an index it cannot be told how",
+    "unknown": "how it ended is not to be told",
+}
+
+
+def _delay_lines(found: dict[str, Any] | None) -> Iterator[Line]:
+    if found is None:
+        return
+    due = found["due_time"] or found["due_timestamp"] or "a time that it does not tell"
+    level = f"level {found['level']}" if found["level"] else "timer"
+    yield "delay", f"{level}, due {due}, for {found['real_topic']} queue {found['real_queue_id']}"
+    copy = found["delivered_physical_offset"]
+    state = {True: "delivered", False: "not delivered yet", None: "whether it was delivered cannot be told"}
+    yield "", state[found["delivered"]] + (f", copy at {copy}" if copy is not None else "")
+
+
+def _retry_lines(found: dict[str, Any] | None) -> Iterator[Line]:
+    if found is None:
+        return
+    kind = "dead letter" if found["kind"] == "dead-letter" else f"retry {found['reconsume_times']}"
+    yield "retry", f"{kind} of group {found['group']}, first sent to {found['origin_topic'] or 'a topic not told'}"
+    way = {
+        "found": f"the original is at {found['origin_physical_offset']}",
+        "deleted": "the original has been deleted",
+        "other-store": "the original is in another store",
+        "unknown": "the original cannot be found",
+    }
+    yield "", f"{way[found['origin_state']]} (id {found['origin_message_id'] or 'not told'})"
+
+
+def _relative_lines(found: list[dict[str, Any]]) -> Iterator[Line]:
+    for number, other in enumerate(found):
+        where = f"{other['topic']} queue {other['queue_id']} offset {other['queue_offset']}"
+        when = other["store_time"] or other["store_timestamp"]
+        yield "same key" if number == 0 else "", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
+
+
+def _retention_lines(found: dict[str, Any]) -> Iterator[Line]:
+    if found["is_last_file"]:
+        yield "retention", "in the last file of the log, which is kept as long as it is the last"
+        return
+    yield "retention", f"kept {found['reserved_hours']} h after its file was changed: until {found['expires_time']}"
+    yield "", "from then on the cleaner takes the file, when a disk is full earlier"

@@ -1,0 +1,130 @@
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONArray;
+import com.alibaba.fastjson.JSONObject;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.MessageFilter;
+import org.apache.rocketmq.store.QueryMessageResult;
+
+/** Many questions to one started store; the answers stand in the order of the questions. */
+final class Questions {
+    private static final int PHYSICAL_OFFSET = 28;
+    private static final String[] SUBSCRIPTIONS = {
+        "org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData",
+        "org.apache.rocketmq.remoting.protocol.heartbeat.SubscriptionData"};
+
+    private final DefaultMessageStore store;
+
+    private Questions(DefaultMessageStore store) {
+        this.store = store;
+    }
+
+    /** Start on `root` itself, answer what stands in `file` into `file`.answers, stop. */
+    static void answer(Path root, Path file) throws Exception {
+        JSONObject asked = JSON.parseObject(new String(Files.readAllBytes(file), "UTF-8"));
+        Session session = Session.start(root);
+        Questions questions = new Questions(session.store);
+        Map<String, Object> answers = Json.object(
+            "query", questions.each(asked.getJSONArray("query"), questions::query),
+            "look", questions.each(asked.getJSONArray("look"), questions::look),
+            "pull", questions.each(asked.getJSONArray("pull"), questions::pull),
+            "time", questions.each(asked.getJSONArray("time"), questions::time));
+        Files.write(Path.of(file + ".answers"), Json.bytes(answers));
+        session.stop();
+    }
+
+    private interface Question {
+        Object answer(JSONArray arguments) throws Exception;
+    }
+
+    private List<Object> each(JSONArray asked, Question question) throws Exception {
+        List<Object> answers = new ArrayList<>();
+        for (int i = 0; i < asked.size(); i++) {
+            answers.add(question.answer(asked.getJSONArray(i)));
+        }
+        return answers;
+    }
+
+    /** [topic, key, most, begin, end]: physical offsets in the order of the answer. */
+    private Object query(JSONArray asked) {
+        QueryMessageResult result = store.queryMessage(asked.getString(0), asked.getString(1), asked.getIntValue(2),
+            asked.getLongValue(3), asked.getLongValue(4));
+        List<Object> offsets = offsets(result.getMessageBufferList());
+        result.release();
+        return offsets;
+    }
+
+    /** [physical offset]: topic, queue, queue offset, physical offset, message id; null where no message is decoded. */
+    private Object look(JSONArray asked) {
+        MessageExt found;
+        try {
+            found = store.lookMessageByOffset(asked.getLongValue(0));
+        } catch (RuntimeException unreadable) {
+            return null;
+        }
+        return found == null ? null : Json.object("topic", found.getTopic(), "queue_id", found.getQueueId(),
+            "queue_offset", found.getQueueOffset(), "physical_offset", found.getCommitLogOffset(),
+            "message_id", found.getMsgId());
+    }
+
+    /** [topic, queue, offset, most, tags or null]: the answer to a pull. */
+    private Object pull(JSONArray asked) throws Exception {
+        JSONArray tags = asked.getJSONArray(4);
+        GetMessageResult result = store.getMessage("harness", asked.getString(0), asked.getIntValue(1),
+            asked.getLongValue(2), asked.getIntValue(3), tags == null ? null : filter(tags));
+        List<Object> offsets = offsets(result.getMessageBufferList());
+        result.release();
+        return Json.object("status", result.getStatus().name(), "next_begin_offset", result.getNextBeginOffset(),
+            "min_offset", result.getMinOffset(), "max_offset", result.getMaxOffset(), "physical_offsets", offsets);
+    }
+
+    /** [topic, queue, timestamp, boundary or null]: the queue offset. */
+    private Object time(JSONArray asked) throws Exception {
+        String boundary = asked.getString(3);
+        if (boundary == null) {
+            return store.getOffsetInQueueByTime(asked.getString(0), asked.getIntValue(1), asked.getLongValue(2));
+        }
+        Class<?> type = Class.forName("org.apache.rocketmq.common.BoundaryType");
+        return DefaultMessageStore.class
+            .getMethod("getOffsetInQueueByTime", String.class, int.class, long.class, type)
+            .invoke(store, asked.getString(0), asked.getIntValue(1), asked.getLongValue(2),
+                type.getMethod("valueOf", String.class).invoke(null, boundary));
+    }
+
+    private static List<Object> offsets(List<ByteBuffer> messages) {
+        List<Object> offsets = new ArrayList<>();
+        for (ByteBuffer message : messages) {
+            offsets.add(message.getLong(PHYSICAL_OFFSET));
+        }
+        return offsets;
+    }
+
+    /** The store's own filter with the hashes of `tags`. */
+    @SuppressWarnings("unchecked")
+    private static MessageFilter filter(JSONArray tags) throws Exception {
+        Class<?> type = subscription();
+        Object subscription = type.getDeclaredConstructor().newInstance();
+        type.getMethod("setSubString", String.class).invoke(subscription, String.join(" || ", tags.toJavaList(String.class)));
+        for (String tag : tags.toJavaList(String.class)) {
+            ((Set<Integer>) type.getMethod("getCodeSet").invoke(subscription)).add(tag.hashCode());
+        }
+        return (MessageFilter) Class.forName("org.apache.rocketmq.store.DefaultMessageFilter")
+            .getConstructor(type).newInstance(subscription);
+    }
+
+    private static Class<?> subscription() throws ClassNotFoundException {
+        try {
+            return Class.forName(SUBSCRIPTIONS[0]);
+        } catch (ClassNotFoundException moved) {
+            return Class.forName(SUBSCRIPTIONS[1]);
+        }
+    }
+}

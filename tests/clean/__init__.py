@@ -1,0 +1,1 @@
+"""What is told about a run of the cleaner, and doing it."""

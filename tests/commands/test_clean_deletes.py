@@ -1,0 +1,178 @@
+"""`rmqtool clean` without --dry-run: what goes, what is asked, what is refused, and what a kill leaves."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.building import LogBuilder
+from tests.clean.planning import FOUR, HOUR, set_mtime
+from tests.commands.running import ROOT, Result, rmqtool
+from tests.conftest import GoldenStore
+from tests.unchanged import unchanged
+
+OPTIONS = ("--now", "2026-11-25T04:00:00Z", "--time-zone", "UTC", "--disk-used-percent", "50")
+SIZES = {
+    "mapedFileSizeCommitLog": 65536,
+    "mapedFileSizeConsumeQueue": 600,
+    "mapperFileSizeBatchConsumeQueue": 460,
+    "maxHashSlotNum": 50,
+    "maxIndexNum": 1000,
+}
+
+# Ends the process at the `sys.argv[1]`th deletion, as a kill would.
+KILLED = """
+import os, sys
+from rmqtool.transaction import system
+unlink, left = system.System.unlink, [int(sys.argv[1])]
+def killed(self, path):
+    if ".rmqtool" not in str(path):
+        left[0] -= 1
+        if left[0] < 0:
+            os._exit(9)
+    unlink(self, path)
+system.System.unlink = killed
+from rmqtool.cli import run
+sys.exit(run(sys.argv[2:]))
+"""
+
+HOLDER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1)
+print(flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
+    shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    return tmp_path / "store"
+
+
+def files(store: Path) -> set[str]:
+    return {str(path.relative_to(store)) for path in store.rglob("*") if path.is_file()}
+
+
+def planned(store: Path, *options: str) -> set[str]:
+    (first,) = rmqtool("clean", store, "--dry-run", "--json", *OPTIONS, *options).document["result"]["passes"]
+    return {file["file"] for file in first["commit_log"]} | {*first["consume_queues"], *first["index"]}
+
+
+def clean(store: Path, *options: str | Path) -> Result:
+    return rmqtool("clean", store, *OPTIONS, *options)
+
+
+def test_the_first_pass_and_nothing_else(store: Path) -> None:
+    """What the dry run names goes; all other bytes and modification times stay, and the next runs do the rest."""
+    doomed, before = planned(store, "--delete-file-batch-max", "4"), files(store)
+    kept = {path: (store / path).stat().st_mtime_ns for path in before - doomed}
+    found = clean(store, "--delete-file-batch-max", "4", "--yes")
+    assert found.status == Exit.OK
+    assert "The next run deletes 4 of 10 log files" in found.out
+    assert files(store) == before - doomed
+    assert {path: (store / path).stat().st_mtime_ns for path in kept} == kept
+    assert clean(store, "--yes").status == Exit.OK
+    assert len(list((store / "commitlog").iterdir())) == 1
+    last = clean(store, "--yes", "--json").document
+    assert (last["result"]["state"], last["result"]["transaction"]) == ("nothing", None)
+
+
+def test_json(store: Path) -> None:
+    document = clean(store, "--yes", "--json").document
+    assert document["result"]["state"] == "done"
+    assert document["result"]["transaction"]
+    assert not any((store / file["file"]).exists() for file in document["result"]["passes"][0]["commit_log"])
+
+
+def test_nobody_is_asked_in_a_script(store: Path) -> None:
+    with unchanged(store):
+        found = clean(store)
+    assert found.status == Exit.USAGE
+    assert "--yes" in found.err
+    assert "deletes 9 of 10" in found.out
+
+
+def test_only_one_run(store: Path) -> None:
+    with unchanged(store):
+        assert clean(store, "--until-stable", "--yes").status == Exit.USAGE
+
+
+def test_a_broker_conf_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:
+    """With other file sizes, given or by default, a start would destroy the store."""
+    conf = tmp_path / "broker.conf"
+    for name in SIZES:
+        conf.write_text("".join(f"{key}={value}\n" for key, value in SIZES.items() if key != name))
+        with unchanged(store):
+            found = clean(store, "--yes", "--broker-conf", conf)
+        assert found.status == Exit.USAGE
+        assert "by broker.conf" in found.err
+    conf.write_text("".join(f"{key}={value}\n" for key, value in SIZES.items()))
+    assert clean(store, "--yes", "--broker-conf", conf).status == Exit.OK
+
+
+def test_not_everything(tmp_path: Path) -> None:
+    """The last file is empty: without the others no message would be left."""
+    log = LogBuilder(file_size=1024)
+    for _ in range(2):
+        log.add()
+        log.roll()
+    store = log.write(tmp_path / "store")
+    (store / "consumequeue").mkdir()
+    for file in (store / "commitlog").iterdir():
+        set_mtime(file, FOUR - 100 * HOUR)
+    with unchanged(store):
+        found = clean(store, "--yes")
+    assert found.status == Exit.FAILED
+    assert "no message would be left" in found.err
+
+
+def test_a_store_in_use(store: Path) -> None:
+    """Exit 5, before anybody is asked."""
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            HOLDER,
+            str(store / "lock"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout
+        holder.stdout.readline()
+        with unchanged(store):
+            found = clean(store)
+            assert found.status == clean(store, "--yes").status == Exit.IN_USE
+            assert f"process {holder.pid}" in found.err
+    finally:
+        holder.communicate(b"\n")
+
+
+@pytest.mark.parametrize("deletions", [0, 1, 5, 20])
+def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None:
+    """Whatever had gone, the next run deletes the rest of the same files; before, the log has no hole."""
+    doomed, before = planned(store), files(store)
+    command = [sys.executable, "-c", KILLED, str(deletions), "clean", str(store), *OPTIONS, "--yes"]
+    killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
+    assert killed.returncode == 9
+    left = files(store)
+    assert len(before - left) == deletions
+    assert before - left <= doomed
+    log = sorted(int(path.name) for path in (store / "commitlog").iterdir())
+    assert [b - a for a, b in pairwise(log)] == [65536] * (len(log) - 1)
+    dry = rmqtool("clean", store, "--dry-run", *OPTIONS, "--json").document
+    assert "store.interrupted-run" in {finding["code"] for finding in dry["findings"]}
+    document = clean(store, "--yes", "--json").document
+    assert document["result"]["state"] == "recovered"
+    assert [found["outcome"] for found in document["result"]["recovered"]] == ["finished"]
+    assert files(store) == before - doomed
+    assert not (store / ".rmqtool").exists()

@@ -1,0 +1,235 @@
+"""The command line of exports: what it writes and says, its exit statuses, its options. The engine is the local one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rmqtool.cli import cli
+from rmqtool.errors import Exit
+from tests.building import LogBuilder, write_log
+from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
+from tests.conftest import GoldenStore
+from tests.export.exporting import manifest_of, rows_of
+from tests.golden import stores
+from tests.unchanged import unchanged
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    messages: list[dict[str, Any]] = [
+        {
+            "topic": f"t{number % 3}",
+            "queue_id": number % 2,
+            "properties": {"TAGS": "ab"[number % 2], "KEYS": f"k{number}"},
+        }
+        for number in range(60)
+    ]
+    return LogBuilder().add_all(messages).write(tmp_path / "brokers" / "a" / "store")
+
+
+def export(store: Path, output: Path, *options: str | Path) -> Result:
+    with unchanged(store):
+        return rmqtool("export", store, "--output", output, "--engine", "local", *options)
+
+
+def test_every_golden_store(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Exit 0, the manifest without its lists as JSON, and a check that finds nothing."""
+    for name in stores.names()[::3]:
+        found = export(golden_store(name), tmp_path / name, "--json")
+        assert found.status == Exit.OK, name
+        result, manifest = found.document["result"], manifest_of(tmp_path / name)
+        assert result["rows"] == manifest["rows"] == len(rows_of(tmp_path / name))
+        assert result["files_count"] == len(manifest["files"])
+        assert "queues" not in result
+        compared = rmqtool("export", golden_store(name), "--check", tmp_path / name, "--json")
+        assert (compared.status, compared.document["result"]["check"]["rows_compared"]) == (Exit.OK, result["rows"])
+
+
+def test_text(store: Path, output: Path) -> None:
+    """What was done, in a few lines; the rest with -v."""
+    lines = export(store, output).out.splitlines()
+    assert lines[0].startswith("exported     60 messages in 2 files of ")
+    end = manifest_of(output)["source"][0]["next_physical_offset"]
+    assert lines[1:] == [f"output       {output}", f"store        a, offsets 0 to {end}"]
+    again = export(store, output, "--mode", "incremental", "-v").out
+    assert "in all       60 messages in 2 files" in again
+    assert "queue        t0 0: 10 rows" in again
+    assert "the export is what the log says" in rmqtool("export", store, "--check", output).out
+
+
+def test_damage_is_told(tmp_path: Path, output: Path) -> None:
+    """Exit 3: where, how much, why, and that the rest is there."""
+    builder = LogBuilder().add_all([{}] * 20)
+    wrong = builder.add(body_crc=1)
+    images = builder.images()
+    at = builder.offsets[4] + 30
+    images[0] = images[0][:at] + b"\xff" + images[0][at + 1 :]
+    found = export(write_log(tmp_path / "store", images), output)
+    assert found.status == Exit.LOSSY
+    assert "skipped      1 extent of" in found.out
+    assert f"{builder.offsets[4]} to {builder.offsets[5]}: physical-offset" in found.out
+    assert f"1 body do not have their CRC: exported as they stand; physical offsets {wrong}" in found.out
+    assert len(rows_of(output)) == 20
+    assert export(tmp_path / "store", output, "--mode", "incremental").status == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("options", "passes"),
+    [
+        (["--topic", "t0", "--topic", "t1"], lambda row: row["topic"] in ("t0", "t1")),
+        (["--queue", "1"], lambda row: row["queue_id"] == 1),
+        (["--tag", "a"], lambda row: row["tags"] == "a"),
+        (["--key", "k5"], lambda row: row["keys"] == ["k5"]),
+        (["--from-offset", "1000", "--to-offset", "5000"], lambda row: 1000 <= row["physical_offset"] < 5000),
+        (["--to", "2000-01-01T00:00:00Z"], lambda row: False),
+    ],
+)
+def test_filters(options: list[str], passes: Callable[[Any], bool], store: Path, tmp_path: Path) -> None:
+    """Each as in every command; the manifest says which, and a check uses them."""
+    export(store, tmp_path / "all")
+    export(store, tmp_path / "some", *options)
+    assert rows_of(tmp_path / "some") == [row for row in rows_of(tmp_path / "all") if passes(row)]
+    assert rmqtool("export", store, "--check", tmp_path / "some").status == Exit.OK
+
+
+def test_columns_bodies_partitions_and_compression(store: Path, output: Path) -> None:
+    """In the order that is given."""
+    export(store, output, "--columns", "body,topic", "--columns", "queue_id", "--partition-by", "topic,queue",
+           "--compression", "gzip:9", "--store-column")  # fmt: skip
+    manifest = manifest_of(output)
+    assert [column["name"] for column in manifest["columns"]] == ["body", "topic", "queue_id", "store"]
+    assert len(manifest["files"]) == 12
+    assert (output / "by_topic=t1" / "by_queue=0").is_dir()
+    metadata = pq.read_metadata(output / manifest["files"][0]["path"])
+    assert metadata.row_group(0).column(0).compression == "GZIP"
+    export(store, output, "--body", "none", "--mode", "overwrite")
+    assert "body" not in [column["name"] for column in manifest_of(output)["columns"]]
+
+
+def test_a_pattern_and_names(store: Path, tmp_path: Path, output: Path) -> None:
+    """Stores that a pattern fits, each with its directory's name, or the one that is given."""
+    LogBuilder().add_all([{}] * 5).write(tmp_path / "brokers" / "b" / "store")
+    found = rmqtool("export", f"{tmp_path}/brokers/*/store", "--output", output, "--engine", "local", "--json")
+    assert found.document["store"] == f"{tmp_path}/brokers/*/store"
+    names = [row["store"] for row in rows_of(output)]
+    assert (names.count("a"), names.count("b")) == (60, 5)
+    named = rmqtool("export", f"x={store}", "--output", tmp_path / "x", "--engine", "local", "--store-column")
+    assert named.status == Exit.OK
+    assert rows_of(tmp_path / "x")[0]["store"] == "x"
+    nothing = rmqtool("export", f"{tmp_path}/nobody/*", "--output", tmp_path / "y", "--engine", "local")
+    assert (nothing.status, "no directory fits" in nothing.err) == (Exit.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--columns", "nope"], "no column is named 'nope'"),
+        (["--columns", "body", "--body", "none"], "no column is left"),
+        (["--include", "none"], "none of prepared, rolled-back"),
+        (["--partition-by", "tag"], "none of topic, date, hour, queue"),
+        (["--compression", "rar"], "no compression is named 'rar'"),
+        (["--compression", "zstd:99"], "levels 1 to 22"),
+        (["--compression", "snappy:1"], "snappy has no levels"),
+        (["--split-size", "5"], "no size of at least 1MiB"),
+        (["--conf", "x"], "no NAME=VALUE"),
+        (["--jobs", "0"], "--jobs"),
+    ],
+)
+def test_what_does_not_fit_is_a_usage_error(options: list[str], text: str, store: Path, output: Path) -> None:
+    """Exit 2 with a sentence, before anything is made."""
+    found = export(store, output, *options)
+    assert (found.status, found.out) == (Exit.USAGE, "")
+    assert text in found.err
+    assert not output.exists()
+
+
+def test_where_to_write(store: Path, output: Path, tmp_path: Path) -> None:
+    """One of --output and --check; not into a store; not over what is there."""
+    assert rmqtool("export", store).status == Exit.USAGE
+    assert rmqtool("export", store, "--output", output, "--check", output).status == Exit.USAGE
+    inside = export(store, store / "out")
+    assert (inside.status, "inside of a store" in inside.err) == (Exit.USAGE, True)
+    assert export(store, output).status == Exit.OK
+    again = export(store, output, "--json")
+    assert (again.status, again.document["error"]["kind"]) == (Exit.USAGE, "usage")
+    assert rmqtool("export", store, "--check", tmp_path / "nothing").status == Exit.FAILED
+    assert rmqtool("export", tmp_path, "--output", tmp_path / "x", "--engine", "local").status == Exit.NOT_A_STORE
+
+
+def test_a_difference_is_exit_1(store: Path, output: Path) -> None:
+    """With a finding for a person and for a program."""
+    export(store, output)
+    path = output / manifest_of(output)["files"][0]["path"]
+    pq.write_table(pq.read_table(path).slice(1), path)
+    found = rmqtool("export", store, "--check", output, "--json")
+    assert found.status == Exit.FINDINGS
+    assert {finding["code"] for finding in found.document["findings"]} == {"export.file", "export.missing"}
+    assert "1 messages of the log are not in the export" in rmqtool("export", store, "--check", output).out
+
+
+@pytest.mark.slow
+def test_several_processes_write_what_one_writes(store: Path, tmp_path: Path) -> None:
+    """And a rate limit holds for all of them together."""
+    builder = LogBuilder(1 << 26)
+    builder.add_all([{"body": bytes(1 << 20), "queue_offset": number} for number in range(70)])
+    store = builder.write(tmp_path / "large")
+    for jobs in ("1", "3"):
+        process = spawn("export", store, "--output", tmp_path / jobs, "--engine", "local", "-j", jobs,
+                        "--split-size", "16MiB", env=environment())  # fmt: skip
+        assert finish(process).status == Exit.OK
+    assert rows_of(tmp_path / "1") == rows_of(tmp_path / "3")
+    assert len(manifest_of(tmp_path / "3")["files"]) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED)])
+def test_an_interruption_leaves_nothing(number: signal.Signals, status: Exit, tmp_path: Path, output: Path) -> None:
+    """Neither a file nor a process, whether the workers are told too or not."""
+    store = LogBuilder(1 << 26).add_all([{"body": bytes(1 << 20)}] * 62).write(tmp_path / "large")
+    process = spawn("export", store, "--output", output, "--engine", "local", "-j", "2", "--split-size", "4MiB",
+                    "--limit-rate", "8MiB", env=environment(), start_new_session=True)  # fmt: skip
+    deadline = time.monotonic() + 30
+    while not list(output.glob("_temporary/*/*.parquet")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
+    found = finish(process)
+    assert (found.status, found.out) == (status, "")
+    assert "Traceback" not in found.err
+    assert not output.exists()
+
+
+def test_every_option_is_documented() -> None:
+    """In docs/export.md or with those of every command; and every exit status of the help."""
+    text = (ROOT / "docs" / "export.md").read_text() + (ROOT / "docs" / "inspect.md").read_text()
+    text += (ROOT / "docs" / "filters.md").read_text()
+    names = [name for option in cli.commands["export"].params for name in option.opts if name.startswith("--")]
+    assert [name for name in names if name not in text] == []
+
+
+def test_the_manifest_is_json_that_anyone_reads(store: Path, output: Path) -> None:
+    """Names as documented."""
+    export(store, output)
+    text = (ROOT / "docs" / "export.md").read_text()
+    manifest = json.loads((output / "_manifest.json").read_text())
+    told = {"schema", "rmqtool", "columns", "body", "include", "filters", "partition_by", "compression", "scanned"}
+    assert [name for name in manifest if name not in told and f"`{name}`" not in text] == []

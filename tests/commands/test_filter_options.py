@@ -1,0 +1,94 @@
+"""The filter options: what stands on the command line is what the filters hold."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from rmqtool.commands.filter_options import filter_options, limit_option
+from rmqtool.errors import UsageError
+from rmqtool.filters import Filters
+
+
+@click.command()
+@filter_options()
+@limit_option
+@click.option("--other")
+def everything(**arguments: Any) -> Any:
+    return arguments
+
+
+@click.command()
+@filter_options("topic", "to")
+def some(filters: Filters) -> Filters:
+    return filters
+
+
+def parsed(*words: str) -> Any:
+    return everything.main(list(words), standalone_mode=False)
+
+
+def test_every_filter_has_its_option() -> None:
+    """All of them together, each in its place, beside options of the command's own."""
+    line = "--topic a --topic b --queue 1 --queue -1 --tag x||y --tag z --key k --from 5 --to 1970-01-01T00:00:01Z"
+    found = parsed(*line.split(), "--from-offset", "7", "--to-offset", "9", "--limit", "3", "--other", "o")
+    assert found == {
+        "filters": Filters(("a", "b"), (1, -1), ("x", "y", "z"), ("k",), 5, 1000, 7, 9),
+        "limit": 3,
+        "other": "o",
+    }
+
+
+def test_without_options_nothing_is_filtered() -> None:
+    """The defaults are those of Filters."""
+    assert parsed() == {"filters": Filters(), "limit": None, "other": None}
+
+
+@pytest.mark.parametrize("words", [("--from", "-2h"), ("--from=-2h",)])
+def test_a_distance_from_now(words: tuple[str, ...]) -> None:
+    """A value that begins with a hyphen is no option."""
+    now = time.time_ns() // 1_000_000
+    assert now - 7_201_000 < parsed(*words)["filters"].from_timestamp + 1000 < now - 7_180_000
+
+
+def test_a_star_is_any_tag() -> None:
+    """As consumers subscribe."""
+    assert parsed("--tag", "a", "--tag", "*")["filters"].tags == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--from 2026-11-21",
+        "--to never",
+        "--queue x",
+        "--queue 2147483648",
+        "--from-offset -1",
+        "--limit -1",
+        "--tag ||",
+    ],
+)
+def test_what_is_no_value_is_refused(line: str) -> None:
+    """Each as click refuses, with the option's name."""
+    option, value = line.split()
+    with pytest.raises(click.BadParameter) as caught:
+        parsed(option, value)
+    assert option in caught.value.format_message()
+
+
+@pytest.mark.parametrize("line", ["--from 6 --to 5", "--from-offset 6 --to-offset 5"])
+def test_ranges_that_are_turned_around(line: str) -> None:
+    """They match nothing, which nobody wants."""
+    with pytest.raises(UsageError, match="behind"):
+        parsed(*line.split())
+    assert parsed(*line.replace("6", "5").split())["limit"] is None
+
+
+def test_a_command_may_have_some_of_them() -> None:
+    """Those that are named, and no others."""
+    assert some.main(["--topic", "a", "--to", "5"], standalone_mode=False) == Filters(topics=("a",), to_timestamp=5)
+    assert CliRunner().invoke(some, ["--queue", "1"]).exit_code == 2

@@ -1,0 +1,214 @@
+"""`rmqtool undo`: what it puts back, what it refuses, and what it says."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Exit
+from rmqtool.transaction import Transaction
+from rmqtool.transaction.home import STAGING
+from tests.commands.running import ROOT, rmqtool
+from tests.conftest import GoldenStore
+from tests.transaction.faults import Faulty, KilledError
+from tests.transaction.small import Tree, tree
+from tests.unchanged import unchanged
+
+QUEUES = ("consumequeue/orders/0", "consumequeue/payments/1")
+CHECKPOINT = "checkpoint"
+
+
+@pytest.fixture
+def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
+    """A store of a real broker to write to."""
+    root = tmp_path / "store"
+    shutil.copytree(unpacked("5.3.3-clean"), root)
+    return root
+
+
+def repair(root: Path, *, name: str = "rebuild-cq", data: bytes = b"new") -> Tree:
+    """Replace a file and make two queues; the store before."""
+    before = tree(root)
+    with Transaction(root, name) as transaction:
+        for path in (f"{QUEUES[0]}/{0:020d}", f"{QUEUES[1]}/{0:020d}", CHECKPOINT):
+            transaction.file(path, size=600).write(data, 20)
+        for queue in QUEUES:
+            transaction.put(queue)
+        transaction.put(CHECKPOINT)
+        transaction.commit()
+    return before
+
+
+def test_undo_puts_everything_back(store: Path) -> None:
+    before = repair(store)
+    assert tree(store) != before
+    found = rmqtool("undo", store, "--yes")
+    assert found.status == Exit.OK
+    assert found.out.startswith("put back: what 0001-")
+    assert "3 paths" in found.out
+    assert "next: rmqtool inspect" in found.err
+    assert tree(store) == before
+    assert not (store / ".rmqtool").exists()
+
+
+def test_undo_takes_back_the_last_first(store: Path) -> None:
+    before = repair(store)
+    between = tree(store)
+    repair(store, data=b"newer")
+    assert rmqtool("undo", store, "--yes", "-q").status == Exit.OK
+    assert tree(store) == between
+    assert rmqtool("undo", store, "--yes", "-q").err == ""
+    assert tree(store) == before
+    assert rmqtool("undo", store, "--yes").out == "nothing to undo: no repair keeps replaced files here\n"
+
+
+def test_json_says_the_same(store: Path) -> None:
+    repair(store)
+    with unchanged(store):
+        planned = rmqtool("--json", "undo", store, "--dry-run").document["result"]
+    done = rmqtool("--json", "undo", store, "--yes").document["result"]
+    nothing = rmqtool("--json", "undo", store, "--yes").document["result"]
+    assert (planned["state"], done["state"], nothing["state"]) == ("planned", "rolled_back", "nothing")
+    assert {**planned, "state": done["state"]} == done
+    assert [change["path"] for change in done["transactions"][0]["changes"]] == [*QUEUES, CHECKPOINT]
+    assert nothing["transaction"] is None
+
+
+def test_dry_run_lists_and_changes_nothing(store: Path) -> None:
+    repair(store)
+    with unchanged(store):
+        found = rmqtool("undo", store, "--dry-run")
+    assert found.status == Exit.OK
+    assert [line.split()[-1] for line in found.out.splitlines()[1:]] == [*QUEUES, CHECKPOINT]
+
+
+def test_discard_removes_the_replaced_files_of_all(store: Path) -> None:
+    repair(store)
+    repair(store, name="rebuild-index", data=b"newer")
+    after = tree(store)
+    with unchanged(store):
+        assert rmqtool("undo", store, "--discard", "--dry-run").out.count("remove: ") == 2
+    found = rmqtool("--json", "undo", store, "--discard", "--yes").document["result"]
+    assert (found["state"], len(found["transactions"])) == ("done", 2)
+    assert tree(store) == after
+    assert not (store / ".rmqtool").exists()
+
+
+@pytest.mark.parametrize("option", ["--yes", "--dry-run"])
+def test_a_file_that_changed_since_is_kept(store: Path, option: str) -> None:
+    repair(store)
+    changed = store / QUEUES[0] / f"{0:020d}"
+    changed.write_bytes(b"by a broker")
+    with unchanged(store):
+        found = rmqtool("--json", "undo", store, option)
+    assert found.status == Exit.FAILED
+    error = found.document["error"]
+    assert (error["kind"], error["file"]) == ("changed", os.path.realpath(changed.parent))
+    assert "--discard" in error["hint"]
+
+
+def test_a_replaced_file_that_rotted_is_not_put_back(store: Path) -> None:
+    repair(store)
+    old = next((store / ".rmqtool").glob(f"*/old/{CHECKPOINT}"))
+    old.write_bytes(b"rotten")
+    with unchanged(store):
+        found = rmqtool("undo", store, "--yes")
+    assert found.status == Exit.FAILED
+    assert "no longer what was replaced" in found.err
+
+
+def test_nobody_to_ask_changes_nothing(store: Path) -> None:
+    repair(store)
+    with unchanged(store):
+        found = rmqtool("undo", store)
+    assert found.status == Exit.USAGE
+    assert "--yes" in found.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"), [(b"y\n", Exit.OK), (b"n\n", Exit.INTERRUPTED), (b"\x03", Exit.INTERRUPTED)]
+)
+def test_a_terminal_is_asked(store: Path, answer: bytes, status: Exit) -> None:
+    before = repair(store)
+    after = tree(store)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "rmqtool", "undo", str(store)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        asked = b""
+        while b"[y/N]" not in asked:
+            asked += os.read(ours, 1024)
+        os.write(ours, answer)
+        if answer == b"\x03":
+            process.send_signal(2)
+        process.communicate(timeout=20)
+    os.close(ours)
+    assert b"Put back what 0001-" in asked
+    assert process.returncode == status
+    assert tree(store) == (before if status == Exit.OK else after)
+
+
+def kill_repair(store: Path, name: str) -> None:
+    """Interrupt a repair before its last call of this name."""
+    counting = Faulty(Transaction.__init__.__defaults__[0])  # type: ignore[index]
+    copy = store.with_name("copy")
+    shutil.copytree(store, copy)
+    run(copy, counting)
+    at = len(counting.names) - 1 - counting.names[::-1].index(name)
+    faulty = Faulty(Transaction.__init__.__defaults__[0], "kill-before", at)  # type: ignore[index]
+    with pytest.raises(KilledError):
+        run(store, faulty)
+    faulty.clean_up()
+
+
+def run(root: Path, system: Faulty) -> None:
+    with Transaction(root, "rebuild-cq", system) as transaction:  # type: ignore[arg-type]
+        transaction.file(CHECKPOINT, size=600).write(b"new", 0)
+        transaction.put(CHECKPOINT)
+        transaction.remove(QUEUES[0])
+        transaction.commit()
+
+
+def test_an_interrupted_repair_is_finished_and_taken_back(store: Path) -> None:
+    before = tree(store)
+    kill_repair(store, "exchange")
+    with unchanged(store):
+        assert "is ended first" in rmqtool("undo", store, "--dry-run").out
+    found = rmqtool("--json", "undo", store, "--yes")
+    assert found.document["result"]["recovered"][0]["outcome"] == "finished"
+    assert "is finished now" in found.err
+    assert tree(store) == before
+
+
+def test_leftovers_of_a_repair_that_had_not_begun_to_write_vanish(store: Path) -> None:
+    before = tree(store)
+    kill_repair(store, "open_to_write")
+    assert (store / ".rmqtool" / STAGING).exists()
+    found = rmqtool("--json", "undo", store, "--yes")
+    assert found.document["result"]["recovered"] == [{"transaction": None, "command": None, "outcome": "rolled_back"}]
+    assert tree(store) == before
+    assert not (store / ".rmqtool").exists()
+
+
+@pytest.mark.parametrize(("name", "text"), [("journal.json", "{"), ("journal.json", "[]"), ("state", "what")])
+def test_a_journal_that_is_not_ours_is_an_error(store: Path, name: str, text: str) -> None:
+    repair(store)
+    next((store / ".rmqtool").glob(f"*/{name}")).write_text(text)
+    with unchanged(store):
+        found = rmqtool("--json", "undo", store, "--yes")
+    assert found.status == Exit.FAILED
+    assert found.document["error"]["file"].endswith(name)
+    assert "docs/undo.md" in found.document["error"]["hint"]
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    with unchanged(tmp_path):
+        assert rmqtool("undo", tmp_path, "--yes").status == Exit.NOT_A_STORE

@@ -1,0 +1,1 @@
+"""Exports to Parquet, without Spark."""

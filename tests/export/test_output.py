@@ -1,0 +1,193 @@
+"""The output: nothing half is seen, whatever happens, and what was there before stays until the new is there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rmqtool.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.export.output import Output
+from rmqtool.export.plan import Plan
+from rmqtool.export.results import PartResult
+from rmqtool.export.run import check_output
+from rmqtool.export.sink import unwritable
+from tests.building import LogBuilder
+from tests.export.exporting import export, manifest_of, rows_of, run_here
+from tests.unchanged import snapshot
+
+
+class KilledError(BaseException):
+    """Stands for a crash: no `except Exception` sees it."""
+
+
+@pytest.fixture
+def builder() -> LogBuilder:
+    return LogBuilder().add_all([{"queue_offset": number} for number in range(60)])
+
+
+@pytest.fixture
+def store(builder: LogBuilder, tmp_path: Path) -> Path:
+    return builder.write(tmp_path / "store")
+
+
+def failing(plan: Plan) -> list[PartResult]:
+    """An engine that is killed when half of the splits are written."""
+    run_here(Plan(plan.tasks[: len(plan.tasks) // 2], plan.sources, plan.base))
+    raise KilledError
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "incremental"])
+def test_a_run_that_fails_leaves_the_output_as_it_was(
+    mode: Any, builder: LogBuilder, store: Path, tmp_path: Path
+) -> None:
+    """Not a file more, not a file less, in every mode; a new output is not even made."""
+    with pytest.raises(KilledError):
+        export(store, tmp_path / "out", mode, split_size=1000, engine=failing)
+    assert not (tmp_path / "out").exists()
+    export(store, tmp_path / "out", split_size=1000)
+    before = {name: entry.content for name, entry in snapshot(tmp_path / "out").items()}
+    builder.add_all([{}] * 100).write(store)
+    with pytest.raises(KilledError):
+        export(store, tmp_path / "out", mode, split_size=1000, engine=failing)
+    assert {name: entry.content for name, entry in snapshot(tmp_path / "out").items()} == before
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "incremental"])
+def test_a_commit_that_is_interrupted_is_finished_by_the_next_run(
+    mode: Any, builder: LogBuilder, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before any of its steps: afterwards the rows are those of the log, none twice."""
+    output = tmp_path / "out"
+    export(store, output, split_size=1000)
+    builder.add_all([{}] * 60).write(store)
+    kept = tmp_path / "kept"
+    shutil.copytree(output, kept)
+    steps = _count_steps(lambda: export(store, output, mode, split_size=1000), monkeypatch)
+    assert steps > 10
+    for step in range(steps):
+        shutil.rmtree(output)
+        shutil.copytree(kept, output)
+        with monkeypatch.context() as patch:
+            _kill_at(step, patch)
+            with pytest.raises(KilledError):
+                export(store, output, mode, split_size=1000)
+        export(store, output, "incremental", split_size=1000)
+        assert [row["physical_offset"] for row in rows_of(output)] == builder.offsets, step
+
+
+def _steps(patch: pytest.MonkeyPatch, before: Callable[[], None]) -> None:
+    """Call `before` each time that a commit is about to change a name."""
+    for owner, name in ((os, "replace"), (Path, "unlink"), (Path, "touch"), (Path, "rmdir")):
+        real = getattr(owner, name)
+
+        def step(*args: Any, real: Callable[..., Any] = real, **kwargs: Any) -> Any:
+            before()
+            return real(*args, **kwargs)
+
+        patch.setattr(owner, name, step)
+
+
+def _count_steps(run: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    count: list[int] = []
+    with monkeypatch.context() as patch:
+        _steps(patch, lambda: count.append(1))
+        run()
+    return len(count)
+
+
+def _kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    count: list[int] = []
+
+    def before() -> None:
+        if len(count) == step:
+            raise KilledError
+        count.append(1)
+
+    _steps(patch, before)
+
+
+def test_what_a_killed_run_left_is_thrown_away(store: Path, tmp_path: Path) -> None:
+    """Files that were never committed do not come back."""
+    export(store, tmp_path / "out")
+    (tmp_path / "out" / "_temporary" / "dead").mkdir(parents=True)
+    (tmp_path / "out" / "_temporary" / "dead" / "half.parquet").write_bytes(b"half")
+    export(store, tmp_path / "out", "incremental")
+    assert len(rows_of(tmp_path / "out")) == 60
+
+
+def test_modes_and_what_is_there(store: Path, tmp_path: Path) -> None:
+    """An output with an export needs a mode; a directory with anything else is never touched."""
+    export(store, tmp_path / "out")
+    with pytest.raises(UsageError, match="already holds an export"):
+        export(store, tmp_path / "out")
+    export(store, tmp_path / "out", "overwrite", partition_by=("queue",))
+    assert len(rows_of(tmp_path / "out")) == 60
+    export(store, tmp_path / "out", "overwrite")
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == set()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "precious.txt").write_text("mine")
+    for mode in ("error", "append", "overwrite", "incremental"):
+        with pytest.raises(UsageError, match="not empty"):
+            export(store, tmp_path / "other", mode)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["precious.txt"]
+
+
+def test_two_runs_at_once(store: Path, tmp_path: Path) -> None:
+    """The second is refused."""
+
+    def engine(plan: Plan) -> list[PartResult]:
+        with pytest.raises(RmqtoolError, match="another export"):
+            Output(tmp_path / "out", "incremental")
+        return run_here(plan)
+
+    export(store, tmp_path / "out", engine=engine)
+    assert len(rows_of(tmp_path / "out")) == 60
+
+
+def test_an_output_inside_of_a_store_is_refused(store: Path, tmp_path: Path) -> None:
+    """Reading a store adds nothing to it, by whatever name."""
+    (tmp_path / "link").symlink_to(store)
+    for output in (store, store / "out", tmp_path / "link" / "a" / "b"):
+        with pytest.raises(UsageError, match="inside"):
+            check_output(output, [store])
+    check_output(tmp_path / "store2", [store])
+
+
+def test_files_are_on_the_disk_before_they_are_seen(store: Path, tmp_path: Path, synced: list[int]) -> None:
+    """Data, manifest and directory are flushed."""
+    export(store, tmp_path / "out", split_size=1000)
+    manifest = manifest_of(tmp_path / "out")
+    names = [file["path"] for file in manifest["files"]] + ["_manifest.json", "."]
+    assert {(tmp_path / "out" / name).stat().st_ino for name in names} <= set(synced)
+
+
+def test_a_full_disk_is_a_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever meets it: pyarrow, or the commit; and the output stays."""
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for owner, name in ((pq.ParquetWriter, "write_table"), (pq.ParquetWriter, "close"), (json, "dump")):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, full)
+            with pytest.raises(RmqtoolError, match="no space is left on the output's disk"):
+                export(store, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    assert "permission denied" in str(unwritable(tmp_path, PermissionError(errno.EACCES, "")))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "other"}'])
+def test_a_manifest_that_is_none(text: str, store: Path, tmp_path: Path) -> None:
+    """It is told, and nothing is overwritten."""
+    export(store, tmp_path / "out")
+    (tmp_path / "out" / "_manifest.json").write_text(text)
+    with pytest.raises(UnreadableError, match="manifest"):
+        export(store, tmp_path / "out", "overwrite")

@@ -1,0 +1,101 @@
+"""Which log files one run deletes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.mapped_files import MappedFile
+from rmqtool.retention.log_files import LogFile, LogRun, run_over, stat_log_file
+from rmqtool.retention.settings import settings_of
+from rmqtool.retention.trigger import Trigger
+from rmqtool.versions import NEWEST
+
+HOUR = 3_600_000
+NOW = 1000 * HOUR
+SIZE = 1000
+
+
+def log(*ages: float) -> list[LogFile]:
+    """Files of these ages in hours; the log's end is in the last."""
+    return [
+        LogFile(MappedFile(Path(f"{number * SIZE:020}"), number * SIZE, SIZE), NOW - round(age * HOUR), SIZE, 1)
+        for number, age in enumerate(ages)
+    ]
+
+
+def run(
+    *ages: float, trigger: Trigger | None = None, max_offset: int | None = None, in_use: bool = False, **settings: str
+) -> LogRun:
+    files = log(*ages)
+    end = len(files) * SIZE - 1 if max_offset is None else max_offset
+    found = trigger or Trigger(time=True)
+    return run_over(files, end, found, settings_of(settings, {}, NEWEST), NOW, in_use)
+
+
+def reasons(found: LogRun) -> list[str]:
+    return [fate.reason for fate in found.fates]
+
+
+def test_expired_files_go_and_the_last_stays() -> None:
+    found = run(90, 80, 72, 71.9, 10)
+    assert reasons(found) == ["expired", "expired", "expired", "not-expired", "last-file"]
+    assert [fate.deleted for fate in found.fates] == [True, True, True, False, False]
+    assert found.min_offset == 3 * SIZE
+    assert found.fates[3].expires == NOW + HOUR // 10
+
+
+def test_a_young_file_shields_older_ones() -> None:
+    """Nothing behind it goes, however old; one from the future most of all."""
+    assert reasons(run(90, 10, 90, 90)) == ["expired", "not-expired", "shielded", "last-file"]
+    assert reasons(run(-500, 90, 90)) == ["not-expired", "shielded", "last-file"]
+
+
+def test_forced() -> None:
+    """Regardless of age, up to the last."""
+    found = run(90, 10, -500, 5, trigger=Trigger(space=True, forced=True))
+    assert reasons(found) == ["expired", "forced", "forced", "last-file"]
+    assert found.min_offset == 3 * SIZE
+
+
+def test_forced_needs_a_trigger() -> None:
+    """Before 5.0.0 forced may be set though it is not time to delete."""
+    assert reasons(run(90, 10, 5, trigger=Trigger(forced=True))) == ["no-trigger", "not-expired", "last-file"]
+
+
+def test_at_most_a_batch() -> None:
+    assert reasons(run(90, 90, 90, 90, deleteFileBatchMax="2")) == ["expired", "expired", "next-run", "last-file"]
+    assert reasons(run(90, 90, 90, deleteFileBatchMax="0")) == ["expired", "next-run", "last-file"]
+
+
+@pytest.mark.parametrize(("trigger", "reason"), [(Trigger(), "no-trigger"), (Trigger(failure=" 4"), "cleaner-fails")])
+def test_without_a_trigger(trigger: Trigger, reason: str) -> None:
+    found = run(90, 90, trigger=trigger)
+    assert reasons(found) == [reason, "last-file"]
+    assert found.min_offset == 0
+
+
+def test_files_that_are_allocated_ahead() -> None:
+    """The store does not count them: the one that the log ends in is the last."""
+    assert reasons(run(90, 90, 90, 90, max_offset=SIZE + 1)) == ["expired", "last-file", "ahead", "ahead"]
+    assert reasons(run(90, 90, 90, max_offset=SIZE)) == ["expired", "last-file", "ahead"]
+
+
+def test_a_first_file_in_use() -> None:
+    """The run ends with it, and the log begins behind it; one that would stay anyway changes nothing."""
+    found = run(90, 90, 90, in_use=True)
+    assert reasons(found) == ["in-use", "next-run", "last-file"]
+    assert (found.deleted, found.min_offset) == ([], SIZE)
+    assert run(10, 10, in_use=True).min_offset == 0
+
+
+@pytest.mark.parametrize(("ages", "min_offset"), [((), -1), ((500,), 0)])
+def test_one_file_or_none(ages: tuple[float, ...], min_offset: int) -> None:
+    found = run(*ages, trigger=Trigger(space=True, forced=True))
+    assert found.deleted == []
+    assert found.min_offset == min_offset
+
+
+def test_a_file_that_has_just_gone(tmp_path: Path) -> None:
+    assert stat_log_file(MappedFile(tmp_path / "gone", 0, 0)) is None

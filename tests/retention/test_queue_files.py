@@ -1,0 +1,97 @@
+"""Queue and index files that follow the log, and the minimum offsets behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.index import IndexFile
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import list_queues
+from rmqtool.retention.queue_files import QueueState, expired_index_files, first_state, follow
+from rmqtool.store import open_store
+from rmqtool.versions import NEWEST, OLDEST, Version
+from tests.unchanged import unchanged
+
+UNITS = 3  # in a file
+
+
+def queue(root: Path, *offsets: int) -> Path:
+    """A queue whose units point to these offsets; 0 is a unit that was never written."""
+    folder = root / "consumequeue" / "orders" / "0"
+    folder.mkdir(parents=True)
+    for number in range(0, len(offsets), UNITS):
+        units = (build_unit(offset, 100 if offset else 0, 1) for offset in offsets[number : number + UNITS])
+        data = b"".join(units).ljust(UNITS * UNIT_SIZE, b"\0")
+        (folder / file_name(number * UNIT_SIZE)).write_bytes(data)
+    return root
+
+
+def state_of(root: Path, version: Version, log_min_offset: int = 0) -> QueueState:
+    (found,) = list_queues(open_store(root))
+    return first_state(found, log_min_offset, version)
+
+
+def names(files: Sequence[MappedFile]) -> list[int]:
+    """Number of the first unit of each file."""
+    return [file.start_offset // UNIT_SIZE for file in files]
+
+
+@pytest.mark.parametrize(
+    ("minimum", "gone", "min_offset"),
+    [(0, [], 0), (100, [], 0), (101, [], 1), (300, [], 2), (301, [0], 3), (601, [0, 3], 6), (701, [0, 3], 7)],
+)
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_the_last_unit_of_a_file_decides(
+    tmp_path: Path, version: Version, minimum: int, gone: list[int], min_offset: int
+) -> None:
+    """A file goes when its last unit points below the log, and the last file never does."""
+    with unchanged(queue(tmp_path, *range(100, 900, 100))) as root:
+        files, after = follow(state_of(root, version), minimum, version)
+        assert names(files) == gone
+        assert (after.range.min_offset, after.first_alive, after.range.max_offset) == (min_offset, min_offset, 8)
+
+
+@pytest.mark.parametrize(("version", "min_offset"), [(OLDEST, 0), (NEWEST, 8)])
+def test_a_queue_that_expires_whole(tmp_path: Path, version: Version, min_offset: int) -> None:
+    """Its last file stays; its minimum becomes the maximum since 5.0.0, and stays what it was before."""
+    files, after = follow(state_of(queue(tmp_path, *range(100, 900, 100)), version), 5000, version)
+    assert names(files) == [0, 3]
+    assert (after.range.min_offset, after.first_alive) == (min_offset, 8)
+    assert follow(after, 6000, version) == ([], after)
+
+
+def test_a_file_whose_last_unit_is_missing_goes_with_what_it_has(tmp_path: Path) -> None:
+    """A unit that was never written points to 0 (`MappedFileQueue#deleteExpiredFileByOffset`)."""
+    files, _ = follow(state_of(queue(tmp_path, 900, 1000, 0, 1100, 1200), NEWEST), 1, NEWEST)
+    assert names(files) == [0]
+
+
+def test_runs_one_after_the_other(tmp_path: Path) -> None:
+    """In two steps a queue comes to the same as in one."""
+    start = state_of(queue(tmp_path, *range(100, 1300, 100)), NEWEST)
+    first, between = follow(start, 450, NEWEST)
+    second, after = follow(between, 950, NEWEST)
+    assert (names(first), names(second)) == ([0], [3, 6])
+    assert follow(start, 950, NEWEST)[1] == after
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_a_queue_without_files(tmp_path: Path, version: Version) -> None:
+    (tmp_path / "consumequeue" / "orders" / "0").mkdir(parents=True)
+    state = state_of(tmp_path, version)
+    assert follow(state, 500, version) == ([], state)
+
+
+@pytest.mark.parametrize(("minimum", "gone"), [(0, 0), (100, 0), (101, 1), (201, 2), (301, 4), (9999, 4)])
+def test_index_files(minimum: int, gone: int) -> None:
+    """The leading ones whose last message is gone; an older one behind a newer waits, and the last stays."""
+    ends = (100, 200, 300, 150, 400)
+    files = [IndexFile(Path(str(number)), 0, 0, 0, 0, end, 0, 0) for number, end in enumerate(ends)]
+    assert expired_index_files(files, minimum) == files[:gone]
+    assert expired_index_files(files[:1], 9999) == []
+    assert expired_index_files([], 1) == []

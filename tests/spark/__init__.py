@@ -1,0 +1,1 @@
+"""Tests that run a local Spark; each session lives in a process of its own."""

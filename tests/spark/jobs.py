@@ -1,0 +1,70 @@
+"""What the tests have sessions do; each runs in the session's process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Rows = list[dict[str, Any]]
+
+
+def read(session: Any, paths: Any, options: Mapping[str, str], schema: str | None = None, where: str = "") -> Rows:
+    """The rows of the format rocketmq, as plain values, in the order of the log."""
+    reader = session.read.format("rocketmq").options(**options)
+    frame = (reader.schema(schema) if schema else reader).load(paths)
+    return _plain(frame.where(where) if where else frame)
+
+
+def read_parquet(session: Any, output: str) -> Rows:
+    """The rows of exported files."""
+    return _plain(session.read.parquet(output))
+
+
+def parquet_types(session: Any, output: str) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in session.read.parquet(output).schema.fields}
+
+
+def source_types(session: Any, path: str) -> dict[str, str]:
+    frame = session.read.format("rocketmq").load(path)
+    return {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+
+
+def sql(session: Any, *statements: str) -> list[tuple[Any, ...]]:
+    """The rows of the last of some statements."""
+    frame = None
+    for statement in statements:
+        frame = session.sql(statement)
+    return [tuple(row) for row in frame.collect()] if frame is not None else []
+
+
+def limited(session: Any, path: str, count: int) -> int:
+    return len(session.read.format("rocketmq").load(path).limit(count).collect())
+
+
+def register_and_read(session: Any, path: str, options: Mapping[str, str]) -> Rows:
+    """The same where nothing is installed."""
+    from rmqtool.spark import register
+
+    register(session)
+    register(session)
+    return read(session, path, options)
+
+
+def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> tuple[list[int], Rows]:
+    """Run a stream until all that is there is read; rows of each part, and all rows that the sink holds by now."""
+    from rmqtool.spark import register
+
+    register(session)
+    source = session.readStream.format("rocketmq").options(**options).load(path)
+    writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+    query = writer.option("path", f"{folder}/sink").trigger(availableNow=True).start()
+    query.awaitTermination()
+    counts = [part["numInputRows"] for part in query.recentProgress]
+    has_rows = any(Path(folder, "sink").glob("*.parquet"))
+    return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
+
+
+def _plain(frame: Any) -> Rows:
+    rows = [row.asDict() for row in frame.collect()]
+    return sorted(rows, key=lambda row: (row.get("store", ""), row.get("physical_offset", 0)))

@@ -1,0 +1,196 @@
+"""`rmqtool export` on Spark: the output is that of the local engine, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import Exit
+from tests.commands.running import ROOT, check_json, environment, spawn
+from tests.conftest import GoldenStore
+from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
+from tests.golden import stores
+from tests.spark.sessions import descendants, require_spark
+from tests.unchanged import unchanged
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+STORE = "5.5.0-killed"
+SECONDS = 150
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+@pytest.fixture(autouse=True)
+def spark_is_there() -> None:
+    require_spark()
+
+
+def finished(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=SECONDS)
+    return process.returncode, out.decode(), err.decode()
+
+
+def assert_gone(pids: set[int]) -> None:
+    """Soon none of these processes is there any more."""
+    deadline = time.monotonic() + 30
+    while pids & set(descendants(1)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert pids & set(descendants(1)) == set()
+
+
+def wait_for(pattern: str, output: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until a file of the output fits `pattern`."""
+    deadline = time.monotonic() + SECONDS
+    while not any(output.glob(pattern)):
+        assert process.poll() is None, finished(process)
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Rows and manifest; nothing but the result is printed, and nothing is left behind."""
+    store, output = golden_store(STORE), tmp_path / "spark"
+    with unchanged(store):
+        process = spawn("export", store, "--output", output, "--include", "prepared,rolled-back", "--json",
+                        "--master", "local[2]", env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+        status, out, err = finished(process)
+    assert (status, err) == (Exit.OK, "")
+    check_json(out)
+    expected = [oracle_row(record) for record in stores.oracle(STORE)["records"]]
+    assert sorted_properties(rows_of(output)) == sorted_properties(expected)
+    local = export(store, tmp_path / "local").manifest
+    spark = json.loads((output / "_manifest.json").read_text())
+    for name in local.keys() - {"files", "runs", "bytes"}:
+        assert spark[name] == local[name], name
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rmqtool-")] == []
+
+
+def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Two executors in processes of their own; one is killed when files are being written."""
+    store, output = golden_store(STORE), tmp_path / "out"
+    process = spawn("export", store, "--output", output, "--include", "prepared,rolled-back",
+                    "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
+                    "--limit-rate", "96KiB", "-q", env=environment())  # fmt: skip
+    wait_for("_temporary/*/*.parquet", output, process)
+    started = descendants(process.pid)
+    executors = [pid for pid, command in started.items() if EXECUTOR in command]
+    os.kill(executors[0], signal.SIGKILL)
+    status, _, err = finished(process)
+    assert_gone(set(started))
+    assert (status, err) == (Exit.OK, "")
+    expected = [record["physical_offset"] for record in stores.oracle(STORE)["records"]]
+    assert [row["physical_offset"] for row in rows_of(output)] == expected
+    assert check(store, output) == []
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED)])
+def test_an_interruption_leaves_nothing_half(
+    number: signal.Signals, status: Exit, golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    """What was exported before is as it was; Java is gone, and says nothing."""
+    store, output = golden_store(STORE), tmp_path / "out"
+    export(golden_store("5.3.3-single"), output)
+    before = rows_of(output)
+    process = spawn("export", store, "--output", output, "--mode", "overwrite", "--master", "local[2]",
+                    "--limit-rate", "64KiB", env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+    wait_for("_temporary/*/*.parquet", output, process)
+    started = set(descendants(process.pid))
+    process.send_signal(number)
+    found, out, err = finished(process)
+    assert_gone(started)
+    assert (found, out) == (status, "")
+    assert "Traceback" not in err
+    assert rows_of(output) == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("rmqtool-")] == []
+
+
+def fake_java(folder: Path, text: str) -> Path:
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    program.chmod(0o755)
+    return folder
+
+
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """An environment whose PATH has a shell and no Java."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("sh", "bash", "dirname", "ps"):
+        program = shutil.which(name)
+        if program:
+            (programs / name).symlink_to(program)
+    kept = {name: value for name, value in environment().items() if name != "JAVA_HOME"}
+    return {**kept, "PATH": str(programs)}
+
+
+def test_what_is_wrong_with_java_is_a_sentence(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """None, a wrong JAVA_HOME, one that is too old: exit 4, at once, with what to do."""
+    old = fake_java(tmp_path / "old", 'openjdk version "1.8.0_402"')
+    silent = fake_java(tmp_path / "silent", "nothing")
+    for variables, text in (
+        (without_java(tmp_path), "Spark needs Java, and there is none on this machine"),
+        (environment(JAVA_HOME="/nowhere"), "JAVA_HOME is /nowhere, and no Java can be started there"),
+        (environment(JAVA_HOME=str(old)), f"needs Java 17 or later, and {old}/bin/java is Java 8"),
+        (environment(JAVA_HOME=str(silent)), "no Java that tells its version"),
+    ):
+        process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", env=variables)
+        status, out, err = finished(process)
+        assert (status, out) == (Exit.FAILED, "")
+        assert text in err.splitlines()[0]
+        assert len(err.splitlines()) == 2
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_pyspark_is_a_sentence(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """And the engine that needs none works."""
+    (tmp_path / "pyspark.py").write_text("raise ImportError('hidden')")
+    variables = environment(PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    for engine, expected in (("spark", Exit.FAILED), ("local", Exit.OK)):
+        arguments = ["export", str(golden_store("5.3.3-single")), "--output", str(tmp_path / "out"), "--engine", engine]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rmqtool", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            cwd=tmp_path,
+        )
+        status, _, err = finished(process)
+        assert status == expected
+        assert engine == "local" or "pyspark is not installed" in err
+
+
+def test_what_spark_says_when_it_cannot_start_is_told(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A setting that the JVM refuses: its own words, and where its log is."""
+    process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", "--master", "local[1]",
+                    "--conf", "spark.driver.memory=lots", env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+    status, _, err = finished(process)
+    assert status == Exit.FAILED
+    assert "lots" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_worker_errors_are_ours(tmp_path: Path) -> None:
+    """A file that cannot be read is told as without Spark, with file and offset."""
+    folder = tmp_path / "store" / "commitlog"
+    folder.mkdir(parents=True)
+    shutil.copytree(ROOT / "examples" / "store" / "commitlog", folder, dirs_exist_ok=True)
+    output = tmp_path / "out"
+    process = spawn("export", tmp_path / "store", "--output", output, "--master", "local[1]",
+                    env=environment())  # fmt: skip
+    wait_for("_temporary/*", output, process)
+    time.sleep(1)  # the plan is made, and Java takes longer to start
+    next(folder.iterdir()).unlink()
+    status, _, err = finished(process)
+    assert status == Exit.FAILED
+    assert err.splitlines()[0].endswith("cannot read: no such file or directory")
+    assert not output.exists()

@@ -1,0 +1,124 @@
+"""What Spark says, as a sentence; filters of Spark as ours. No Java runs here."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import UsageError
+from rmqtool.filters import Filters
+from rmqtool.spark.options import OPTIONS, parse_options
+from rmqtool.spark.package import package_zip
+from rmqtool.spark.pushdown import narrowed
+from rmqtool.spark.session import failure
+from tests.test_layers import ROOT, modules_under
+
+MISMATCH = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times
+  pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different \
+version: 3.9 than that in driver: 3.11, PySpark cannot run with different minor versions.
+"""
+MISSING = """: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+Traceback (most recent call last):
+ModuleNotFoundError: No module named 'pyarrow'
+"""
+NO_PROGRAM = """Caused by: java.io.IOException: Cannot run program "python3.99": error=2, No such file or directory"""
+OTHER = """An error occurred while calling o0.x.
+: org.apache.spark.SparkException: Job aborted
+\tat org.apache.spark.X(X.scala:1)
+Caused by: java.lang.OutOfMemoryError: Java heap space
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (MISMATCH, f"the workers' Python is 3.9, not {sys.version_info[0]}.{sys.version_info[1]} as here"),
+        (MISSING, "the workers' Python has no module pyarrow"),
+        (NO_PROGRAM, "the workers have no program python3.99"),
+        ("... No space left on device ...", "no space is left on a disk that Spark uses"),
+        (OTHER, "Spark failed: Java heap space"),
+        ("", "Spark failed: no reason is told"),
+    ],
+)
+def test_what_a_failed_job_means(text: str, sentence: str) -> None:
+    """One line, and what to do where that is known."""
+    error = failure(RuntimeError(text))
+    assert error.message.startswith(sentence)
+    assert "\n" not in error.message
+    assert error.hint or "Spark failed" in error.message
+
+
+def test_the_zip_for_workers_holds_the_package() -> None:
+    """All of it, the formats too."""
+    path = package_zip()
+    with zipfile.ZipFile(path) as archive:
+        names = set(archive.namelist())
+    modules = modules_under(ROOT).values()
+    assert names == {f"{one.name.replace('.', '/')}{'/__init__' if one.is_package else ''}.py" for one in modules}
+    path.unlink()
+    path.parent.rmdir()
+
+
+class EqualTo:
+    """As pyspark 4.1 and later have them; before, there are none."""
+
+    def __init__(self, column: str, value: Any) -> None:
+        self.attribute = tuple(column.split("."))
+        self.value = value
+
+
+class In(EqualTo):
+    """Its value is a list."""
+
+
+class GreaterThan(EqualTo):
+    """A comparison."""
+
+
+class LessThanOrEqual(EqualTo):
+    """A comparison."""
+
+
+class StringContains(EqualTo):
+    """One that we have no filter for."""
+
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
+NOON_MS = int(NOON.timestamp() * 1000)
+
+
+@pytest.mark.parametrize(
+    ("pushed", "expected"),
+    [
+        ([EqualTo("topic", "a"), In("queue_id", [1, 2])], Filters(topics=("a",), queue_ids=(1, 2))),
+        ([GreaterThan("physical_offset", 10), LessThanOrEqual("physical_offset", 20)],
+         Filters(from_offset=10, to_offset=21)),
+        ([EqualTo("physical_offset", 10)], Filters(from_offset=10, to_offset=11)),
+        ([GreaterThan("store_timestamp", NOON)], Filters(from_timestamp=NOON_MS)),
+        ([LessThanOrEqual("store_timestamp", NOON + timedelta(microseconds=1))], Filters(to_timestamp=NOON_MS + 1)),
+        ([EqualTo("topic", None), StringContains("topic", "a"), EqualTo("body", b"x"), EqualTo("a.topic", "x")],
+         Filters()),
+        ([EqualTo("topic", "a"), EqualTo("topic", "b")], Filters(topics=("a",))),
+    ],
+)  # fmt: skip
+def test_filters_are_narrowed(pushed: list[Any], expected: Filters) -> None:
+    """Never beyond what Spark asks for, for it applies its own to the rest."""
+    assert narrowed(Filters(), pushed) == expected
+
+
+def test_every_option_is_documented() -> None:
+    """In docs/export.md, in its own spelling."""
+    text = (ROOT / "docs" / "export.md").read_text()
+    assert [name for name in OPTIONS if f"`{name}`" not in text] == []
+
+
+def test_no_path_is_told() -> None:
+    """As after CREATE TABLE ... USING, where Spark loses all options."""
+    with pytest.raises(UsageError, match="no store is given"):
+        parse_options({})

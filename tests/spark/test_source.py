@@ -1,0 +1,213 @@
+"""`spark.read.format("rocketmq")`: the rows of an export, without an export."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from rmqtool.split_reader import MESSAGE_COLUMNS
+from tests.building import LogBuilder, write_log
+from tests.conftest import GoldenStore
+from tests.export.exporting import export, oracle_row, rows_of
+from tests.golden import stores
+from tests.spark import jobs
+from tests.spark.sessions import Session
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+STORE = "5.5.0-clean"
+EVERYTHING = {"include": "prepared,rolled-back", "splitSize": str(1 << 20)}
+
+
+def oracle_rows(name: str) -> list[dict[str, Any]]:
+    return [oracle_row(record) for record in stores.oracle(name)["records"]]
+
+
+def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of any reader: maps as dictionaries, times in UTC without a zone."""
+    found = []
+    for row in rows:
+        plain = dict(row)
+        for name, value in row.items():
+            if name == "properties":
+                plain[name] = dict(value)
+            elif isinstance(value, datetime):
+                plain[name] = value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+            elif isinstance(value, bytearray):
+                plain[name] = bytes(value)
+        found.append(plain)
+    return found
+
+
+@pytest.mark.parametrize("name", [STORE, "4.4.0-killed", "5.3.3-empty"])
+def test_rows_are_the_messages_of_the_broker(name: str, spark: Session, golden_store: GoldenStore) -> None:
+    """Every field of every record; the format is found without being registered."""
+    found = spark.run(jobs.read, str(golden_store(name)), EVERYTHING)
+    assert comparable(found) == comparable(oracle_rows(name))
+
+
+def test_by_default_what_consumers_see(spark: Session, golden_store: GoldenStore) -> None:
+    """As an export does."""
+    found = spark.run(jobs.read, str(golden_store(STORE)), {})
+    expected = [row for row in oracle_rows(STORE) if row["transaction"] in ("none", "commit")]
+    assert comparable(found) == comparable(expected)
+
+
+def test_spark_pyarrow_and_duckdb_read_the_files_alike(
+    spark: Session, golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    """The same types and values, of a plain export and of a partitioned one."""
+    types = spark.run(jobs.source_types, str(golden_store(STORE)))
+    assert tuple(types) == MESSAGE_COLUMNS
+    for number, keys in enumerate([(), ("topic", "date")]):
+        output = tmp_path / str(number)
+        export(golden_store(STORE), output, partition_by=keys, split_size=100_000)
+        expected = comparable(rows_of(output))
+        found = spark.run(jobs.read_parquet, str(output))
+        by_spark = [{name: row[name] for name in MESSAGE_COLUMNS} for row in comparable(found)]
+        assert by_spark == expected
+        in_files = spark.run(jobs.parquet_types, str(output))
+        assert {name: in_files[name] for name in MESSAGE_COLUMNS} == types
+        query = f"select * from read_parquet('{output}/**/*.parquet', hive_partitioning=false) order by physical_offset"
+        duckdb.sql("set timezone='UTC'")
+        relation: Any = duckdb.sql(query)
+        by_duckdb = relation.to_arrow_table().to_pylist()
+        assert comparable(by_duckdb) == expected
+
+
+def test_a_schema_says_which_columns_are_read(spark: Session, golden_store: GoldenStore) -> None:
+    """In its order; one that is not of messages is refused in a sentence."""
+    store = str(golden_store(STORE))
+    found = spark.run(jobs.read, store, EVERYTHING, "physical_offset bigint, topic string, keys array<string>")
+    assert [list(row) for row in found[:1]] == [["physical_offset", "topic", "keys"]]
+    assert found == [{name: row[name] for name in found[0]} for row in oracle_rows(STORE)]
+    for schema, text in (("topics string", "no column is named 'topics'"), ("topic int", "the schema says int")):
+        with pytest.raises(RuntimeError, match=text):
+            spark.run(jobs.read, store, {}, schema)
+
+
+def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenStore) -> None:
+    """Filters, columns and bodies; upper and lower case are the same; what is wrong is a sentence."""
+    store = str(golden_store(STORE))
+    rows = oracle_rows(STORE)
+    options = {"topic": "orders", "queue": "1", "columns": "topic,queue_id,physical_offset,body", "BODY": "none"}
+    found = spark.run(jobs.read, store, {**EVERYTHING, **options})
+    expected = [row for row in rows if (row["topic"], row["queue_id"]) == ("orders", 1)]
+    assert found == [{name: row[name] for name in ("topic", "queue_id", "physical_offset")} for row in expected]
+    middle = rows[len(rows) // 2]["physical_offset"]
+    found = spark.run(jobs.read, store, {**EVERYTHING, "fromOffset": str(middle), "columns": "physical_offset"})
+    assert [row["physical_offset"] for row in found] == [
+        row["physical_offset"] for row in rows if row["physical_offset"] >= middle
+    ]
+    for wrong, text in (
+        ({"topics": "a"}, "no option is named topics"),
+        ({"from": "yesterday"}, "option from"),
+        ({"columns": "nope"}, "no column is named 'nope'"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            spark.run(jobs.read, store, wrong)
+    with pytest.raises(RuntimeError, match="no such file or directory"):
+        spark.run(jobs.read, "/nowhere", {})
+
+
+@pytest.mark.parametrize(
+    ("where", "passes"),
+    [
+        ("topic = 'orders'", lambda row: row["topic"] == "orders"),
+        ("topic in ('orders', 'payments') and queue_id = 1", lambda row: row["topic"] in ("orders", "payments")
+         and row["queue_id"] == 1),
+        ("physical_offset > 1000 and physical_offset <= 50000", lambda row: 1000 < row["physical_offset"] <= 50000),
+        ("tags is null", lambda row: row["tags"] is None),
+        ("topic = 'orders' or queue_id = 3", lambda row: row["topic"] == "orders" or row["queue_id"] == 3),
+    ],
+)  # fmt: skip
+def test_push_down_changes_no_row(where: str, passes: Any, spark: Session, golden_store: GoldenStore) -> None:
+    """What passes is what passes without it."""
+    options = {**EVERYTHING, "pushDown": "true", "columns": "topic,queue_id,physical_offset,tags"}
+    found = spark.run(jobs.read, str(golden_store(STORE)), options, None, where)
+    expected = [row["physical_offset"] for row in oracle_rows(STORE) if passes(row)]
+    assert [row["physical_offset"] for row in found] == expected
+    assert 0 < len(expected) < len(oracle_rows(STORE))
+
+
+def test_push_down_of_times(spark: Session, golden_store: GoldenStore) -> None:
+    """Each comparison, at a time that messages have."""
+    rows = oracle_rows(STORE)
+    at = sorted(row["store_timestamp"] for row in rows)[len(rows) // 2]
+    text = at.strftime("%Y-%m-%d %H:%M:%S.%f")
+    options = {**EVERYTHING, "pushDown": "true", "columns": "physical_offset,store_timestamp"}
+    for sign, count in (
+        (">", sum(row["store_timestamp"] > at for row in rows)),
+        (">=", sum(row["store_timestamp"] >= at for row in rows)),
+        ("<", sum(row["store_timestamp"] < at for row in rows)),
+        ("<=", sum(row["store_timestamp"] <= at for row in rows)),
+        ("=", sum(row["store_timestamp"] == at for row in rows)),
+    ):
+        where = f"store_timestamp {sign} timestamp '{text}'"
+        assert len(spark.run(jobs.read, str(golden_store(STORE)), options, None, where)) == count, sign
+
+
+def test_several_stores_a_view_and_a_limit(spark: Session, golden_store: GoldenStore) -> None:
+    """Rows say which store they are of; SQL reads a view; a limit ends early."""
+    paths = [str(golden_store(name)) for name in (STORE, "4.4.0-clean")]
+    found = spark.run(jobs.read, paths, {**EVERYTHING, "columns": "physical_offset,store"})
+    counts = {name: len(oracle_rows(name)) for name in (STORE, "4.4.0-clean")}
+    assert {name: sum(row["store"] == name for row in found) for name in counts} == counts
+    view = f"create or replace temporary view messages using rocketmq options (path '{paths[0]}')"
+    [(count,)] = spark.run(jobs.sql, view, "select count(*) from messages where topic = 'orders'")
+    assert count == sum(row["topic"] == "orders" for row in oracle_rows(STORE))
+    assert spark.run(jobs.limited, paths[0], 3) == 3
+
+
+def test_damage_is_passed_over_or_ends_the_query(spark: Session, tmp_path: Path) -> None:
+    """By default what is readable is read; onDamage=fail says where it is not."""
+    builder = LogBuilder().add_all([{"queue_offset": number} for number in range(20)])
+    images = builder.images()
+    at = builder.offsets[7] + 30
+    images[0] = images[0][:at] + b"\xff" + images[0][at + 1 :]
+    store = str(write_log(tmp_path / "store", images))
+    found = spark.run(jobs.read, store, {})
+    assert [row["physical_offset"] for row in found] == [
+        offset for offset in builder.offsets if offset != builder.offsets[7]
+    ]
+    with pytest.raises(RuntimeError, match=f"at offset {builder.offsets[7]}"):
+        spark.run(jobs.read, store, {"onDamage": "fail"})
+
+
+def test_a_stream_reads_each_record_once(spark: Session, tmp_path: Path) -> None:
+    """In parts of a limited size; a later run gives what is new, and one without news nothing."""
+    builder = LogBuilder(1 << 14).add_all([{"body": b"x" * 200}] * 150)
+    path, folder = str(tmp_path / "store"), str(tmp_path)
+    for count, step in enumerate((0, 0, 40)):
+        builder.add_all([{"body": b"y" * 100}] * step).write(tmp_path / "store")
+        parts, rows = spark.run(jobs.stream, path, folder, {"maxBytesPerTrigger": "10000"})
+        assert [row["physical_offset"] for row in rows] == builder.offsets
+        assert sum(parts) == (150, 0, 40)[count]
+        assert count > 0 or len([part for part in parts if part]) > 3
+
+
+def test_a_stream_notices_lost_data(spark: Session, tmp_path: Path) -> None:
+    """Files that were deleted before they were read end the query, unless that is wanted."""
+    builder = LogBuilder().add_all([{}] * 20)
+    spark.run(jobs.stream, str(builder.write(tmp_path / "store")), str(tmp_path), {})
+    builder.add_all([{}] * 120)
+    images = {start: data for start, data in builder.images().items() if start >= 8192}
+    write_log(tmp_path / "store", images)
+    with pytest.raises(RuntimeError, match="the log begins at 8192 by now"):
+        spark.run(jobs.stream, str(tmp_path / "store"), str(tmp_path), {})
+    _, rows = spark.run(jobs.stream, str(tmp_path / "store"), str(tmp_path), {"failOnDataLoss": "false"})
+    kept = [offset for number, offset in enumerate(builder.offsets) if number < 20 or offset >= 8192]
+    assert [row["physical_offset"] for row in rows] == kept
+
+
+def test_executors_in_other_processes(cluster: Session, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """`register` brings the package to them, for queries and for streams."""
+    store = str(golden_store(STORE))
+    found = cluster.run(jobs.register_and_read, store, EVERYTHING)
+    assert comparable(found) == comparable(oracle_rows(STORE))
+    _, rows = cluster.run(jobs.stream, store, str(tmp_path), EVERYTHING)
+    assert len(rows) == len(found)

@@ -1,0 +1,124 @@
+"""What lookups, queries by key and pulls find in every golden store is what the release that wrote it finds.
+
+The oracle has asked after a start. Of a killed store that start dispatched the last records: there the answers that
+the files as they stand allow must agree.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from rmqtool.message_dicts import message_dicts
+from rmqtool.pull import Subscription, puller_of
+from rmqtool.scan.lookup import record_at
+from rmqtool.store import open_store
+from rmqtool.store_view import StoreView
+from rmqtool.versions import PULL_BY_UNITS, parse_version
+from tests.conftest import GoldenStore
+from tests.golden import stores
+
+NOT_DISPATCHED = 10  # records at the end of a killed store, at most
+
+
+@lru_cache(maxsize=2)
+def oracle(name: str) -> dict[str, Any]:
+    return stores.oracle(name)
+
+
+@pytest.fixture(params=stores.names())
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def says(name: str) -> dict[str, Any]:
+    return oracle(name)
+
+
+@pytest.fixture
+def view(name: str, says: dict[str, Any], golden_store: GoldenStore) -> StoreView:
+    """The store by the rules of the release that wrote it."""
+    return StoreView(open_store(golden_store(name)), parse_version(says["version"]))
+
+
+def last_indexed(view: StoreView, says: dict[str, Any]) -> int:
+    """Where the index ends: of a cleanly stopped store with the log."""
+    if says["scenario"] != "killed":
+        return 1 << 62
+    return max(file.end_physical_offset for file in view.index.files)
+
+
+def test_every_key_is_found(view: StoreView, says: dict[str, Any]) -> None:
+    """A query finds what the broker finds, without a limit and as a set, and no index file is called damaged."""
+    last = last_indexed(view, says)
+    for query in says["index"]["queries"]:
+        units = view.index.query(query["topic"], query["key"], 10_000)
+        found = sorted({unit.physical_offset for unit in units if record_at(view.log.files, unit.physical_offset)})
+        assert found == [offset for offset in query["physical_offsets"] if offset <= last]
+    assert view.index.problems == {}
+    lost = [record for record in says["records"] if record["physical_offset"] > last]
+    assert len(lost) <= NOT_DISPATCHED
+
+
+def test_every_record_is_found_at_its_offset(view: StoreView, says: dict[str, Any]) -> None:
+    for record in says["records"][::7]:
+        frame = record_at(view.log.files, record["physical_offset"])
+        assert frame is not None
+        (message,) = message_dicts(frame, "", "none")
+        assert message["message_id"] == record["message_id"]
+
+
+def test_reachable_messages(view: StoreView, says: dict[str, Any]) -> None:
+    """A consumer that pulls one by one from the minimum to the maximum gets what the release gives it."""
+    missing = 0
+    for queue in says["queues"]:
+        found = reachable(view, queue["topic"], queue["queue_id"])
+        assert found == queue["reachable"][: len(found)]
+        missing += len(queue["reachable"]) - len(found)
+    assert missing <= (NOT_DISPATCHED if says["scenario"] == "killed" else 0)
+
+
+def reachable(view: StoreView, topic: str, queue_id: int) -> list[list[int]]:
+    queue = view.queue(topic, queue_id)
+    assert queue is not None
+    puller = puller_of(view, topic, queue_id)
+    offset, found = queue.range.min_offset, []
+    while offset < queue.range.max_offset:
+        answer = puller.pull(offset, 1, Subscription())
+        if answer.status == "FOUND":
+            (unit,) = answer.units
+            told = unit.queue_offset if view.rules >= PULL_BY_UNITS else answer.next_begin_offset - 1
+            found.append([told, unit.physical_offset])
+        offset = max(offset + 1, answer.next_begin_offset)
+    return found
+
+
+def test_every_unit_is_found_by_queue_offset(view: StoreView, says: dict[str, Any]) -> None:
+    """Each unit of each queue is at its queue offset, and is found by the physical offset that it leads to."""
+    for described in says["queues"]:
+        queue = view.queue(described["topic"], described["queue_id"])
+        assert queue is not None
+        for number, unit in enumerate(described["units"], described["first_unit"]):
+            offset = unit[4] if described["kind"] == "batch" else number
+            if offset >= queue.range.max_offset:
+                assert says["scenario"] == "killed"
+                continue
+            found = queue.unit_at(offset)
+            assert found is not None
+            assert [found.physical_offset, found.message_size, found.tags_code] == unit[:3]
+            again = queue.find(unit[0])
+            assert again is not None
+            assert again.queue_offset == offset
+
+
+def test_units_behind_a_place_in_the_log(view: StoreView, says: dict[str, Any]) -> None:
+    for described in says["queues"][:6]:
+        queue = view.queue(described["topic"], described["queue_id"])
+        assert queue is not None
+        offsets = [unit[0] for unit in described["units"]][: sum(file.count for file in queue.files)]
+        for place in (-1, offsets[0], offsets[len(offsets) // 2], offsets[-1]):
+            behind = [unit.physical_offset for unit in queue.units_behind(place)]
+            assert behind == [offset for offset in offsets if offset > place]

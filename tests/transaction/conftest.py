@@ -1,0 +1,24 @@
+"""Fixtures: stores in memory that nobody else can know of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A directory in memory, where thousands of stores are made in seconds."""
+    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody maps these stores: reading the maps of all processes, twice a run, would take most of the time."""
+    monkeypatch.setattr("rmqtool.transaction.guard._PROC", Path("/nowhere"))
