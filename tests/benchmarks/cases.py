@@ -16,8 +16,11 @@ from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store import open_store
+from rmqtool.verify.outcome import outcome_of
+from rmqtool.verify.verification import Request, Verification
 from rmqtool.versions import Version
 from tests.benchmarks.damage import make_damaged_log
+from tests.benchmarks.derived import make_derived
 from tests.benchmarks.logs import log_files
 from tests.benchmarks.measure import Case, Program
 
@@ -68,6 +71,16 @@ def rebuild(parts: Sequence[Part], store: Path, output: Path) -> int:
     return len(plan.queues) + plan.index_units
 
 
+def verify_derived(store: Path, _output: Path) -> int:
+    """Verify log, queues and index, both ways; the first run derives them."""
+    verification = Verification(open_store(make_derived(store)), Request())
+    verification.run(lambda size: None)
+    outcome = outcome_of(verification)
+    if outcome.verdict != "clean":
+        raise ValueError(f"a healthy store is {outcome.verdict}: {outcome.findings[:3]}")
+    return outcome.totals.messages
+
+
 BASE = Case("base: read + zlib.crc32", read_with_crc)
 
 _FIXED = partial(read_columns, FIXED_AND_TOPIC)
@@ -90,6 +103,7 @@ CASES = {
         Case("all columns", _ALL, max_ratio=2.3),
         Case("rebuild of the queues", _QUEUES, max_ratio=2.1, max_peak=_REBUILD_PEAK),
         Case("rebuild of queues and index", _QUEUES_AND_INDEX, max_ratio=3.0, max_peak=_REBUILD_PEAK),
+        Case("verify: log, queues, index", verify_derived, max_ratio=3.5, max_peak=512 << 20),
         Case("resync: 1% damaged records", _RESYNC),
     ),
     "B": (
@@ -100,6 +114,7 @@ CASES = {
         Case("all columns", _ALL, min_rate=1_700_000),
         Case("rebuild of the queues", _QUEUES, max_ratio=5.0, max_peak=_REBUILD_PEAK),
         Case("rebuild of queues and index", _QUEUES_AND_INDEX, max_ratio=6.9, max_peak=_REBUILD_PEAK),
+        Case("verify: log, queues, index", verify_derived, min_rate=1_100_000, max_peak=512 << 20),
         Case("resync: 1% damaged records", _RESYNC),
     ),
 }

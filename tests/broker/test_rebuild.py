@@ -77,7 +77,7 @@ def hits(answer: dict[str, Any]) -> dict[tuple[str, str], set[int]]:
 def rebuild(command: str, root: Path, version: str, *options: str) -> Result:
     conf = root.parent / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in GEOMETRY.items()))
-    told = ["--broker-version", version, "--broker-conf", conf]
+    told: list[str | Path] = ["--broker-version", version, "--broker-conf", conf]
     return rmqtool(command, root, "--yes", "--json", *told, *options)
 
 
