@@ -22,7 +22,7 @@ from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 Kind = Literal["simple", "batch"]
 
 _QUEUE_ID = re.compile(r"\d{1,9}", re.ASCII)
-_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
+DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
 _RECOVERED_FILES = 3  # ConsumeQueue#recover looks at the last three
@@ -62,7 +62,7 @@ def list_queues(store: Store, part: Part = nullcontext) -> Iterator[Queue]:
 
     Each directory and each file is a `part`.
     """
-    for kind, directory in _DIRECTORIES.items():
+    for kind, directory in DIRECTORIES.items():
         for topic in _directories_in(store.root / directory, part):
             numbered = [entry for entry in _directories_in(Path(topic.path), part) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.multi import LMQ_PREFIX
@@ -14,7 +13,7 @@ from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.lock import ABORT_FILE
 from rmqtool.mapped_files import MappedFile
-from rmqtool.queues import Queue, QueueRange, queue_range
+from rmqtool.queues import DIRECTORIES, Queue, QueueRange, queue_range
 from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
 from rmqtool.recovery.load import Loaded, load, loaded_index_files
 from rmqtool.recovery.minimum import min_offset_of
@@ -213,9 +212,14 @@ class Recovery:
     def _deleted(
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
     ) -> list[str]:
-        paths: list[Path] = [*self.loaded.deleted, *(file.path for file in log)]
-        for state in queues:
-            paths += state.gone
+        made = {
+            self.store.root / DIRECTORIES[state.kind] / state.queue.topic / str(state.queue.queue_id) / name
+            for state in queues
+            for name in state.made
+        }
+        paths = [*self.loaded.deleted, *(path for state in queues for path in state.deleted)]
+        paths = [path for path in paths if path not in made]
+        paths += [file.path for file in log]
         if mode == "abnormal":
             limit = checkpoint["index_message_timestamp"]  # IndexService#load
             loaded = loaded_index_files(self.store, self.rules)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.files import UNLIMITED, Reading
+from rmqtool.formats.file_name import file_name
 from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, read_units
@@ -89,10 +90,9 @@ class QueueState:
         return bool(self._files) and self._wrote == 0 and self.min_position < self.end
 
     @property
-    def gone(self) -> list[Path]:
-        """The files that were deleted and not made again."""
-        made = {file.base for file in self._files if file.mapped is None}
-        return [path for path in self.deleted if int(path.name) not in made]
+    def made(self) -> set[str]:
+        """Names of the files that the start makes, which may be those of files that it has deleted."""
+        return {file_name(file.base) for file in self._files if file.mapped is None}
 
     def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1, strange: bool = False) -> bool:
         """`putMessagePositionInfo` for one record; False when the queue has it already."""
