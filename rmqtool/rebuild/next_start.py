@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from rmqtool.catalogue import finding
 from rmqtool.findings import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import Source
@@ -53,13 +54,13 @@ def _finding(source: Source, now: LogCut, after: LogCut | None) -> Finding:
     effect = "keeps the log, once this is done"
     if still:
         effect = "cuts the log there and deletes the files behind it: do not start it before this is settled"
-    return Finding(
-        code="commitlog.cut-at-start",
+    return finding(
+        "start.data-loss",
+        message,
         severity="warning",
-        offset=(still or now).end.offset,
-        message=message,
         effect=effect,
         remedy=f"rmqtool rebuild-cq {root} --neutralise" if still else f"rmqtool verify {root}",
+        offset=(still or now).end.offset,
         count=max((still or now).messages_lost, 1),
     )
 
