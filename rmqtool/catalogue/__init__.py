@@ -17,6 +17,7 @@ from rmqtool.catalogue.derived import DERIVED
 from rmqtool.catalogue.entry import Entry
 from rmqtool.catalogue.log_files import LOG_FILES
 from rmqtool.catalogue.messages import MESSAGES
+from rmqtool.catalogue.rebuilds import REBUILDS
 from rmqtool.catalogue.records import RECORDS
 from rmqtool.catalogue.starts import STARTS
 from rmqtool.catalogue.surroundings import CONFIG, STORE
@@ -28,7 +29,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _PARTS = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING, REBUILDS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})
