@@ -25,7 +25,7 @@ STORE = (
         how="A permission, a link that leads nowhere, a directory in place of a file, a disk that fails.",
         effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
         versions=(("all", "read with the rights of the broker's user, and trip over the same bad sectors."),),
-        repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and work on the copy.",
+        repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
     ),
     Entry(
         code="store.unclean-stop",
