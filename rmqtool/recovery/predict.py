@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import ABORT_FILE
 from rmqtool.mapped_files import MappedFile
-from rmqtool.queues import Queue, QueueRange, queue_range
+from rmqtool.queues import DIRECTORIES, Queue, QueueRange, queue_range
 from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
 from rmqtool.recovery.load import Loaded, load, loaded_index_files
 from rmqtool.recovery.minimum import min_offset_of
@@ -111,9 +111,9 @@ class Recovery:
     def _stored_checkpoint(self) -> Checkpoint:
         return read_checkpoint(self.store) or NO_CHECKPOINT
 
-    def _queues(self) -> Queues:
+    def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
-        queues = Queues(self.rules, sizes, self._reading)
+        queues = Queues(self.rules, sizes, log_end, self._reading)
         queues.load(recovered for _, recovered in self.recovered_queues)
         return queues
 
@@ -163,11 +163,9 @@ class Recovery:
         )
 
     def _recovered(self, outline: Start, cut: LogCut, checkpoint: Checkpoint) -> Start:
-        queues = self._queues()
+        queues = self._queues(cut.end.offset)
         before = queues.max_physical
         self._dispatch(queues, cut, outline.mode, before)
-        for state in queues:
-            state.stand_in = max(cut.files[0].start_offset, cut.end.offset - 1)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             for state in queues:
                 state.truncate(cut.end.offset)
@@ -213,9 +211,14 @@ class Recovery:
     def _deleted(
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
     ) -> list[str]:
-        paths: list[Path] = [*self.loaded.deleted, *(file.path for file in log)]
-        for state in queues:
-            paths += state.gone
+        made = {
+            self.store.root / DIRECTORIES[state.kind] / state.queue.topic / str(state.queue.queue_id) / name
+            for state in queues
+            for name in state.made
+        }
+        paths = [*self.loaded.deleted, *(path for state in queues for path in state.deleted)]
+        paths = [path for path in paths if path not in made]
+        paths += [file.path for file in log]
         if mode == "abnormal":
             limit = checkpoint["index_message_timestamp"]  # IndexService#load
             loaded = loaded_index_files(self.store, self.rules)

@@ -103,9 +103,9 @@ def test_golden_overviews_fit_into_80_columns(golden_store: GoldenStore) -> None
 def test_a_pipe_gets_whole_lines(store: Path) -> None:
     """Outside a terminal a sentence or a path is never wrapped."""
     found = inspect(store)
-    assert "ignores it: move it out of the directory, do not delete it\n" in found.out
+    assert ": move it out of the directory, do not delete it\n" in found.out
     assert len(re.findall(rf"^{LONG} +1 ", found.out, re.MULTILINE)) == 1  # one row, which grep finds
-    assert len(re.findall(r"^warning: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
+    assert len(re.findall(r"^error: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
 
 
 def test_colour_on_a_terminal(store: Path) -> None:

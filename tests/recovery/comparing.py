@@ -82,6 +82,8 @@ def compare(what: str, prediction: tuple[Start, Bounds], real: dict[str, Any]) -
         predicted, deleted = set(start.files_deleted), set(real["deleted"])
         yield Disagreement(what, "files", sorted(predicted - deleted), sorted(deleted - predicted))
     for kind, topic, queue_id, *found in real["queues"]:
+        if kind == "batch" and start.version.startswith("4."):
+            continue  # a directory that such a broker does not know
         expected = bounds.get((kind, topic, queue_id), (0, 0))
         if list(expected) != found:
             yield Disagreement(what, f"{kind} {topic}/{queue_id}", list(expected), found)

@@ -153,6 +153,35 @@ def bad_blank(random_: random.Random, root: Path) -> str:
     return f"blank in {path.name}"
 
 
+def foreign_log_file(random_: random.Random, root: Path) -> str:
+    """A file in the place of another."""
+    one, other = random_.sample(log_files(root), 2)
+    other.write_bytes(one.read_bytes())
+    return f"{one.name} copied over {other.name}"
+
+
+def log_file_off_grid(random_: random.Random, root: Path) -> str:
+    """A file renamed to an offset at which none begins."""
+    path = random_.choice(log_files(root))
+    name = f"{int(path.name) + random_.choice([-100, 1, 4096, _LOG_SIZE // 2]):020d}"
+    path.rename(path.with_name(name))
+    return f"{path.name} renamed to {name}"
+
+
+def gap_without_queues(random_: random.Random, root: Path) -> str:
+    """A missing file in the middle, and no consume queues."""
+    path = random_.choice(log_files(root)[1:-1])
+    path.unlink()
+    return f"{path.name} deleted, {delete_queues(random_, root)}"
+
+
+def huge_size(random_: random.Random, root: Path) -> str:
+    """A record that claims nearly 2 GiB."""
+    path = random_.choice(log_files(root)[-3:])
+    write_at(path, random_.choice(_records(path)), bytes.fromhex("7ffffff0"))
+    return f"huge size in {path.name}"
+
+
 def delete_queues(random_: random.Random, root: Path) -> str:
     """All consume queues."""
     for part in ("consumequeue", "batchconsumequeue"):
@@ -281,6 +310,7 @@ def directory_in_index(random_: random.Random, root: Path) -> str:
 LOG_DAMAGES: tuple[Damage, ...] = (
     *(flip_log, flip_header, flip_header, zero_log_page, zero_log_tail, cut_log_file, delete_log_file, delete_log),
     *(swap_log_files, add_zero_log_files, stray_in_log, directory_in_log, bad_blank),
+    *(foreign_log_file, log_file_off_grid, gap_without_queues, huge_size),
 )
 QUEUE_DAMAGES: tuple[Damage, ...] = (
     *(delete_queues, delete_queue, delete_queue_file, zero_unit, zero_queue_tail, flip_queue, flip_batch_queue),

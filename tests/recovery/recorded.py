@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent / "recorded.json.xz"
+VERSIONS = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
+_OTHER_EVERY = 5
 SCENARIOS = ("clean", "killed", "trimmed")
 
 Answers = dict[str, dict[str, dict[str, Any]]]
@@ -15,8 +17,9 @@ Answers = dict[str, dict[str, dict[str, Any]]]
 
 
 def name_of(version: str, seed: int) -> str:
-    """The golden store that is damaged for a seed."""
-    return f"{version}-{SCENARIOS[seed % len(SCENARIOS)]}"
+    """The golden store that is damaged for a seed; every fifth is one of another release: an up- or downgrade."""
+    writer = VERSIONS[seed // _OTHER_EVERY % len(VERSIONS)] if seed % _OTHER_EVERY == 0 else version
+    return f"{writer}-{SCENARIOS[seed % len(SCENARIOS)]}"
 
 
 def load() -> Answers:

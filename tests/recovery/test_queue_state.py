@@ -1,0 +1,153 @@
+"""A queue under the broker's own hands: appended to, cut, and cut where it should not be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
+from rmqtool.mapped_files import list_mapped_files
+from rmqtool.queues import Queue
+from rmqtool.recovery.minimum import min_offset_of
+from rmqtool.recovery.queue_files import recover_queue
+from rmqtool.recovery.queue_state import QueueState
+from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.versions import Version
+
+OLD, NEW = RecoveryRules(Version(4, 4, 0)), RecoveryRules(Version(5, 5, 0))
+UNITS = 10  # of a file
+FILE_SIZE = 20 * UNITS
+SIZE = 100  # of every record
+LOG_END = 100 * SIZE
+
+
+def state_of(
+    directory: Path, offsets: list[int | None], rules: RecoveryRules = NEW, first: int = 0, log_end: int = LOG_END
+) -> QueueState:
+    """A queue with units at these physical offsets, None for a unit of zeros; `first` is the first file's base."""
+    directory.mkdir(exist_ok=True)
+    units = [bytes(20) if offset is None else build_unit(offset, SIZE, 0) for offset in offsets]
+    for number in range(0, len(units), UNITS):
+        data = b"".join(units[number : number + UNITS]).ljust(FILE_SIZE, b"\0")
+        (directory / file_name(first + 20 * number)).write_bytes(data)
+    queue = Queue("orders", 0, "simple", list_mapped_files(directory))
+    return QueueState(recover_queue(queue), rules, FILE_SIZE, log_end)
+
+
+def append(state: QueueState, records: list[tuple[int, int]]) -> None:
+    """Append records, given as physical and queue offsets, as one run."""
+    offsets, queue_offsets = np.array(records, dtype=np.int64).T
+    sizes, batches = np.full(len(records), SIZE, np.int32), np.ones(len(records), np.int16)
+    state.append_all(offsets, sizes, queue_offsets, batches)
+
+
+def run(first: int, count: int) -> list[tuple[int, int]]:
+    return [(SIZE * number, number) for number in range(first, first + count)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 25])
+def test_recovery_finds_the_end(tmp_path: Path, count: int) -> None:
+    """Behind the last unit that is written, whatever the file."""
+    state = state_of(tmp_path, [SIZE * number for number in range(count)])
+    assert state.max_offset == count
+    assert state.max_physical == (SIZE * count if count else -1)
+    assert not state.is_changed
+
+
+def test_the_last_three_files_decide(tmp_path: Path) -> None:
+    """A hole in the fourth last file is not noticed; in the third last it is the end, and the files behind go."""
+    offsets: list[int | None] = [SIZE * number for number in range(35)]
+    assert state_of(tmp_path / "a", [*offsets[:5], None, *offsets[6:]]).max_offset == 35
+    state = state_of(tmp_path / "b", [*offsets[:15], None, *offsets[16:]])
+    assert state.max_offset == 15
+    assert [path.name for path in state.deleted] == [file_name(400), file_name(600)]
+
+
+@pytest.mark.parametrize("rules", [OLD, NEW])
+def test_what_is_there_is_not_appended(tmp_path: Path, rules: RecoveryRules) -> None:
+    """Records up to the last unit are dropped, those that follow make units and files."""
+    state = state_of(tmp_path, [SIZE * number for number in range(7)], rules)
+    append(state, run(0, 7))
+    assert (state.appended, state.max_offset) == (0, 7)
+    append(state, run(5, 20))
+    assert (state.appended, state.max_offset, state.max_physical) == (18, 25, SIZE * (25 if rules is NEW else 24))
+
+
+def test_a_gap_closes_and_a_repeat_is_dropped(tmp_path: Path) -> None:
+    """Offsets 7, 8, 12, 13 in a new queue become 7 to 10 behind filler units (spec, 1.4)."""
+    state = state_of(tmp_path, [])
+    append(state, [(100, 7), (200, 8), (300, 12), (400, 13)])
+    assert (state.max_offset, state.appended) == (11, 4)
+    append(state, [(500, 9)])
+    assert state.max_offset == 11
+    append(state, [(600, 0)])
+    assert state.max_offset == 12
+
+
+def test_a_topic_that_began_again(tmp_path: Path) -> None:
+    """Offsets 0, 1, 2 and then 0 to 4: five units (spec, 1.4)."""
+    state = state_of(tmp_path, [])
+    append(state, [(SIZE * number, offset) for number, offset in enumerate([0, 1, 2, 0, 1, 2, 3, 4])])
+    assert state.max_offset == 5
+
+
+def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
+    """Filler units count as the minimum before 5.0, when the log begins at 0."""
+    for rules, expected in ((OLD, 20), (NEW, 23)):
+        state = state_of(tmp_path, [], rules)
+        append(state, run(23, 4))
+        assert (min_offset_of(state, 0, rules.version), state.max_offset) == (expected, 27)
+        assert min_offset_of(state, 50, rules.version) == 23
+
+
+@pytest.mark.parametrize("rules", [OLD, NEW])
+def test_units_behind_the_log_are_cut(tmp_path: Path, rules: RecoveryRules) -> None:
+    """In the last file, and with it whole files."""
+    state = state_of(tmp_path, [SIZE * number for number in range(25)], rules)
+    state.truncate(SIZE * 8)
+    assert (state.max_offset, state.cut) == (8, 17)
+    assert sorted(path.name for path in state.deleted) == [file_name(200), file_name(400)]
+
+
+def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
+    """A file of zeros becomes a unit (E5); a queue that was cut at a hole gets the units behind it back."""
+    state = state_of(tmp_path / "a", [*(SIZE * number for number in range(10)), None])
+    assert state.max_offset == 10
+    state.truncate(SIZE * 10)
+    assert (state.max_offset, state.is_changed) == (11, True)
+    offsets: list[int | None] = [SIZE * number for number in range(9)]
+    state = state_of(tmp_path / "b", [*offsets[:5], None, *offsets[6:]], log_end=SIZE * 9)
+    append(state, run(5, 1))
+    assert state.max_offset == 6
+    state.truncate(SIZE * 9)
+    assert state.max_offset == 9
+
+
+def test_a_unit_far_beyond_cuts_what_follows(tmp_path: Path) -> None:
+    """E6b: it lies between good ones, which go with it."""
+    offsets: list[int | None] = [SIZE * number for number in range(9)]
+    state = state_of(tmp_path, [*offsets[:5], 1 << 50, *offsets[6:]])
+    assert state.max_offset == 9
+    state.truncate(SIZE * 9)
+    assert (state.max_offset, state.cut) == (5, 4)
+
+
+def test_a_strange_unit_is_cut_again(tmp_path: Path) -> None:
+    """A record that tells a position behind the log gives a unit that the cut finds."""
+    state = state_of(tmp_path, [0, SIZE], log_end=SIZE * 5)
+    state.append(1 << 40, SIZE, 2)
+    append(state, run(3, 2))
+    assert state.max_offset == 3  # what follows is behind, for the queue
+    state.truncate(SIZE * 5)
+    assert state.max_offset == 2
+
+
+def test_destroyed(tmp_path: Path) -> None:
+    """No file is left, and the next message gets offset 0."""
+    state = state_of(tmp_path, [SIZE * number for number in range(12)], first=FILE_SIZE)
+    assert state.max_offset == 22
+    state.destroy()
+    assert (state.max_offset, state.max_physical, len(state.deleted), state.cut) == (0, -1, 2, 12)
