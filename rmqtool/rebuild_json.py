@@ -23,6 +23,10 @@ def plan_json(plan: Plan, state: PlanState, transaction: str | None = None) -> d
         ],
         "skipped_count": plan.lost.count,
         "skipped_bytes": plan.lost.size,
+        "neutralised": [
+            {"physical_offset": patch.physical_offset, "size": patch.size, "reason": patch.reason}
+            for patch in plan.patches
+        ],
         "consumers_moved": [_consumer(moved) for moved in plan.consumers_moved],
         "backup_bytes": plan.backup_bytes,
     }

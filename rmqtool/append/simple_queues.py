@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rmqtool.append.sinks import Timestamps, Units, UnitSink
 from rmqtool.dispatch.units import QueueUnits, group
-from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, UNIT_SIZE
+from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, UNIT_SIZE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 
 Order = Literal["stored", "broker"]
@@ -136,7 +136,7 @@ class SimpleQueues:
                 self._add_irregular(queue, every.rows(slice(low, high)))
                 continue
             if queue not in self._firsts:
-                self._begin(queue, places[row], int(every.timestamps[low]))
+                self._begin(queue, places[row], every.rows(slice(low, low + 1)))
             self._sink.put(queue, places[row], every.units[low:high], every.timestamps[low:high])
         done = queues[regular]
         self._ends[done] = every.offsets[lasts[regular]] + 1
@@ -167,16 +167,31 @@ class SimpleQueues:
             more = np.full(max(missing, len(self._ends)), -1, dtype=np.int64)
             self._ends, self._last = np.concatenate([self._ends, more]), np.concatenate([self._last, more])
 
-    def _begin(self, queue: int, number: int, timestamp: int) -> None:
+    def _begin(self, queue: int, number: int, run: _Run) -> None:
         first = self._first_messages[queue] = number
-        for head in self._heads(queue, number, timestamp):
+        for head in self._heads(queue, number, int(run.timestamps[0])):
             first = min(first, head.number)
-            self._sink.put(queue, head.number, head.units, head.timestamps)
+            self._sink.put(queue, head.number, self._without_lost(queue, head.units, run), head.timestamps)
         self._firsts[queue] = first
+
+    def _without_lost(self, queue: int, head: Units, run: _Run) -> Units:
+        """A head whose filler stands for messages that are lost with bytes of the log.
+
+        Filler would not do: as it points to offset 0, a pull that meets it goes on in the next file of the log.
+        """
+        filler = is_pre_blank(head.view(UNIT_DTYPE))
+        count = int(filler.sum())
+        lost = self._lost(-1, int(run.physical_offsets[0]))
+        if self._order == "broker" or not 0 < count <= lost.size // MIN_MESSAGE_SIZE:
+            return head
+        units = head.copy()
+        units[filler] = _neutral_units(run.units[:1], count, lost.missing)
+        self.irregular[queue].neutral += count
+        return units
 
     def _put(self, queue: int, number: int, run: _Run) -> None:
         if queue not in self._firsts:
-            self._begin(queue, number, int(run.timestamps[0]))
+            self._begin(queue, number, run)
         self._sink.put(queue, number, run.units, run.timestamps)
         self._ends[queue] = number + len(run.offsets)
         self._last[queue] = run.physical_offsets[-1]

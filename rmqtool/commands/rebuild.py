@@ -40,7 +40,7 @@ _STATUSES = {
         (
             "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
-            "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-queues",
+            "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-new",
         ),
         _STATUSES,
     ),

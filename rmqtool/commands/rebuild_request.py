@@ -52,6 +52,9 @@ def rebuild_options(command: F) -> F:
             click.option("--as-broker", is_flag=True,
                          help="Number units in the order in which a broker appends them to empty queues. "
                          "Default: stored queue offsets are kept."),
+            click.option("--neutralise", is_flag=True,
+                         help="Put inert records in place of damaged bytes of the log, so that no start of the broker "
+                         "ends the log there; the bytes are kept until undo."),
             click.option("--output", type=path, metavar="DIR",
                          help="Write the files below DIR; the store is only read."),
             click.option("--dry-run", is_flag=True, help="Show the plan; nothing is written."),
@@ -73,6 +76,7 @@ def request_of(
     queue_ids: tuple[int, ...],
     only_damaged: bool,
     as_broker: bool,
+    neutralise: bool,
     output: Path | None,
     dry_run: bool,
     save_plan: Path | None,
@@ -91,8 +95,10 @@ def request_of(
     from rmqtool.store import open_store
 
     dry_run = dry_run or save_plan is not None
-    if plan and (topics or queue_ids or only_damaged or as_broker or output or dry_run):
+    if plan and (topics or queue_ids or only_damaged or as_broker or neutralise or output or dry_run):
         raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+    if neutralise and (output or topics or queue_ids or only_damaged):
+        raise UsageError("--neutralise changes the store's log, for all of its queues: no choice goes with it")
     if output and dry_run:
         raise UsageError("--output writes at once and leaves the store alone: --dry-run does not go with it")
     if part == "index" and (topics or queue_ids) and not output:
@@ -104,7 +110,7 @@ def request_of(
     reading = Reading(limit_rate, spare_cache=lock_holder(store.root) is not None)
     selection = Selection(frozenset(topics), frozenset(queue_ids))
     order: Order = "broker" if as_broker else "stored"
-    options = RebuildOptions(frozenset([part]), selection, broker_version, order, reading)
+    options = RebuildOptions(frozenset([part]), selection, broker_version, order, reading, neutralise)
     if plan:
         options = SavedPlan(plan, command).options(options)
     return Request(command, store, options, dry_run, yes, output, save_plan, plan, only_damaged)
@@ -132,6 +138,7 @@ def command_line(request: Request, *more: str) -> str:
         words += [word for topic in sorted(selection.topics) for word in ("--topic", topic)]
         words += [word for number in sorted(selection.queue_ids) for word in ("--queue", str(number))]
         words += ["--only-damaged"] if request.only_damaged else []
+        words += ["--neutralise"] if request.options.neutralise else []
         words += ["--as-broker"] if request.options.order == "broker" else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
     return " ".join(map(quote, words))

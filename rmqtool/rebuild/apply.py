@@ -21,6 +21,7 @@ from rmqtool.queues import Kind
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.geometry import UNIT_SIZES
 from rmqtool.rebuild.names import directory_of
+from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Plan
 from rmqtool.rebuild.source import Sinks, derive, grid_of
@@ -73,6 +74,8 @@ def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_pro
     finally:
         source.close()
     _require_same_log(plan, derivation)
+    if plan.patches:
+        stage_patches(source.store, plan.patches, transaction)
     if staging.of_index:
         for file in plan.index:
             if file.action == "remove":
@@ -88,7 +91,7 @@ def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_pro
 
 def bytes_to_write(plan: Plan) -> int:
     """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
-    total = 0
+    total = patched_bytes(plan.patches)
     for queue in plan.changed_queues:
         total += queue.units * UNIT_SIZES[queue.kind] + 2 * _PAGE * (len(queue.difference.write) + 1)
     written = [file for file in plan.index if file.action in ("create", "replace")]

@@ -19,10 +19,10 @@ from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.files import UNLIMITED, Reading
-from rmqtool.formats.sys_flag import INNER_BATCH
+from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.index import Geometry
 from rmqtool.mapped_files import MappedFile
-from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent, LostExtents
 from rmqtool.rebuild.names import Selection, refusal
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.scan.checksums import body_crcs
@@ -35,6 +35,7 @@ _FEW_UNITS = 3 << 17  # a batch this small stays in the processor's cache ...
 _MOST_UNITS = 1 << 21  # ... and this large in memory
 _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than filling them
 _REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
+_WRONG_BODY = "body-crc"
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Task:
     selection: Selection = field(default_factory=Selection)
     order: Order = "stored"
     reading: Reading = UNLIMITED
+    drops_wrong_bodies: bool = False  # for they are about to be neutralised
 
 
 class BatchTopicFoundError(Exception):
@@ -114,7 +116,7 @@ class Derivation:
             self.index = IndexBuilder(index[0], index[1], every_put)
         for event in self._events(progress):
             if isinstance(event, Damage):
-                self.lost.add(event)
+                self.lost.add(event, self.last_store_timestamp)
             elif isinstance(event, Frames):
                 self._add(event)
         self._flush()
@@ -136,29 +138,42 @@ class Derivation:
         self.records += len(frames)
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
         self.end = frames.physical_offset + frames.size
-        self._check_bodies(frames)
+        wrong = self._check_bodies(frames)
+        dropped = wrong if self._task.drops_wrong_bodies and wrong.any() else None
         if self.simple or self.batch:
             self._learn_batch_topics(frames)
-            self._add_units(dispatched)
+            self._hold(dispatched.units if dropped is None else dispatched.units[~dropped[dispatched.units.rows]])
         if self.index:
-            self.index.add(self._selected_keys(dispatched, frames), offsets, timestamps)
-        for row in dispatched.refused.tolist():
-            self.lost.add_extent(int(offsets[row]), int(frames.message_sizes[row]), _REFUSED)
+            self.index.add(self._selected_keys(dispatched, frames, dropped), offsets, timestamps)
+        self._add_lost(frames, dispatched, dropped)
 
-    def _selected_keys(self, dispatched: Dispatched, frames: Frames) -> IndexKeys:
-        selection = self._task.selection
+    def _selected_keys(self, dispatched: Dispatched, frames: Frames, dropped: NDArray[np.bool_] | None) -> IndexKeys:
+        selection, keys = self._task.selection, dispatched.keys
+        if dropped is not None:
+            keys = keys[~dropped[keys.rows]]
         if selection.is_all:
-            return dispatched.keys
+            return keys
         numbers = self.dispatcher.queue_numbers(self.dispatcher.topic_numbers(frames), frames.headers.field("queue_id"))
         taken = np.array([selection.takes(*name) for name in self.queues])[numbers]
-        keys = dispatched.keys
         return keys[taken[keys.rows]]
 
-    def _check_bodies(self, frames: Frames) -> None:
+    def _check_bodies(self, frames: Frames) -> NDArray[np.bool_]:
         computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-        wrong = (computed != frames.headers.field("body_crc").view(np.uint32)) & (frames.body_sizes != 0)
+        wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
+        wrong &= frames.body_sizes != 0
         if wrong.any():
             self.wrong_bodies.extend(frames.physical_offsets[wrong].tolist())
+        return wrong
+
+    def _add_lost(self, frames: Frames, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> None:
+        """Records that are none: to the broker, by our own decision, or because we have put them there."""
+        rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
+        rows.update(dict.fromkeys(dispatched.refused.tolist(), _REFUSED))
+        if dropped is not None:
+            rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
+        for row in sorted(rows):
+            place = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
+            self.lost.add_extent(Extent(*place, rows[row], int(frames.headers.field("store_timestamp")[row])))
 
     def _learn_batch_topics(self, frames: Frames) -> None:
         if not self._learn:
@@ -172,8 +187,8 @@ class Derivation:
             self._batch_topics |= found
             raise BatchTopicFoundError
 
-    def _add_units(self, dispatched: Dispatched) -> None:
-        units = dispatched.units
+    def _hold(self, units: QueueUnits) -> None:
+        """Keep units until there are enough of them: placing a few at a time costs more."""
         if not len(units):
             return
         self._held.append(units)
@@ -218,3 +233,14 @@ _LEFT_OUT, _SIMPLE, _BATCH, _REFUSED_KIND = range(4)
 
 def _only(units: QueueUnits, rows: NDArray[Any]) -> QueueUnits:
     return units if rows.all() else units[rows]
+
+
+def _inert_rows(frames: Frames) -> list[int]:
+    """Rows of inert records of ours: rolled back messages of a topic of that name, or of its beginning."""
+    rolled_back = np.flatnonzero((frames.headers.field("sys_flag") & TRANSACTION_MASK) == TRANSACTION_ROLLBACK)
+    if not len(rolled_back):
+        return []
+    starts, sizes = frames.topic_positions[rolled_back], frames.topic_sizes[rolled_back]
+    data = frames.block.data
+    topics = zip(rolled_back.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+    return [row for row, start, size in topics if size and LOST_TOPIC.startswith(data[start : start + size])]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from rmqtool.catalogue import finding
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
 from rmqtool.formats import batch_consume_queue, consume_queue
@@ -78,23 +79,10 @@ def _told_by(file: IndexFile) -> Geometry | None:
 
 
 def _assumed(what: str, size: str, setting: str) -> Finding:
-    return Finding(
-        code="rebuild.file-size-assumed",
-        severity="info",
-        message=f"no file tells the size of {what}: the default, {size}, is taken. "
-        f"If broker.conf sets {setting}, give it with --broker-conf",
-        effect="reads an index of another size at wrong places"
-        if "index" in what
-        else "with another size set a broker refuses to start on these files",
-    )
+    message = f"no file tells the size of {what}: the default, {size}, is taken"
+    return finding("rebuild.file-size-assumed", f"{message}. If broker.conf sets {setting}, give it with --broker-conf")
 
 
 def _contradiction(store: Store, kind: Kind, told: int, common: int) -> Finding:
-    return Finding(
-        code="rebuild.file-size-differs",
-        severity="warning",
-        file=store.conf.path,
-        message=f"{_SETTINGS[kind][0]} gives {told} bytes, but most files of the queues have {common}: "
-        "those of broker.conf are written",
-        effect="a broker refuses to start on files whose size is not that of its configuration",
-    )
+    message = f"{_SETTINGS[kind][0]} gives {told} bytes, but most files of the queues have {common}: "
+    return finding("rebuild.file-size-differs", f"{message}those of broker.conf are written", file=store.conf.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import NamedTuple
 
 from rmqtool.append.simple_queues import NOTHING_LOST, Lost
 from rmqtool.scan.events import Damage
@@ -10,32 +11,49 @@ from rmqtool.scan.events import Damage
 MAX_EXTENTS = 1000
 """Extents that are listed one by one; all are counted."""
 
+LOST_TOPIC = b"%RMQTOOL%LOST"
+"""Topic of our inert records; of a small one the beginning of it."""
+
+NEUTRALISED = "neutralised"
+"""The reason of an extent that holds an inert record of ours: nothing more is lost there."""
+
 _MOST_KEPT = 1 << 20  # of which gaps are told from jumps, beyond that the last one grows
+
+
+class Extent(NamedTuple):
+    """Bytes of the log that hold no record; `timestamp` is the store time of the record before them, -1 without one."""
+
+    physical_offset: int
+    size: int
+    reason: str
+    timestamp: int
+    tail: bool = False
 
 
 class LostExtents:
     """Damaged and missing extents of a log, and records that a broker takes for damage."""
 
     def __init__(self) -> None:
-        self.listed: list[tuple[int, int, str]] = []  # the first MAX_EXTENTS: physical offset, size, reason
+        self.extents: list[Extent] = []  # the first MAX_EXTENTS
         self.count = 0
         self.size = 0  # bytes
-        self.tail = 0  # of these bytes, those that an unclean stop leaves behind the last record
+        self._harmless = 0  # of these bytes, those behind the last record, and those in inert records
         self._starts: list[int] = []
         self._totals = [0]  # bytes of all extents before each one
         self._missing: list[int] = []  # starts of those that no file holds
 
-    def add(self, damage: Damage) -> None:
-        """Count an extent that the scan met."""
-        self.add_extent(damage.physical_offset, damage.size, damage.reason)
-        self.tail += damage.size if damage.tail else 0
+    def add(self, damage: Damage, timestamp: int) -> None:
+        """Count an extent that the scan met behind a record stored at `timestamp`."""
+        self.add_extent(Extent(damage.physical_offset, damage.size, damage.reason, timestamp, damage.tail))
 
-    def add_extent(self, physical_offset: int, size: int, reason: str) -> None:
+    def add_extent(self, extent: Extent) -> None:
         """Count an extent, which lies behind all before it."""
+        physical_offset, size, reason, _, tail = extent
         self.count += 1
         self.size += size
-        if len(self.listed) < MAX_EXTENTS:
-            self.listed.append((physical_offset, size, reason))
+        self._harmless += size if tail or reason == NEUTRALISED else 0
+        if len(self.extents) < MAX_EXTENTS:
+            self.extents.append(extent)
         if len(self._starts) < _MOST_KEPT:
             self._starts.append(physical_offset)
             self._totals.append(self._totals[-1] + size)
@@ -47,7 +65,12 @@ class LostExtents:
     @property
     def is_lossy(self) -> bool:
         """Whether more than the torn end of the log is lost."""
-        return self.size > self.tail
+        return self.size > self._harmless
+
+    @property
+    def listed(self) -> list[tuple[int, int, str]]:
+        """The first MAX_EXTENTS: physical offset, size, reason."""
+        return [(extent.physical_offset, extent.size, extent.reason) for extent in self.extents]
 
     def between(self, start: int, stop: int) -> Lost:
         """What is lost from physical offset `start` to before `stop`."""

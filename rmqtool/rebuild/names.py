@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings import Finding
 from rmqtool.queues import Kind
@@ -55,12 +56,5 @@ def directory_of(name: QueueName, kind: Kind) -> str:
 
 def refused_finding(name: QueueName, why: str, units: int) -> Finding:
     """A queue that is not written."""
-    return Finding(
-        code="rebuild.topic-name",
-        severity="error",
-        topic=name.topic,
-        queue_id=name.queue_id,
-        message=f"not rebuilt, the log names a queue that is refused ({why}): {units} units",
-        effect="a broker fails to write such a queue, or writes it outside of its directory",
-        count=units,
-    )
+    message = f"not rebuilt, the log names a queue that is refused ({why}): {units} units"
+    return finding("rebuild.topic-name", message, topic=name.topic, queue_id=name.queue_id, count=units)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from rmqtool.catalogue import finding
 from rmqtool.findings import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import Source
@@ -20,9 +21,9 @@ def start_findings(source: Source, derivation: Derivation) -> Iterator[Finding]:
     now = _cut(source, None)
     if now is None:
         return
-    after = _cut(source, derivation)
+    after = None if source.options.neutralise else _cut(source, derivation)
     if now.messages_lost or (after and after.messages_lost):
-        yield _finding(source, now, after or now)
+        yield _finding(source, now, after)
 
 
 def _cut(source: Source, derivation: Derivation | None) -> LogCut | None:
@@ -38,28 +39,29 @@ def _cut(source: Source, derivation: Derivation | None) -> LogCut | None:
     return recovery.cut("normal")
 
 
-def _finding(source: Source, now: LogCut, after: LogCut) -> Finding:
-    verify = f"rmqtool verify {quote(str(source.store.root))}"
-    version = source.version
+def _finding(source: Source, now: LogCut, after: LogCut | None) -> Finding:
+    """`after` is None where nothing is cut any more, for the damage is neutralised."""
+    root, version = quote(str(source.store.root)), source.version
+    still = after if after and after.messages_lost else None
     if now.messages_lost:
-        message = f"as the store stands, a start of {version} ends the log at offset {now.end.offset}: {_loss(now)}"
+        message = f"as the store stands, a start of {version} ends the log at offset {now.end.offset}: {_loss(now)}; "
         message += (
-            f"; after this rebuild it still loses {_loss(after)}"
-            if after.messages_lost
-            else ("; after this rebuild it no longer does")
+            f"after this rebuild it still loses {_loss(still)}" if still else "after this rebuild it no longer does"
         )
     else:
-        message = f"after this rebuild a start of {version} ends the log at offset {after.end.offset}: {_loss(after)}"
-    return Finding(
-        code="commitlog.cut-at-start",
+        cut = still or now
+        message = f"after this rebuild a start of {version} ends the log at offset {cut.end.offset}: {_loss(cut)}"
+    effect = "keeps the log, once this is done"
+    if still:
+        effect = "cuts the log there and deletes the files behind it: do not start it before this is settled"
+    return finding(
+        "start.data-loss",
+        message,
         severity="warning",
-        offset=(after if after.messages_lost else now).end.offset,
-        message=message,
-        effect="cuts the log there and deletes the files behind it; do not start the broker before this is settled"
-        if after.messages_lost
-        else "keeps the log, once the queues are rebuilt",
-        remedy=verify,
-        count=max(now.messages_lost, after.messages_lost, 1),
+        effect=effect,
+        remedy=f"rmqtool rebuild-cq {root} --neutralise" if still else f"rmqtool verify {root}",
+        offset=(still or now).end.offset,
+        count=max((still or now).messages_lost, 1),
     )
 
 

@@ -16,13 +16,14 @@ Part = Literal["queues", "index"]
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """Parts to rebuild, queues to take, whose rules count, and how units get their numbers."""
+    """Parts to rebuild, queues to take, whose rules count, how units get their numbers, what becomes of damage."""
 
     parts: frozenset[Part]
     selection: Selection = field(default_factory=Selection)
     version: Version | None = None
     order: Order = "stored"
     reading: Reading = UNLIMITED
+    neutralise: bool = False
 
 
 Progress = Callable[[int], None]

@@ -16,9 +16,10 @@ from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import Kind, Queue, queue_range
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.findings import derivation_findings
+from rmqtool.rebuild.findings import derivation_findings, patch_findings
 from rmqtool.rebuild.index_files import IndexComparison
 from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.source import Sinks, Source, derive
@@ -74,6 +75,7 @@ class Plan:
     backup_bytes: int
     last_record: tuple[int, int]  # physical offset and store timestamp of the log's last record, -1 without one
     findings: list[Finding]
+    patches: list[Patch] = field(default_factory=list)
 
     @property
     def options(self) -> RebuildOptions:
@@ -83,7 +85,7 @@ class Plan:
     @property
     def is_empty(self) -> bool:
         """Whether everything is as it should be."""
-        return not self.changed_queues and all(file.action == "keep" for file in self.index)
+        return not (self.changed_queues or self.patches) and all(file.action == "keep" for file in self.index)
 
     @property
     def changed_queues(self) -> list[QueuePlan]:
@@ -143,6 +145,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
     """What came of a pass whose results were compared."""
     queues = sorted(_queue_plans(source, derivation, sinks.of_queues), key=lambda queue: (queue.name, queue.kind))
     index = list(_index_plans(sinks.of_index))
+    patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
     return Plan(
         source=source,
         queues=queues,
@@ -150,13 +153,15 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         index_units=derivation.index.units if derivation.index else 0,
         lost=derivation.lost,
         consumers_moved=list(_moved_consumers(source, sinks.of_queues.get("simple"), queues)),
-        backup_bytes=_backup_bytes(source, queues, index),
+        backup_bytes=_backup_bytes(source, queues, index) + patched_bytes(patches),
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
         findings=[
             *source.findings,
             *derivation_findings(derivation, source.store.root),
             *start_findings(source, derivation),
+            *patch_findings(patches),
         ],
+        patches=[patch for patch in patches if patch.is_possible],
     )
 
 

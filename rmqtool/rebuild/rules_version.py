@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqtool.catalogue import finding
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
@@ -40,21 +41,13 @@ def _newest_index(store: Store) -> tuple[IndexFile | None, Geometry | None]:
 
 
 def _assumed() -> Finding:
-    return Finding(
-        code="rebuild.version-assumed",
-        severity="info",
-        message=f"no index file tells which version writes the store: the rules of {NEWEST} are taken, which also "
-        "indexes tags; --broker-version says otherwise",
-        effect="brokers before 5.4.0 never look for tags: for them the index is only larger",
+    message = (
+        f"no index file tells which version writes the store: the rules of {NEWEST} are taken, which also index tags"
     )
+    return finding("rebuild.version-assumed", f"{message}; --broker-version says otherwise")
 
 
 def _told(file: IndexFile, store: Store) -> Finding:
-    return Finding(
-        code="rebuild.version-assumed",
-        severity="info",
-        file=store.relative(file.path),
-        message="the newest keys are no tags, so a broker before 5.4.0 wrote this file: tags are not indexed; "
-        "--broker-version says otherwise",
-        effect="from 5.4.0 on a query by tag finds none of these messages",
-    )
+    message = "the newest keys are no tags, so a broker before 5.4.0 wrote this file: tags are not indexed"
+    place = store.relative(file.path)
+    return finding("rebuild.version-assumed", f"{message}; --broker-version says otherwise", file=place)

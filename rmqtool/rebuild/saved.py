@@ -46,6 +46,7 @@ def plan_text(plan: Plan, command: str, result: dict[str, Any]) -> str:
             "queues": sorted(options.selection.queue_ids),
             "only": None if options.selection.only is None else sorted(options.selection.only),
             "order": options.order,
+            "neutralise": options.neutralise,
             "broker_version": str(options.version) if options.version else None,
         },
         "result": result,
@@ -86,6 +87,7 @@ class SavedPlan:
             parse_version(saved["broker_version"]) if saved["broker_version"] else None,
             "broker" if saved["order"] == "broker" else "stored",
             base.reading,
+            saved["neutralise"] is True,
         )
 
     def require_same_store(self, store: Store) -> None:

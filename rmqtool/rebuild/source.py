@@ -55,12 +55,13 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
     version, findings = rules_version(store, options)
+    log = store.commit_log()
     has_batches = version >= BATCH_QUEUES
     found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
     source = Source(
         store=store,
         options=options,
-        log=store.commit_log(),
+        log=log,
         queues=queues,
         sizes=sizes,
         version=version,
@@ -110,7 +111,7 @@ def _task(source: Source) -> Task:
     options = source.options
     # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
     rules = DispatchRules.of(source.version, source.store, lmq_seen=True)
-    return Task(source.log.files, rules, options.selection, options.order, options.reading)
+    return Task(source.log.files, rules, options.selection, options.order, options.reading, options.neutralise)
 
 
 def _target(source: Source, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:

@@ -95,16 +95,18 @@ def set_attributes(system: System, path: str, wanted: Attributes) -> None:
         if (now.uid, now.gid) != (wanted.uid, wanted.gid):
             system.set_owner(descriptor, wanted.uid, wanted.gid)
         system.set_mode(descriptor, wanted.mode)
-        for label in wanted.labels:
-            if label not in now.labels:
-                _set_label(system, descriptor, *label)
+        _set_labels(system, descriptor, dict(now.labels), dict(wanted.labels))
     finally:
         system.close(descriptor)
 
 
-def _set_label(system: System, descriptor: int, name: str, value: bytes) -> None:
+def _set_labels(system: System, descriptor: int, now: dict[str, bytes], wanted: dict[str, bytes]) -> None:
     try:
-        system.set_label(descriptor, name, value)
+        for name in now.keys() - wanted.keys():  # such as an access list that a new file inherits
+            system.remove_label(descriptor, name)
+        for name, value in wanted.items():
+            if now.get(name) != value:
+                system.set_label(descriptor, name, value)
     except OSError as error:
         if error.errno not in CANNOT:
             raise

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
+
+import numpy as np
 
 from rmqtool.files import InputFile
 from rmqtool.transaction.system import System
 
 Manifest = dict[str, Any] | None
 
-_BLOCK = 1 << 20  # bytes
+_BLOCK = 4 << 10  # bytes; a mapped file is mostly a hole, and what it holds begins with a few blocks
+_FIRST_READ, _LARGEST_READ = 16 << 10, 1 << 20  # bytes
 _DIGEST_SIZE = 16
 
 
@@ -36,18 +40,42 @@ def manifest_of(system: System, path: str) -> Manifest:
 
 
 def file_digest(file: InputFile) -> str:
-    """BLAKE2b-128 over the size and, with their positions, the blocks of 1 MiB that are not all zero.
+    """BLAKE2b-128 over the size and the data: each run of blocks of 4 KiB that are not all zero, behind its position.
 
-    Holes are not read, yet a file has the same digest with holes and without.
+    Holes are not read, yet a file has the same digest with holes and without. Numbers are 8 bytes, big-endian.
     """
     digest = blake2b(file.size.to_bytes(8, "big"), digest_size=_DIGEST_SIZE)
-    position = 0
-    while (found := file.next_data(position, file.size)) < file.size:
-        position = found // _BLOCK * _BLOCK
-        digest.update(position.to_bytes(8, "big"))
-        digest.update(file.read(position, min(_BLOCK, file.size - position)))
-        position += _BLOCK
+    for position, data in _runs(file):
+        if position is not None:
+            digest.update(position.to_bytes(8, "big"))
+        digest.update(data)
     return digest.hexdigest()
+
+
+def _runs(file: InputFile) -> Iterator[tuple[int | None, memoryview]]:
+    """Data in blocks, with the position where a run begins and None where it goes on; more is read where more is."""
+    position, run_end, size = 0, -1, _FIRST_READ
+    while position < file.size:
+        if position != run_end:
+            position, size = file.next_data(position, file.size) // _BLOCK * _BLOCK, _FIRST_READ
+        data = memoryview(file.read(position, min(size, file.size - position)))
+        if not data:
+            return  # it has become shorter
+        for start, stop in _filled(data):
+            yield None if position + start == run_end else position + start, data[start:stop]
+            run_end = position + stop
+        position += len(data)
+        size = min(2 * size, _LARGEST_READ)
+
+
+def _filled(data: memoryview) -> list[tuple[int, int]]:
+    """The runs of blocks that are not all zero, as start and stop."""
+    whole = len(data) // _BLOCK * _BLOCK
+    filled = np.frombuffer(data[:whole], np.uint64).reshape(-1, _BLOCK // 8).any(axis=1)
+    if whole < len(data):
+        filled = np.append(filled, any(data[whole:]))
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], filled, [False])).astype(np.int8)))
+    return [(int(start) * _BLOCK, min(int(stop) * _BLOCK, len(data))) for start, stop in edges.reshape(-1, 2)]
 
 
 def text_digest(text: bytes) -> str:

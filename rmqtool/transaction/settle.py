@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from rmqtool.errors import UnreadableError
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
 from rmqtool.transaction.mover import Mover, Names, Progress
@@ -81,11 +82,11 @@ class Settler:
         state = self._home.state(name)
         if state == "abandoned":
             return None
+        if state == "done" and not self._system.lstat(os.path.join(self._home.directory(name), NEW)):
+            return None
         journal = self._home.journal(name)
         if state == "done":
-            if self._system.lstat(os.path.join(self._home.directory(name), NEW)):
-                with reported(self._home.path):
-                    self.tidy(name, journal)
+            self.tidy(name, journal)
             return None
         try:
             outcome = self._resume(name, journal, state)
@@ -122,12 +123,12 @@ class Settler:
             os.path.join(directory, aside, step.path),
         )
 
-    def _settle(self, moves: Moves, *, fresh: bool) -> OSError | None:
+    def _settle(self, moves: Moves, *, fresh: bool) -> OSError | UnreadableError | None:
         """Carry out all; or, after an error, take all back and return the error."""
         try:
             for move, found in self._progress(moves, fresh=fresh):
                 self._mover.carry_out(*move, progress=found)
-        except OSError as error:
+        except (OSError, UnreadableError) as error:
             self._take_back(moves, check=not fresh)
             return error
         return None
@@ -164,13 +165,13 @@ class Settler:
             status = self._system.lstat(path)
             if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
                 self._system.unlink(path)
-                sync_path(self._system, os.path.dirname(path))
+                sync_path(self._system, os.path.realpath(os.path.dirname(path)))
 
     def _write(self, name: str, state: State) -> None:
         write_state(self._system, self._home.directory(name), state)
 
 
-def _rolled_back(error: OSError, *, fresh: bool) -> Outcome:
+def _rolled_back(error: OSError | UnreadableError, *, fresh: bool) -> Outcome:
     if fresh:
         raise error
     return "rolled_back"

@@ -84,7 +84,7 @@ class System:
 
     def sync_all(self, path: str) -> None:
         """Ask for the whole file system of `path` to be written, so that many calls of `sync` find little to do."""
-        os.sync()
+        _sync_file_system()(path)
 
     def forget(self, descriptor: int) -> None:
         """Drop a synced file from the page cache: what is read back then comes from the disk."""
@@ -117,6 +117,11 @@ class System:
         """Set one extended attribute."""
         if hasattr(os, "setxattr"):
             os.setxattr(descriptor, name, value)
+
+    def remove_label(self, descriptor: int, name: str) -> None:
+        """Remove one extended attribute."""
+        if hasattr(os, "removexattr"):
+            os.removexattr(descriptor, name)
 
     def set_mtime(self, path: str, mtime_ns: int) -> None:
         """Set the time of the last change."""
@@ -212,6 +217,24 @@ def _exchange() -> Callable[[str, str], None]:
             raise OSError(number, os.strerror(number), one, None, other)
 
     return exchange
+
+
+@cache
+def _sync_file_system() -> Callable[[str], None]:
+    """Linux's syncfs: `sync` would wait for the disks of everybody else as well."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+
+    def sync(path: str) -> None:
+        if function is None:
+            os.sync()
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            function(descriptor)  # each file is synced after this, and that tells of errors
+        finally:
+            os.close(descriptor)
+
+    return sync
 
 
 SYSTEM = System()

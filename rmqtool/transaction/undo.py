@@ -90,15 +90,15 @@ class Undo:
         name = self._last()
         if name is None:
             return None
-        journal = self._home.journal(name)
-        state = self._home.state(name)
-        if state == "abandoned":
-            raise ChangedError(
-                f"{name} was interrupted, and then somebody else wrote to the store: it can't be taken back",
-                file=self._home.directory(name),
-                hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, and let go of it with --discard",
-            )
         with reported(self._places.root, "cannot read"):
+            journal = self._home.journal(name)
+            state = self._home.state(name)
+            if state == "abandoned":
+                raise ChangedError(
+                    f"{name} was interrupted, and then somebody else wrote to the store: it can't be taken back",
+                    file=self._home.directory(name),
+                    hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, then let go of it (--discard)",
+                )
             for step in journal.steps:
                 self._check_step(name, step)
         return Kept(name, journal.command, state, _changes(journal))
@@ -108,8 +108,8 @@ class Undo:
         kept = self.check()
         if kept is None:
             return None
-        journal = self._home.journal(kept.id)
         with reported(self._home.directory(kept.id)):
+            journal = self._home.journal(kept.id)
             self._prepare(kept.id, journal)
             prepare_state(self._system, self._home.directory(kept.id), "done")
             with deferred_signals():
@@ -122,8 +122,8 @@ class Undo:
 
     def discard(self) -> list[Kept]:
         """Remove all replaced files for good."""
-        found = kept_transactions(Path(self._places.root))
         with reported(self._home.path):
+            found = kept_transactions(Path(self._places.root))
             for kept in found:
                 with deferred_signals():
                     self._home.drop(kept.id)

@@ -66,6 +66,8 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     verification, totals = outcome.verification, outcome.totals
     if not verification.complete:
         yield "the rest of the store: the verification was interrupted"
+    if verification.unread is not None:
+        yield f"the rest of the log, which the running broker has deleted meanwhile: {verification.unread}"
     if not verification.settings.bodies:
         yield "bodies: --fast reads none of them"
     if totals.without_property_crc:

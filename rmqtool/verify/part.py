@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import FileWalk, LogWalker, RecoveryRules
-from rmqtool.scan.events import Blank
+from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store import Store, open_store
@@ -24,7 +24,7 @@ from rmqtool.verify.damage import DamageChecks
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
-from rmqtool.verify.index_units import IndexUnits, Part, known_geometries, parts_of
+from rmqtool.verify.index_units import IndexUnits, Part
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_check import QueueCheck
@@ -32,6 +32,8 @@ from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordChecks, RecordTotals
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
+
+_MOST_TRIES = 64  # for real damage each costs a second look at some megabytes
 
 Progress = Callable[[int], None]
 """Told how many more bytes are done."""
@@ -52,6 +54,8 @@ class Settings:
     live: bool = False
     queues: bool = True
     index: bool = True
+    files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
+    index_parts: tuple[Part, ...] = ()  # likewise
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
 
@@ -94,6 +98,7 @@ class PartResult:
     log_end: int | None = None  # behind the last record
     ghosts_from: int | None = None  # where old records begin that are no part of the log
     walks: list[FileWalk] = field(default_factory=list)
+    unread: str | None = None  # why the rest of the part was not read
 
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found."""
@@ -106,6 +111,7 @@ class PartResult:
             else:
                 self.states[name] = deepcopy(state)
         self.walks.extend(later.walks)
+        self.unread = self.unread or later.unread
         self.log_end = later.log_end if later.log_end is not None else self.log_end
         self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
 
@@ -121,37 +127,55 @@ class PartCheck:
         self.settings = settings
         self._progress = progress
         self._store: Store = open_store(settings.root, settings.conf)
-        self._files = self._store.commit_log().files
+        self._files = settings.files
+        self._reading = settings.reading()
         self._batch_topics = load_topics(self._store).with_batch_queues
-        self._index = parts_of(known_geometries(self._store)) if settings.index else []
         self.result = PartResult(settings.report())
 
     def check(self, part: LogPart | IndexPart) -> PartResult:
         """Do one part; raises UnreadableError."""
         self.result = PartResult(self.settings.report())
         if isinstance(part, IndexPart):
-            reading = self.settings.reading()
-            check_chains(self._store, self._index[part.number], self.result.report, reading, self.settings.live)
+            index_file = self.settings.index_parts[part.number]
+            check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live)
             self._progress(part.bytes)
         else:
             self._check_log(part)
         return self.result
 
     def _check_log(self, part: LogPart) -> None:
-        open_files = OpenFiles(self.settings.reading())
+        open_files = OpenFiles(self._reading)
         try:
             check = _LogCheck(self._store, self._files, self.settings, part, self.result, open_files,
-                              self._batch_topics, self._index)  # fmt: skip
-            for event in scan_files(self._files, part.start, part.stop, self.settings.reading()):
+                              self._batch_topics)  # fmt: skip
+            for event in self._events(part):
                 if not check.take(event):
                     break
                 self._progress(event.size)
             check.finish()
-        except UnreadableError:
+        except UnreadableError as error:
             if not self.settings.live:
-                raise  # a running broker deletes files
+                raise
+            self.result.unread = str(error)  # a running broker deletes files
         finally:
             open_files.close()
+
+    def _events(self, part: LogPart) -> Iterator[Event]:
+        """The scan; where a broker writes meanwhile, damage is looked at once more before it is believed.
+
+        Between a look at the end of the log and a look behind it records may have been written there.
+        """
+        start, tries = part.start, _MOST_TRIES if self.settings.live else 0
+        tried = -1
+        while True:
+            for event in scan_files(self._files, start, part.stop, self._reading):
+                if tries and isinstance(event, Damage) and not event.tail and event.physical_offset != tried:
+                    tries, tried = tries - 1, event.physical_offset
+                    break
+                yield event
+            else:
+                return
+            start = tried
 
 
 class _LogCheck:
@@ -159,7 +183,7 @@ class _LogCheck:
 
     def __init__(
         self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
-        open_files: OpenFiles, batch_topics: frozenset[str] | None, index: Sequence[Part],
+        open_files: OpenFiles, batch_topics: frozenset[str] | None,
     ) -> None:  # fmt: skip
         self._part = part
         self._result = result
@@ -171,14 +195,16 @@ class _LogCheck:
         self._queues: QueueCheck | None = None
         self._index: IndexCheck | None = None
         if settings.queues:
-            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of,
-                                      self._dispatcher.is_batch_topic)  # fmt: skip
+            is_batch = self._dispatcher.is_batch_topic
+            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of, is_batch,
+                                      settings.live)  # fmt: skip
             result.states = self._queues.states
         self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
         if settings.index:
-            self._index = IndexCheck(store, report, IndexUnits(index, open_files), extents, lookups.hashes_at,
+            units = IndexUnits(settings.index_parts, open_files)
+            self._index = IndexCheck(store, report, units, extents, lookups.hashes_at,
                                      part.index_start, part.index_stop, settings.tags_expected,
-                                     files[0].start_offset if files else 0)  # fmt: skip
+                                     files[0].start_offset if files else 0, settings.live)  # fmt: skip
 
     def take(self, event: Event) -> bool:
         """Check one event; whether the log goes on behind it."""

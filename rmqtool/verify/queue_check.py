@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
-from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, is_pre_blank
+from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
@@ -23,6 +23,7 @@ from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MAX_PLACES, QueueState
 from rmqtool.verify.report import Report
+from rmqtool.verify.unit_differences import differences
 
 BATCH = 256 << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
@@ -42,7 +43,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool],
+        is_batch: Callable[[str], bool], live: bool,
     ) -> None:  # fmt: skip
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
@@ -51,6 +52,7 @@ class QueueCheck:
         self._open = open_files
         self._owner_of = owner_of
         self._is_batch = is_batch
+        self._live = live
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -103,7 +105,7 @@ class QueueCheck:
         files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
         if not files.files:
             return None
-        return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open)
+        return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open, self._live)
 
 
 def is_directory_name(topic: str) -> bool:
@@ -125,6 +127,7 @@ class _OneQueue:
         self._report = report
         self._extents = extents
         self._owner_of = owner_of
+        self._has_ext_files = (root / _EXT).is_dir()
         self._shift = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
@@ -193,6 +196,7 @@ class _OneQueue:
 
     def _look(self, files: QueueFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
         """Compare from unit `number` on; how many records are through, none when their units stand elsewhere."""
+        _ = files.written_stop  # before the units are read: what was written by then must be there
         found = files.units(number, len(units))
         width = f"V{files.size}"
         same = found.view(width) == expected.view(width)
@@ -203,7 +207,7 @@ class _OneQueue:
         same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
         if same_place[0]:
             stop = _stretch(same_place & ~same)
-            self._differ(units[:stop], found[:stop], expected[:stop], number)
+            self._differ(units[:stop], found[:stop], number)
             self._next = number + stop
             return stop
         moved = files.find(int(units.physical_offsets[0]))
@@ -213,29 +217,10 @@ class _OneQueue:
             return 0
         return self._absent(files, units, found, number)
 
-    def _differ(self, units: QueueUnits, found: NDArray[np.void], expected: NDArray[np.void], number: int) -> None:
+    def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
         """Units that point to the right record and tell something else of it."""
         self.state.prove(number, number + len(units))
-        for row in range(len(units)):
-            code, message, severity = "consumequeue.tags-code", None, None
-            stored_code, wanted = int(found["tags_code"][row]), int(units.tags_codes[row])
-            if found["message_size"][row] != expected["message_size"][row]:
-                code = "consumequeue.wrong-record"
-                message = f"size {int(found['message_size'][row])}, the record has {int(units.message_sizes[row])}"
-            elif stored_code != wanted and stored_code <= MAX_EXT_ADDRESS:
-                if (self._root / _EXT).is_dir():
-                    continue
-                code, message = (
-                    "consumequeue.ext-address",
-                    f"{stored_code} is an address in {_EXT}/, which is not there",
-                )
-            elif stored_code != wanted:
-                message = f"tags code {stored_code}, the record gives {wanted}"
-                if stored_code == int(units.tags_hashes[row]):
-                    message += ": a delayed message, dispatched by the recovery of a broker 4.9.2 to 4.9.8"
-                    severity = "info"
-            else:
-                code, message = "consumequeue.batch-unit", "other times, offsets or counts than the record gives"
+        for row, code, message, severity in differences(units, found, self._has_ext_files):
             self._tell(code, message, units, row, number + row, severity=severity)
 
     def _absent(self, files: QueueFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:

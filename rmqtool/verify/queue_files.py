@@ -22,13 +22,14 @@ class QueueFiles:
     `start` is the number of the first unit that there is a file for, `stop` that behind the last.
     """
 
-    def __init__(self, queue: Queue, open_files: OpenFiles) -> None:
+    def __init__(self, queue: Queue, open_files: OpenFiles, live: bool = False) -> None:
         self.queue = queue
         self.size = queue.unit_size
         self.dtype: np.dtype[Any] = _FORMATS[queue.kind].UNIT_DTYPE
         self._format = _FORMATS[queue.kind]
         self._files = queue.files.files
         self._open = open_files
+        self._live = live
         self.start = self._files[0].start_offset // self.size if self._files else 0
         self.stop = max((file.end_offset // self.size for file in self._files), default=0)
 
@@ -61,11 +62,12 @@ class QueueFiles:
 
     @cached_property
     def written_stop(self) -> int:
-        """Number behind the last unit that is not all zeros."""
+        """Number behind the last unit that is not all zeros; where a broker writes, the last one may be half there."""
         for mapped in reversed(self._files):
             end = self._open.get(mapped.path).data_end()
             if end:
-                return (mapped.start_offset + end + self.size - 1) // self.size
+                stop = (mapped.start_offset + end + self.size - 1) // self.size
+                return stop - 1 if self._live else stop
         return self.start
 
     def find_from(self, physical_offset: int) -> int:

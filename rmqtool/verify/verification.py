@@ -75,11 +75,15 @@ class Verification:
         self.log_start = self.log.files[0].start_offset if self.log.files else 0
         self.log_end = self.log_start
         self.ghosts_from: int | None = None
+        self.unread: str | None = None
         self.start: Start | None = None
         self.not_predicted: str | None = None
         self.settings = self._settings()
         self._index = known_geometries(store) if self.settings.index else []
         self._parts = parts_of(self._index)
+        if self.settings.live and any(geometry is None and file.keys for file, geometry in self._index):
+            self._parts = []  # what is in the others would not be all
+            self.settings = replace(self.settings, index=False)
         self._report = self.settings.report()
         self._results: dict[int, PartResult] = {}
         self._running: PartCheck | None = None
@@ -121,7 +125,13 @@ class Verification:
         check_surroundings(self.store, self.log, self.holder, self._report)
         check_headers(self.store, self._index, self._report, self.settings.live)
         check_index_names(self.store, [file for file, _ in self._index], self._report)
-        settings = replace(self.settings, tags_expected=self._tags_expected())
+        settings = replace(
+            self.settings,
+            tags_expected=self._tags_expected(),
+            files=self.log.files,
+            index_parts=tuple(self._parts),
+            rate=self.request.rate and max(1, self.request.rate // self.request.jobs),
+        )
         parts = self._parts_to_check()
         if self.request.jobs > 1 and len(parts) > 1:
             with closing(check_in_processes(settings, parts, self.request.jobs, progress)) as results:
@@ -168,6 +178,7 @@ class Verification:
         """What only the whole tells."""
         total = self.merged()
         self.log_end = total.log_end if total.log_end is not None else self.log_end
+        self.unread = total.unread
         now = max([int(time.time() * 1000), *(file.path.stat().st_mtime_ns // 10**6 for file in self.log.files)])
         finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)

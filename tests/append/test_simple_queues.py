@@ -123,6 +123,16 @@ def test_gap_of_a_missing_file_is_filled_with_units_that_point_into_it() -> None
     assert sink.targets() == [0, 100, 256, 256, 256, 800, 900]
 
 
+def test_lost_head_is_no_filler() -> None:
+    """Messages before a queue's first one that are lost with bytes of the log: filler would hide what follows."""
+    sink, queues = place([units([2, 3], [500, 600])], lost=Lost(400, None))
+
+    assert sink.targets() == [500, 500, 500, 600]
+    assert queues.irregular[0].neutral == 2
+    few, _ = place([units([7, 8], [500, 600])], lost=Lost(400, None))
+    assert few.targets() == [None] * 7 + [500, 600]
+
+
 def test_jump_that_no_lost_bytes_explain_is_refused() -> None:
     """A damaged queue offset must not make a file of billions of units."""
     sink, queues = place([units([0, 1, *range(1 << 40, (1 << 40) + 20)])])

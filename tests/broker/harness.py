@@ -120,6 +120,14 @@ class Harness:
         """Start and stop on `root` itself; what the start leaves."""
         return self._answer("recover", root)
 
+    def expire(self, root: Path) -> dict[str, Any]:
+        """Start on `root` itself and let the cleaner delete the first commit log file; what is left at the top."""
+        return self._answer("expire", root)
+
+    def destroy(self, root: Path) -> dict[str, Any]:
+        """Let the store at `root` destroy itself; what is left at the top."""
+        return self._answer("destroy", root)
+
     def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
         """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:

@@ -60,3 +60,33 @@ def test_a_live_store(harness: Callable[[str], Harness], version: str, tmp_path:
     assert stopped["broker"]["last_exit"] == "clean"
     assert stopped["commit_log"]["messages"] >= seen[-1]
     assert stopped["commit_log"]["max_offset"] == broker.oracle(root)["commit_log"]["max_offset"]
+
+
+def _verify(root: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "rmqtool", "verify", str(root), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_live_store_is_clean(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """What grows while a store is verified is no fault, nor what is not dispatched yet; stopped, it is clean too."""
+    broker = harness(version)
+    root = tmp_path / "store"
+    root.mkdir()
+    broker.write(root, "single")
+    with broker.hold(root, messages_per_second=_RATE):
+        messages = []
+        for _ in range(4):
+            document = _verify(root)
+            serious = [finding for finding in document["findings"] if finding["severity"] != "info"]
+            assert serious == []
+            assert document["result"]["verdict"] == "clean"
+            assert document["result"]["start"] is None
+            messages.append(document["result"]["messages"])
+        assert messages == sorted(messages)
+        assert messages[-1] > messages[0]
+    stopped = _verify(root)
+    assert [finding for finding in stopped["findings"] if finding["severity"] != "info"] == []
+    assert stopped["result"]["start"]["max_offset_after"] == broker.oracle(root)["commit_log"]["max_offset"]

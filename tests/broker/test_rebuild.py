@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import Exit
+from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from tests.broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.broker.rebuilds import compare
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.rebuild.test_neutralise import DAMAGE as NEUTRALISED
 
 pytestmark = pytest.mark.broker
 Factory = Callable[[str], Harness]
+_FILES_SCANNED = 10  # from 5.4.0 on a recovery looks at no more
 _SAMPLE = range(4)  # seeds of random logs; `make rebuilds` compares 200
 
 
@@ -71,10 +74,40 @@ def hits(answer: dict[str, Any]) -> dict[tuple[str, str], set[int]]:
     return {(query["topic"], query["key"]): set(query["physical_offsets"]) for query in queries}
 
 
-def rebuild(command: str, root: Path, version: str) -> Result:
+def rebuild(command: str, root: Path, version: str, *options: str) -> Result:
     conf = root.parent / "broker.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in GEOMETRY.items()))
-    return rmqtool(command, root, "--yes", "--json", "--broker-version", version, "--broker-conf", conf)
+    told: list[str | Path] = ["--broker-version", version, "--broker-conf", conf]
+    return rmqtool(command, root, "--yes", "--json", *told, *options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("damage", NEUTRALISED, ids=lambda damage: damage.__name__)
+def test_broker_reads_behind_what_is_neutralised(
+    harness: Factory, golden_store: GoldenStore, tmp_path: Path, version: str, damage: Callable[[Path], None]
+) -> None:
+    """In its worst mode, after a crash and without a checkpoint, a start keeps the whole log and serves it."""
+    name = f"{version}-clean"
+    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    expected = stores.oracle(name)["recovered"]
+    damage(sorted((root / "commitlog").iterdir())[-_FILES_SCANNED:][0])
+    done = rebuild("rebuild-cq", root, version, "--neutralise")
+    assert (done.status, done.document["result"]["state"]) == (Exit.LOSSY, "done")
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+
+    found = harness(version).recover(root)
+    assert found["commit_log"] == expected["commit_log"]
+    lost = 0
+    after = {name_of(queue): queue for queue in found["queues"]}
+    for queue in filter(is_served, expected["queues"]):
+        served = {tuple(pair) for pair in after[name_of(queue)]["reachable"]}
+        missing = {tuple(pair) for pair in queue["reachable"]} - served
+        lost += len(missing)
+        assert after[name_of(queue)]["max_offset"] == queue["max_offset"]
+    skipped = sum(extent["size"] for extent in done.document["result"]["neutralised"])
+    assert 0 < lost <= skipped // MIN_MESSAGE_SIZE
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ _BATCH_TOPIC = "batches"
 _MANY_KEYS = 30
 
 
+def _end(number: int) -> dict[str, Any]:
+    return {"topic": "end", "queue_offset": number}
+
+
 class RandomLog:
     """A log of one seed; the same seed and version give the same bytes."""
 
@@ -51,9 +56,9 @@ class RandomLog:
         for _ in range(self._random.randrange(1, 900)):
             if len(self._log.files) < MOST_FILES:
                 self._add([])
-        for _ in range(2):
+        for number in range(2):
             # 4.5.1 to 4.9.8 dispatch what is behind the last unit again: the keys of a last record without one.
-            self._add([self._plain])
+            self._add([partial(_end, number)])
         images = {start: bytearray(image) for start, image in self._log.images().items()}
         if self._random.random() < 0.5:
             self._tear(images)

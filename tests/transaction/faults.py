@@ -14,7 +14,7 @@ Fault = Literal["kill-before", "kill-after", "fail-once", "fail-on", "full-once"
 FAULTS: tuple[Fault, ...] = ("kill-before", "kill-after", "fail-once", "fail-on", "full-once", "full-on", "short-once")
 CALLS = tuple(name for name in vars(System) if not name.startswith("_") and name != "release")
 TAKES_SPACE = ("write", "open_to_write", "make_directory", "link", "rename", "exchange", "set_size", "set_label")
-CHANGES = (*TAKES_SPACE, "sync", "set_owner", "set_mode", "set_mtime", "unlink", "remove_directory")
+CHANGES = (*TAKES_SPACE, "sync", "set_owner", "set_mode", "set_mtime", "remove_label", "unlink", "remove_directory")
 
 
 class KilledError(BaseException):

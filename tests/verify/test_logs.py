@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.broker_conf import parse_broker_conf
+from rmqtool.delay_levels import DEFAULT_LEVELS
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
@@ -110,17 +111,19 @@ def test_delay_queues_hold_times(tmp_path: Path) -> None:
     builder = StoreBuilder(file_size=FILE_SIZE)
     builder.put("SCHEDULE_TOPIC_XXXX", 2, properties={"DELAY": "3", "TAGS": "TagA"}, store_timestamp=START_TIME)
     store = builder.write(tmp_path / "store")
-    for code, found, info in (
-        (START_TIME + 10_000, set(), set()),
-        (2598919, set(), {"consumequeue.tags-code"}),
-        (START_TIME + 5_000, {"consumequeue.tags-code"}, {"consumequeue.tags-code"}),
+    given = parse_broker_conf(f"messageDelayLevel={DEFAULT_LEVELS}")
+    wrong = "consumequeue.tags-code"
+    for code, conf, found, info in (
+        (START_TIME + 10_000, given, False, False),
+        (2598919, given, False, True),
+        (START_TIME + 5_000, given, True, True),
+        (START_TIME + 5_000, parse_broker_conf("messageDelayLevel=1s 2s 5s"), False, False),
+        (START_TIME + 5_000, None, False, False),  # the level may be configured so: the queue itself tells
+        (START_TIME + 5_001, None, True, True),
     ):
         write_queue(store, "SCHEDULE_TOPIC_XXXX", [unit(builder, 0, code)], 2)
-        outcome = verify(store)
-        assert codes_of(outcome) - {"checkpoint.missing"} == found
-        assert info <= codes_of(outcome, info=True)
-    conf = parse_broker_conf("messageDelayLevel=1s 2s 5s")
-    assert "consumequeue.tags-code" not in codes_of(verify(store, conf=conf), info=True)
+        outcome = verify(store, conf=conf)
+        assert (wrong in codes_of(outcome), wrong in codes_of(outcome, info=True)) == (found, info)
 
 
 def test_prepared_and_rolled_back_messages_have_no_unit(tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ public final class Main {
             case "clean":
                 save(Cleaner.clean(root.resolve("scenarios.json"), root.resolve("disks")), Path.of(argument));
                 break;
+            case "expire":
+                save(Wipe.clean(root), Path.of(argument));
+                break;
+            case "destroy":
+                save(Wipe.destroy(root), Path.of(argument));
+                break;
             case "hold":
                 Live.hold(root, Integer.parseInt(argument));
                 break;

@@ -1,0 +1,121 @@
+"""Inert records in place of bytes that no broker can read, so that a start scans past them.
+
+To a broker an inert record is a rolled back message: it derives neither unit nor key from it. Its position, size,
+magic code and body CRC are right, so every version goes on behind it, also when it scans the whole log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqtool.errors import UnsupportedError
+from rmqtool.files import InputFile
+from rmqtool.formats.crc import body_crc
+from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
+from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, LostExtents
+from rmqtool.store import Store
+from rmqtool.transaction import Transaction
+
+_HOST = bytes(8)
+_LARGEST = 1 << 20  # a broker takes memory for a whole record, bytes
+_SMALLEST = MIN_MESSAGE_SIZE + 1  # with a topic of one byte
+_COPY_SIZE = 4 << 20
+_NOT_IN_A_FILE = "missing"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Bytes of a commit log file that are replaced: from `position` in the file on `size` bytes."""
+
+    file: MappedFile
+    position: int
+    size: int
+    reason: str
+    timestamp: int  # store time of a neighbour, epoch ms: a file's first record decides where a recovery begins
+
+    @property
+    def physical_offset(self) -> int:
+        """Where it begins in the commit log, bytes."""
+        return self.file.start_offset + self.position
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether a record or, at the end of the file, a blank fits in its place."""
+        return self.size >= _SMALLEST or (self._ends_file and self.size >= BLANK_SIZE)
+
+    @property
+    def _ends_file(self) -> bool:
+        return self.position + self.size == self.file.size
+
+    def data(self) -> Iterator[tuple[int, bytes]]:
+        """Position and bytes of each record that takes the place."""
+        if self._ends_file:
+            yield self.position, build_blank(self.size)
+            return
+        position, rest = self.position, self.size
+        while rest:
+            size = rest if rest <= _LARGEST + _SMALLEST else _LARGEST
+            yield position, inert_record(size, self.file.start_offset + position, self.timestamp)
+            position, rest = position + size, rest - size
+
+
+def inert_record(size: int, physical_offset: int, timestamp: int) -> bytes:
+    """A record of exactly `size` bytes that nothing is derived from."""
+    topic = LOST_TOPIC[: size - MIN_MESSAGE_SIZE]
+    body = bytes(size - MIN_MESSAGE_SIZE - len(topic))
+    return build_message(
+        body_crc=body_crc(body),
+        queue_id=0,
+        flag=0,
+        queue_offset=0,
+        physical_offset=physical_offset,
+        sys_flag=TRANSACTION_ROLLBACK,
+        born_timestamp=timestamp,
+        born_host=_HOST,
+        store_timestamp=timestamp,
+        store_host=_HOST,
+        reconsume_times=0,
+        prepared_transaction_offset=0,
+        body=body,
+        topic=topic,
+        properties=b"",
+    )
+
+
+def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
+    """What is to be replaced in which file; the torn end of the log is left to the broker, which cuts it."""
+    if lost.count > len(lost.listed):
+        raise UnsupportedError(f"{lost.count} damaged extents: more than {len(lost.listed)} are not neutralised")
+    found = []
+    for offset, size, reason, timestamp, is_tail in lost.extents:
+        file = next((file for file in files if file.start_offset <= offset < file.end_offset), None)
+        if file and not is_tail and reason not in (_NOT_IN_A_FILE, NEUTRALISED):
+            # Never 0: a broker takes a file for empty whose first record was stored at that time.
+            found.append(Patch(file, offset - file.start_offset, size, reason, max(timestamp, 1)))
+    return found
+
+
+def patched_bytes(patches: Sequence[Patch]) -> int:
+    """Sizes of the files that are replaced for patches."""
+    return sum(file.size for file in {patch.file for patch in patches})
+
+
+def stage_patches(store: Store, patches: Sequence[Patch], transaction: Transaction) -> None:
+    """Stage each file with its patches; the transaction keeps the files as they were."""
+    for file in dict.fromkeys(patch.file for patch in patches):
+        name = store.relative(file.path)
+        staged = transaction.file(name, size=file.size)
+        with InputFile(file.path) as source:
+            position = 0
+            while (position := source.next_data(position, file.size)) < file.size:
+                data = source.read(position, min(_COPY_SIZE, file.size - position))
+                staged.write(data, position)
+                position += len(data)
+        for patch in patches:
+            if patch.file is file:
+                for position, data in patch.data():
+                    staged.write(data, position)
+        transaction.put(name)

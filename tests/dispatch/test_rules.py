@@ -1,0 +1,143 @@
+"""Rules that depend on version and configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmqtool.broker_conf import parse_broker_conf
+from rmqtool.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.keys import Texts, split_keys
+from rmqtool.dispatch.multi import more_queues
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueUnits
+from rmqtool.errors import UsageError
+from rmqtool.formats.properties import split_keys as split_one
+from rmqtool.formats.properties import tags_code
+from rmqtool.formats.sys_flag import INNER_BATCH
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
+from rmqtool.store import open_store
+from rmqtool.versions import Version, parse_version
+from tests.building import START_TIME, LogBuilder
+
+
+def dispatch(
+    builder: LogBuilder, tmp_path: Path, rules: DispatchRules, batch: frozenset[str] | None = None
+) -> list[tuple[object, ...]]:
+    """Topic, queue id, queue offset, tags code and batch size of each unit of a log of one file."""
+    dispatcher = Dispatcher(rules, batch)
+    events = scan_files(open_store(builder.write(tmp_path)).commit_log().files)
+    units = [dispatcher.dispatch(event).units for event in events if isinstance(event, Frames)]
+    found = QueueUnits.concatenate(units)
+    names = [dispatcher.queues[number] for number in found.queues.tolist()]
+    rows = zip(found.queue_offsets.tolist(), found.tags_codes.tolist(), found.batch_sizes.tolist(), strict=True)
+    return [(*name, *row) for name, row in zip(names, rows, strict=True)]
+
+
+def test_delay_levels() -> None:
+    """The highest level stands for those above it; level 0 is none."""
+    levels = parse_delay_levels(DEFAULT_LEVELS)
+    assert levels.highest == 18
+    assert levels.delivery_time(1, 1000) == 2000
+    assert levels.delivery_time(18, 0) == levels.delivery_time(99, 0) == 7_200_000
+    assert levels.delivery_time(0, 0) is None
+    assert delay_levels_of(parse_broker_conf("messageDelayLevel=2s 1d")).delays == (2000, 86_400_000)
+
+
+@pytest.mark.parametrize("text", ["1x", "s", "1s  2s", "one"])
+def test_delay_levels_that_stop_a_broker(text: str) -> None:
+    """Told as what they are."""
+    with pytest.raises(UsageError, match="messageDelayLevel"):
+        parse_delay_levels(text)
+
+
+def test_delayed_messages(tmp_path: Path) -> None:
+    """The time of delivery in the delay topic only; a level that is no number makes the record none."""
+    builder = LogBuilder()
+    for topic, level in (
+        ("SCHEDULE_TOPIC_XXXX", "3"),
+        ("SCHEDULE_TOPIC_XXXX", "0"),
+        ("orders", "3"),
+        ("SCHEDULE_TOPIC_XXXX", "x"),
+    ):
+        builder.add(topic=topic, properties={"DELAY": level, "TAGS": "red"}, store_timestamp=START_TIME)
+    codes = [row[3] for row in dispatch(builder, tmp_path, DispatchRules())]
+    assert codes == [START_TIME + 10_000, tags_code("red"), tags_code("red")]
+
+
+def test_values_with_a_separator(tmp_path: Path) -> None:
+    """Before 4.9.1 such a property is none."""
+    builder = LogBuilder()
+    builder.add(properties=b"TAGS\x01a\x01b\x02")
+    assert dispatch(builder, tmp_path, DispatchRules())[0][3] == tags_code("a\x01b")
+    assert dispatch(builder, tmp_path, DispatchRules(version=Version(4, 9, 0)))[0][3] == 0
+
+
+def test_batches(tmp_path: Path) -> None:
+    """First offset and size of topics with batch queues; without topics.json, of records with the bit."""
+    builder = LogBuilder()
+    properties = {"INNER_BASE": "40", "INNER_NUM": "3"}
+    builder.add(topic="bulk", sys_flag=INNER_BATCH | 0x40, queue_offset=40, properties=properties)
+    builder.add(topic="plain", properties={"INNER_BASE": "9", "INNER_NUM": "9"})
+    expected = [("bulk", 0, 40, 0, 3), ("plain", 0, 0, 0, 1)]
+    assert dispatch(builder, tmp_path, DispatchRules()) == expected
+    assert dispatch(builder, tmp_path, DispatchRules(), frozenset({"bulk"})) == expected
+    assert dispatch(builder, tmp_path, DispatchRules(), frozenset())[0] == ("bulk", 0, 40, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "topic", "expected"),
+    [
+        ("4.7.1", "orders", False),
+        ("4.9.7", "orders", True),
+        ("4.9.7", "%RETRY%g", True),
+        ("5.3.3", "%RETRY%g", False),
+        ("5.3.3", "rmq_sys_x", False),
+        ("5.3.3", "%DLQ%g", True),
+        ("5.5.0", "%DLQ%g", False),
+    ],
+)
+def test_multi_dispatch_by_version(version: str, topic: str, expected: bool) -> None:
+    """Since 4.9.3; which topics are spared has changed twice."""
+    rules = DispatchRules(parse_version(version), multi_dispatch=True, lmq=True)
+    assert rules.multi_dispatches(topic) is expected
+    assert not DispatchRules(parse_version(version)).multi_dispatches(topic)
+
+
+def test_multi_dispatch_by_configuration(tmp_path: Path) -> None:
+    """broker.conf decides; without it, whether there are such queues."""
+    conf = parse_broker_conf("enableMultiDispatch=TRUE\nenableLmq=false")
+    LogBuilder().write(tmp_path)
+    rules = DispatchRules.of(Version(5, 3, 3), open_store(tmp_path, conf), lmq_seen=False)
+    assert (rules.multi_dispatch, rules.lmq) == (True, False)
+    seen = DispatchRules.of(Version(5, 3, 3), open_store(tmp_path), lmq_seen=True)
+    assert (seen.multi_dispatch, seen.lmq) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("names", "offsets", "expected"),
+    [
+        (b"%LMQ%a,b", b"3,4", [("%LMQ%a", 0, 3), ("b", 7, 4)]),
+        (b"%LMQ%a,b", b"3", []),
+        (b"%LMQ%a,", b"3", [("%LMQ%a", 0, 3)]),
+        (b"a/b,c", b"1,2", [("c", 7, 2)]),
+        (b"a,b", b",2", [("b", 7, 2)]),
+    ],
+)
+def test_more_queues(names: bytes, offsets: bytes, expected: list[tuple[str, int, int]]) -> None:
+    """Lists of one length, as Java splits them."""
+    assert list(more_queues(names, offsets, 7, lmq=True)) == expected
+
+
+@pytest.mark.parametrize("text", ["a", " a", "a b", "a  b ", "   ", "a b c d"])
+def test_keys_are_split_as_one_by_one(text: str) -> None:
+    """With other texts around them."""
+    data = f"x y{text}z z".encode() + bytes(64)
+    starts, sizes = np.array([3, 0]), np.array([len(text), 1])
+    found = split_keys(np.frombuffer(data, np.uint8), Texts(np.array([0, 1]), starts, sizes))
+    pieces = [data[start : start + size].decode() for start, size in zip(found.starts, found.sizes, strict=True)]
+    assert pieces == [*split_one(text), "x"]

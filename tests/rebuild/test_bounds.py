@@ -1,0 +1,48 @@
+"""Many queues: memory and descriptors stay bounded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.building import LogBuilder
+from tests.commands.running import ROOT
+
+_QUEUES = 40_000
+_MOST_MEMORY = 512 << 10  # KiB
+_MOST_DESCRIPTORS = 256
+_PROGRAM = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))
+from rmqtool.cli import run
+status = run(sys.argv[1:])
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:"))
+print(peak.split()[1], file=sys.stderr)
+sys.exit(status)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
+def test_many_queues(tmp_path: Path) -> None:
+    """40,000 queues, two messages each with others between them: less than 512 MiB and 256 descriptors."""
+    log = LogBuilder(1 << 24)
+    for offset in range(2):
+        log.add_all(
+            {"topic": f"t{number // 4}", "queue_id": number % 4, "queue_offset": offset} for number in range(_QUEUES)
+        )
+    store = log.write(tmp_path / "store")
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=6000\n")
+    words = ["rebuild-cq", str(store), "--output", str(tmp_path / "out"), "--broker-conf", str(conf), "-q"]
+    program = _PROGRAM.format(descriptors=_MOST_DESCRIPTORS)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert int(done.stderr.split()[-1]) < _MOST_MEMORY
+    assert sum(1 for _ in (tmp_path / "out" / "consumequeue").glob("*/*/*")) == _QUEUES

@@ -1,0 +1,142 @@
+"""Inert records in place of damage: what they are, and what a rebuild makes of a log that holds them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import Exit
+from rmqtool.files import InputFile
+from rmqtool.formats.message import MIN_MESSAGE_SIZE, parse_message
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rebuild.neutralise import Patch, inert_record
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
+from rmqtool.transaction.system import System
+from tests.building import START_TIME
+from tests.commands.running import Result, rmqtool
+from tests.conftest import GoldenStore
+from tests.unchanged import snapshot, unchanged
+
+VERSION = "5.3.3"
+FILE = MappedFile(Path("file"), 1 << 30, 4 << 20)
+
+
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests prove what is written, not that it outlives a loss of power."""
+    for name in ("sync", "sync_all"):
+        monkeypatch.setattr(System, name, lambda self, what: None)
+
+
+@pytest.mark.parametrize("size", [MIN_MESSAGE_SIZE + 1, 103, 104, 105, 5000])
+def test_inert_record_is_a_rolled_back_message(size: int) -> None:
+    """Exactly as long as asked for, at its own position, with the CRC of its body."""
+    data = inert_record(size, 12345, START_TIME)
+    found = parse_message(data)
+
+    assert len(data) == found.message_size == size
+    assert found.physical_offset == 12345
+    assert found.sys_flag == 0xC
+    assert b"%RMQTOOL%LOST".startswith(found.topic)
+
+
+@pytest.mark.parametrize(("position", "size"), [(100, 92), (100, 3 << 20), (100, (1 << 20) + 93), (0, 4 << 20)])
+def test_patch_is_filled_without_a_gap(position: int, size: int) -> None:
+    """Records of bounded size, one behind the other; up to the end of a file a blank."""
+    end, ends_file = position, position + size == FILE.size
+    for at, data in Patch(FILE, position, size, "magic-code", START_TIME).data():
+        assert at == end
+        end = at + (size if ends_file else len(data))
+        assert len(data) <= (1 << 20) + MIN_MESSAGE_SIZE + 1
+    assert end == position + size
+
+
+@pytest.mark.parametrize(("position", "size", "possible"), [(9, 91, False), (9, 92, True), (FILE.size - 8, 8, True)])
+def test_too_few_bytes(position: int, size: int, possible: bool) -> None:
+    """A record needs 92 bytes, a blank 8."""
+    assert Patch(FILE, position, size, "zeroed", START_TIME).is_possible == possible
+
+
+def records(log: Path) -> list[tuple[int, int]]:
+    """Position and size of each record of a commit log file."""
+    with InputFile(log) as file:
+        events = scan_files([MappedFile(log, int(log.name), file.size)])
+        frames = [event for event in events if isinstance(event, Frames)]
+    starts = [offset - int(log.name) for run in frames for offset in run.physical_offsets.tolist()]
+    return list(zip(starts, [size for run in frames for size in run.message_sizes.tolist()], strict=True))
+
+
+def change(log: Path, position: int, data: bytes) -> None:
+    with log.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def flip_a_body(log: Path) -> None:
+    """In the first record, where a broker decides whether the file is one to begin with."""
+    start, _ = records(log)[0]
+    body = start + 88
+    change(log, body, bytes([log.read_bytes()[body] ^ 0x55]))
+
+
+def overwrite(log: Path) -> None:
+    """From the middle of one record to the middle of another."""
+    found = records(log)
+    (first, size), (last, _) = found[len(found) // 2], found[len(found) // 2 + 3]
+    change(log, first + size // 2, b"\xa5" * (last + 40 - first - size // 2))
+
+
+def zero_the_end(log: Path) -> None:
+    """The last records and the blank behind them."""
+    start, _ = records(log)[-3]
+    change(log, start, bytes(log.stat().st_size - start))
+
+
+DAMAGE = (flip_a_body, overwrite, zero_the_end)
+
+
+def rebuild(store: Path, *options: str) -> Result:
+    return rmqtool("rebuild-cq", store, "--json", "--broker-version", VERSION, *options)
+
+
+def result(found: Result) -> Any:
+    return found.document["result"]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_neutralised_store(golden_store: GoldenStore, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    """Announced, written, read again as inert, found again as nothing to do, and taken back."""
+    store = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    damage(store / "commitlog" / "00000000000000000000")
+    damaged = snapshot(store)
+    with unchanged(store):
+        planned = rebuild(store, "--neutralise", "--dry-run")
+    assert planned.status == Exit.LOSSY
+    assert result(planned)["neutralised"]
+
+    done = rebuild(store, "--neutralise", "--yes")
+    assert (done.status, result(done)["state"]) == (Exit.LOSSY, "done")
+    assert result(done)["neutralised"] == result(planned)["neutralised"]
+    for again in (rebuild(store, "--neutralise", "--yes"), rebuild(store, "--yes")):
+        assert (again.status, result(again)["state"]) == (Exit.OK, "nothing")
+    assert rmqtool("inspect", store, "--scan").status == Exit.OK
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    after = snapshot(store)
+    assert {name: after[name].content for name in damaged} == {name: entry.content for name, entry in damaged.items()}
+
+
+def test_sound_log_is_left_alone(golden_store: GoldenStore) -> None:
+    """Nothing to neutralise, nothing to do."""
+    found = rebuild(golden_store(f"{VERSION}-clean"), "--neutralise", "--dry-run")
+    assert (found.status, result(found)["state"], result(found)["neutralised"]) == (Exit.OK, "nothing", [])
+
+
+@pytest.mark.parametrize("option", [["--topic", "orders"], ["--output", "out"], ["--only-damaged"]])
+def test_no_choice_goes_with_it(golden_store: GoldenStore, option: list[str]) -> None:
+    """The log belongs to all queues."""
+    assert rebuild(golden_store(f"{VERSION}-clean"), "--neutralise", *option).status == Exit.USAGE
