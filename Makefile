@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds cleaner bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds cleaner matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -58,8 +58,18 @@ cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners o
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.cleaning
 
+matrix: ## run the tests of Spark with each pyspark 4, every one in an environment of its own
+	@tests/setup-java.sh
+	@for version in 4.0 4.1 4.2 4.3; do \
+	    tests/setup-venv.sh '$(PYTHON)' .venv-pyspark-$$version && \
+	    .venv-pyspark-$$version/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+	        "pyspark==$$version.*" && \
+	    echo "pyspark $$version" && .venv-pyspark-$$version/bin/python -m pytest -q tests/spark || exit; \
+	done
+
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks
+	$(BIN)/python -m tests.benchmarks.spark
 
 clean: ## remove what is built or cached; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rich.table import Table
 from rich.text import Text
 
 from rmqtool.clean.plan import Plan
-from rmqtool.clean_answer import duration, moment
-from rmqtool.output import byte_size
+from rmqtool.clean_answer import moment
+from rmqtool.output import Columns, byte_size, table
 from rmqtool.retention.hours import MAX_TIME, local_time
 from rmqtool.retention.log_files import Fate
 
@@ -20,59 +21,81 @@ _WHAT = {
     "forced": "goes: disk full",
     "last-file": "stays: last file",
     "ahead": "allocated ahead",
-    "shielded": "stays: younger file first",
-    "next-run": "goes in a later run",
-    "no-trigger": "expired, waits for the hour",
-    "cleaner-fails": "expired, the cleaner fails",
-    "in-use": "stays: still being read",
+    "shielded": "behind a younger",
+    "next-run": "in a later run",
+    "no-trigger": "waits for the hour",
+    "cleaner-fails": "expired, run fails",
+    "in-use": "stays: being read",
 }
 
 
 @dataclass
 class _Row:
-    """Files of one day with one fate; `modified` is the first one's modification time, epoch ms."""
+    """Files of one day with one fate; name and modification time (epoch ms) are the first one's."""
 
     label: str
+    name: str
     what: str
     deleted: bool
     modified: int
-    files: int = 0
-    bytes: int = 0
+    run: int
+    bytes: int
+    files: int = 1
 
 
-def file_rows(plan: Plan, each: bool) -> Iterator[Sequence[object]]:
-    """One row for each day and fate, or for each file; the bar of an age is full when the file expires."""
-    fates = sorted((*plan.deleted, *plan.kept), key=lambda fate: fate.log_file.start_offset)
+def day_table(plan: Plan) -> Table:
+    """One row for each day and fate; the bar of an age is full when the file expires."""
     rows: list[_Row] = []
-    for fate in fates:
-        row = _row_of(plan, fate)
-        if each or not rows or (rows[-1].label, rows[-1].what) != (row.label, row.what):
+    for row in _rows(plan):
+        if not rows or (rows[-1].label, rows[-1].what) != (row.label, row.what):
             rows.append(row)
-        rows[-1].files += 1
-        rows[-1].bytes += fate.log_file.allocated
+        else:
+            rows[-1].files += 1
+            rows[-1].bytes += row.bytes
     largest = max((row.bytes for row in rows), default=0)
-    reserved = max(plan.rules.settings.reserved_ms, 1)
-    for row in rows:
-        age = plan.now - row.modified
-        style = "red" if row.deleted else "green"
-        yield (
-            row.label,
-            row.files,
-            byte_size(row.bytes),
-            Text(_bar(row.bytes / largest if largest else 0), style=style),
-            duration(age) if age >= 0 else "future",
-            Text(_bar(age / reserved), style=style),
-            Text(row.what, style="red" if row.deleted else ""),
-        )
+    columns: Columns = [("Modified", "left"), ("Files", "right"), ("Size", "right"), ("", "left")]
+    columns += [("Age", "right"), ("", "left"), ("What", "left")]
+    shown = [
+        (row.label, row.files, byte_size(row.bytes), _bar(row.bytes / largest if largest else 0, row), *_end(plan, row))
+        for row in rows
+    ]
+    return table("Commit log", columns, shown)
 
 
-def _row_of(plan: Plan, fate: Fate) -> _Row:
-    modified = fate.log_file.mtime
-    if 0 <= modified <= MAX_TIME:
-        label = local_time(modified, plan.rules.zone).strftime("%Y-%m-%d")
+def file_table(plan: Plan) -> Table:
+    """One row for each file, and of those that go the number of the run where there are several."""
+    columns: Columns = [("Modified", "left"), ("File", "left"), ("Size", "right")]
+    columns += [("Age", "right"), ("", "left"), ("What", "left")]
+    shown = []
+    for row in _rows(plan):
+        if row.run and len(plan.runs) > 1:
+            row.what = row.what.replace("goes", f"run {row.run}")
+        shown.append((row.label, row.name, byte_size(row.bytes), *_end(plan, row)))
+    return table("Commit log", columns, shown)
+
+
+def _rows(plan: Plan) -> Iterator[_Row]:
+    for number, run in enumerate(plan.runs, 1):
+        for fate in run.log.deleted:
+            yield _row_of(plan, fate, number)
+    for fate in plan.kept:
+        yield _row_of(plan, fate, 0)
+
+
+def _end(plan: Plan, row: _Row) -> tuple[str, Text, Text]:
+    """Age, its bar, and what becomes of the file."""
+    age = plan.now - row.modified
+    bar = _bar(age / max(plan.rules.settings.reserved_ms, 1), row)
+    return _age(age), bar, Text(row.what, style="red" if row.deleted else "")
+
+
+def _row_of(plan: Plan, fate: Fate, run: int) -> _Row:
+    file = fate.log_file
+    if 0 <= file.mtime <= MAX_TIME:
+        label = local_time(file.mtime, plan.rules.zone).strftime("%Y-%m-%d")
     else:
-        label = f"{modified} ms"
-    return _Row(label, _what(plan, fate), fate.deleted, modified)
+        label = f"{file.mtime} ms"
+    return _Row(label, file.file.path.name, _what(plan, fate), fate.deleted, file.mtime, run, file.allocated)
 
 
 def _what(plan: Plan, fate: Fate) -> str:
@@ -81,7 +104,18 @@ def _what(plan: Plan, fate: Fate) -> str:
     return _WHAT[fate.reason]
 
 
-def _bar(share: float) -> str:
+def _age(milliseconds: int) -> str:
+    """An age in one unit, such as ``3.2 d``."""
+    hours = milliseconds / 3_600_000
+    if hours < 0:
+        return "future"
+    if hours < 1:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.1f} d"
+
+
+def _bar(share: float, row: _Row) -> Text:
     """A bar of eighths of a column."""
     eighths = round(min(max(share, 0.0), 1.0) * _BAR_WIDTH * 8)
-    return (_PARTS[8] * (eighths // 8) + _PARTS[eighths % 8]).strip().ljust(_BAR_WIDTH)
+    bar = (_PARTS[8] * (eighths // 8) + _PARTS[eighths % 8]).strip().ljust(_BAR_WIDTH)
+    return Text(bar, style="red" if row.deleted else "green")

@@ -13,9 +13,10 @@ from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import Plan
 from rmqtool.clean.waiting import Waiting
 from rmqtool.clean_answer import answer, duration, moment
-from rmqtool.clean_rows import file_rows
+from rmqtool.clean_rows import day_table, file_table
 from rmqtool.findings import Finding
 from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
+from rmqtool.retention.hours import local_time
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20
@@ -57,7 +58,8 @@ def note_next(plan: Plan, options: str, done: bool = False) -> None:
     if plan.runs[0].deletes and not plan.facts.holder:
         note(f"delete it now, with the broker stopped: {command}")
     elif not plan.runs[0].deletes and plan.next_start is not None:
-        note(f"at the next hour of deleteWhen: {command} --dry-run --now {plan.next_start}")
+        when = local_time(plan.next_start, plan.rules.zone).isoformat(timespec="seconds")
+        note(f"at the next hour of deleteWhen: {command} --dry-run --now {when}")
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -119,10 +121,8 @@ def _forecast_facts(plan: Plan, forecast: Forecast) -> Iterator[tuple[str, str]]
 def _show_files(console: Console, plan: Plan, each: bool) -> None:
     if not plan.facts.log_files:
         return
-    columns: Columns = [("Modified", "left"), ("Files", "right"), ("Size", "right"), ("", "left")]
-    columns += [("Age", "right"), ("", "left"), ("What", "left")]
     console.print()
-    show_table(console, table("Commit log", columns, file_rows(plan, each)))
+    show_table(console, file_table(plan) if each else day_table(plan))
     queue_files = sum(len(run.queue_files) for run in plan.runs)
     index_files = sum(len(run.index_files) for run in plan.runs)
     if queue_files or index_files:
@@ -226,10 +226,17 @@ def _outlook_row(found: Outlook, plan: Plan) -> list[object]:
     return cells
 
 
+def _java(value: object) -> str:
+    """A value as it stands in broker.conf."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _show_settings(console: Console, plan: Plan) -> None:
     columns: Columns = [("Setting", "left"), ("Given", "left"), ("Effective", "left"), ("Why", "left")]
     rows = [
-        [found.name, "" if found.given is None else repr(found.given), found.effective, found.why or ""]
+        [found.name, "" if found.given is None else repr(found.given), _java(found.effective), found.why or ""]
         for found in plan.rules.settings.shown
     ]
     console.print()

@@ -5,9 +5,11 @@ The broker compares hashes only: what it finds for a key may be a message with a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from rmqtool.errors import RmqtoolError
@@ -78,28 +80,54 @@ class Index:
 
         Files newest first, each chain newest first, as the broker collects them.
         """
-        found: list[IndexUnit] = []
+        return self.query_topics([topic], key, limit, begin, end)
+
+    def query_topics(
+        self, topics: Iterable[str], key: str, limit: int, begin: int = 0, end: int = FOREVER
+    ) -> list[IndexUnit]:
+        """What `query` finds in each of several topics, one behind the other; each file is opened once."""
+        found: dict[str, list[IndexUnit]] = {topic: [] for topic in topics}
+        hashes = {topic: key_hash(topic, key) for topic in found}
         for file in reversed(self.files):
             if is_time_matched(file, begin, end):
-                for unit in self._select(file, key_hash(topic, key), begin, end):
-                    if len(found) >= limit:
-                        break
-                    found.append(unit)
-            if file.begin_timestamp < begin or len(found) >= limit:
+                self._collect(file, found, hashes, limit, (begin, end))
+            if file.begin_timestamp < begin:
                 break
-        return found
+        return [unit for units in found.values() for unit in units]
+
+    def _collect(
+        self,
+        file: IndexFile,
+        found: dict[str, list[IndexUnit]],
+        hashes: dict[str, int],
+        limit: int,
+        window: tuple[int, int],
+    ) -> None:
+        with self._reading(file) as read:
+            for topic, units in found.items():
+                wanted = limit - len(units)
+                if wanted > 0:
+                    units.extend(islice(self._select(file, read(hashes[topic]), hashes[topic], window), wanted))
 
     def chain(self, file: IndexFile, stored_hash: int) -> Iterator[IndexUnit]:
         """All units of the slot that a hash falls into, newest first, whatever their hashes.
 
         A link leads to an older unit, or the chain has ended: one that leads elsewhere is a problem, and the end.
         """
+        with self._reading(file) as read:
+            yield from read(stored_hash)
+
+    @contextmanager
+    def _reading(self, file: IndexFile) -> Iterator[Callable[[int], Iterable[IndexUnit]]]:
+        """A file open for reading, as a function from a hash to its chain; an error is a problem of the file."""
         geometry = self.geometry(file)
-        if geometry is None or file.keys == 0:
+        if geometry is None:
+            yield lambda stored_hash: ()
             return
         try:
             with InputFile(file.path) as opened:
-                yield from _Chain(opened, file, geometry, stored_hash % geometry.slots, self.problems)
+                slots = geometry.slots
+                yield lambda stored_hash: _Chain(opened, file, geometry, stored_hash % slots, self.problems)
         except RmqtoolError as error:
             self.problems[file.path] = error.message
 
@@ -130,8 +158,11 @@ class Index:
         self.problems[file.path] = "its newest units are not where its hash slots lead"
         return Geometry(*numbers)
 
-    def _select(self, file: IndexFile, stored_hash: int, begin: int, end: int) -> Iterator[IndexUnit]:
-        for unit in self.chain(file, stored_hash):
+    def _select(
+        self, file: IndexFile, units: Iterable[IndexUnit], stored_hash: int, window: tuple[int, int]
+    ) -> Iterator[IndexUnit]:
+        begin, end = window
+        for unit in units:
             if unit.seconds_since_begin < 0:
                 self.problems[file.path] = f"unit {unit.number} tells a time before the file's begin"
                 return

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.distributions import SizeDistribution, TimeDistribution
 from rmqtool.record_signs import record_signs
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
@@ -48,6 +49,8 @@ class LogStatistics:
         default_factory=list
     )  # their records' physical offsets, the first MAX_EXTENTS
     signs: set[str] = field(default_factory=set)  # names of version signs in the records
+    sizes: SizeDistribution = field(default_factory=SizeDistribution)
+    times: TimeDistribution = field(default_factory=TimeDistribution)
     damaged: Totals = field(default_factory=Totals)
     damage: list[Damage] = field(default_factory=list)  # the first MAX_EXTENTS
 
@@ -84,6 +87,8 @@ class LogStatistics:
         for queue, messages, size in _by_queue(batch.column(0), frames):
             _add(self.queues.setdefault(queue, Totals()), messages, size)
         sizes, times = frames.message_sizes, frames.headers.field("store_timestamp")
+        self.sizes.add(sizes)
+        self.times.add(times)
         self.body_bytes += int(frames.body_sizes.sum())
         self.smallest = _least(self.smallest, int(sizes.min()))
         self.largest = max(self.largest or 0, int(sizes.max()))

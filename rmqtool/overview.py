@@ -51,13 +51,17 @@ class Overview:
 
     def lag(self, committed: CommittedOffset) -> int | None:
         """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
-        found = self._ranges.get((committed.topic, committed.queue_id))
+        found = self.range_of(committed.topic, committed.queue_id)
         return found.max_offset - committed.offset if found else None
 
     def add_unread(self, error: RmqtoolError) -> None:
         """Add what a scan of all records could not read."""
         self.unread.errors.append(error)
         self.findings.append(unread_finding(self.store, error))
+
+    def range_of(self, topic: str, queue_id: int) -> QueueRange | None:
+        """The range of a queue, None without it."""
+        return self._ranges.get((topic, queue_id))
 
     def add_signs(self, names: Iterable[str]) -> None:
         """Add signs of the version that a scan of all records has shown."""

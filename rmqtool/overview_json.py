@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rmqtool.index import Geometry, IndexFile
 from rmqtool.log_statistics import LogStatistics, Totals
 from rmqtool.overview import Overview
+from rmqtool.overview_facts import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
 from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import Store
 from rmqtool.times import rfc3339
+
+MOST_TIMES = 60
+"""Parts of time that a scan is shown in."""
 
 
 def overview_json(overview: Overview, statistics: LogStatistics | None = None) -> dict[str, Any]:
@@ -27,9 +32,13 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
                 "queue_id": committed.queue_id,
                 "committed_offset": committed.offset,
                 "lag": overview.lag(committed),
+                "out_of_range": out_of_range(overview, committed),
             }
             for committed in overview.committed.offsets
         ],
+        "groups": [asdict(found) for found in group_failures(overview)],
+        "waiting": asdict(waiting(overview)),
+        "index_coverage": _coverage(overview),
     }
     if statistics:
         result["scan"] = _scan(statistics)
@@ -61,6 +70,20 @@ def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[st
         "last_store_timestamp": last,
         "last_store_time": rfc3339(last),
         "messages": statistics.total.messages if statistics else None,
+        "bytes_per_hour": bytes_per_hour(overview),
+    }
+
+
+def _coverage(overview: Overview) -> dict[str, Any] | None:
+    found = index_coverage(overview)
+    if found is None:
+        return None
+    first, last = found
+    return {
+        "begin_timestamp": first,
+        "begin_time": rfc3339(first),
+        "end_timestamp": last,
+        "end_time": rfc3339(last),
     }
 
 
@@ -114,6 +137,11 @@ def _scan(statistics: LogStatistics) -> dict[str, Any]:
         "first_store_time": rfc3339(statistics.first_store_timestamp),
         "last_store_timestamp": statistics.last_store_timestamp,
         "last_store_time": rfc3339(statistics.last_store_timestamp),
+        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.parts()],
+        "times": [
+            {"begin_timestamp": begin, "begin_time": rfc3339(begin), "messages": count}
+            for begin, count in statistics.times.parts(MOST_TIMES)
+        ],
         "topics": [{"topic": topic, **_totals(totals)} for topic, totals in statistics.topics.items()],
         "queues": [
             {"topic": topic, "queue_id": queue_id, **_totals(totals)}

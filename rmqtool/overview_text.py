@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -13,9 +14,12 @@ from rich.text import Text
 from rmqtool.log_statistics import LogStatistics, Totals
 from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
 from rmqtool.overview import Overview
+from rmqtool.overview_facts import bytes_per_hour, group_failures, out_of_range, waiting
 from rmqtool.times import rfc3339
 
 _LABEL_WIDTH = 12
+_PICTURE_WIDTH = 32
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass
@@ -36,6 +40,7 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
     _show_topics_without_queue(console, overview, statistics)
     _show_index(console, overview)
     _show_consumers(console, overview, each=style.verbosity > 0)
+    _show_failures(console, overview)
     for finding in overview.findings:
         console.print()
         show_finding(console, finding)
@@ -58,6 +63,7 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
         moments = (("log", "physic"), ("queues", "logics"), ("index", "index"))
         for label, (name, field) in zip(("checkpoint", "", ""), moments, strict=True):
             yield label, f"{name:<6} {_checkpoint_moment(overview.checkpoint, field)}"
+    yield from _waiting_facts(overview)
 
 
 def _broker(overview: Overview) -> str:
@@ -80,6 +86,9 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     yield "commit log", f"{files}, offsets {found.min_offset} to {found.max_offset}"
     if found.first_store_timestamp is not None:
         yield "", f"stored {rfc3339(found.first_store_timestamp)} to {rfc3339(found.last_store_timestamp)}"
+    growth = bytes_per_hour(overview)
+    if growth is not None:
+        yield "", f"{byte_size(growth)} an hour on average"
 
 
 def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
@@ -92,6 +101,7 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
         mean = total.bytes // total.messages
         sizes = (statistics.smallest or 0, mean, statistics.largest or 0)
         yield "", "smallest {}, mean {}, largest {}".format(*(byte_size(size) for size in sizes))
+        yield from _pictures(statistics)
     if statistics.wrong_bodies:
         shown = ", ".join(str(offset) for offset in statistics.wrong_body_offsets[:3])
         more = ", ..." if statistics.wrong_bodies > 3 else ""
@@ -103,6 +113,20 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
         places = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
         more = ", ..." if damaged.messages > 3 else ""
         yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {places}{more}"
+
+
+def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
+    """A bar for each part of sizes and times: how high it is tells how many messages are in there."""
+    sizes = statistics.sizes.parts()
+    yield "sizes", f"{_bars([count for _, count in sizes])}  {byte_size(sizes[0][0])} to {byte_size(2 * sizes[-1][0])}"
+    times = statistics.times.parts(_PICTURE_WIDTH)
+    if len(times) > 1:
+        yield "times", f"{_bars([count for _, count in times])}  from {rfc3339(times[0][0])}"
+
+
+def _bars(counts: Sequence[int]) -> str:
+    most = max(counts)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)
 
 
 def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, each: bool) -> None:
@@ -181,6 +205,30 @@ def _show_consumers(console: Console, overview: Overview, each: bool) -> None:
     show_table(console, _offset_table(overview) if each else _lag_table(overview))
 
 
+def _waiting_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    found = waiting(overview)
+    delayed = [level for level in found.delayed if level.messages]
+    parts = []
+    if delayed:
+        levels = ", ".join(f"{level.messages} of level {level.level}" for level in delayed)
+        parts.append(f"{_count(sum(level.messages for level in delayed), 'delayed message')} ({levels})")
+    if found.timer_messages:
+        parts.append(f"{_count(found.timer_messages, 'message')} in the timer's topic")
+    if found.half_messages:
+        halves = _count(found.half_messages, "half message")
+        parts.append(f"{halves} of transactions, {_count(found.op_messages, 'op message')}")
+    yield from zip(("waiting", *("" for _ in parts)), parts, strict=False)
+
+
+def _show_failures(console: Console, overview: Overview) -> None:
+    failures = group_failures(overview)
+    if failures:
+        console.print()
+        columns: Columns = [("Group", "left"), ("To retry", "right"), ("Dead letters", "right")]
+        rows = [[found.group, found.retry_messages, found.dead_letter_messages] for found in failures]
+        show_table(console, table("Messages that groups failed on", columns, rows))
+
+
 def _offset_table(overview: Overview) -> Table:
     columns: Columns = [("Group", "left"), ("Topic", "left")]
     columns += [("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
@@ -193,21 +241,25 @@ def _offset_table(overview: Overview) -> Table:
 
 def _lag_table(overview: Overview) -> Table:
     lags: dict[tuple[str, str], list[int | None]] = {}
+    below: Counter[tuple[str, str]] = Counter()
     for item in overview.committed.offsets:
         lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
+        below[item.group, item.topic] += out_of_range(overview, item) == "below"
     columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
-    rows = [[group, topic, len(found), _sum_cell(found)] for (group, topic), found in lags.items()]
+    rows = [[*place, len(found), _sum_cell(found, below[place])] for place, found in lags.items()]
     return table("Consumers", columns, rows)
 
 
-def _sum_cell(lags: Sequence[int | None]) -> Text:
+def _sum_cell(lags: Sequence[int | None], below: int) -> Text:
     """Lags together; an offset beyond its queue's end must not make up for the lag of another queue."""
     known = [lag for lag in lags if lag is not None]
     if not known:
         return _lag_cell(None)
     beyond = sum(lag < 0 for lag in known)
     text = Text(str(sum(lag for lag in known if lag > 0)))
-    return text.append(f", {beyond} beyond the end", style="red") if beyond else text
+    if beyond:
+        text.append(f", {beyond} beyond the end", style="red")
+    return text.append(f", {below} below the minimum", style="yellow") if below else text
 
 
 def _lag_cell(lag: int | None) -> Text:

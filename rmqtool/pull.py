@@ -36,8 +36,6 @@ Status = Literal[
 """Names of `GetMessageStatus` that a store answers."""
 
 _MAX_PULL_BYTES = 128 << 20  # MAX_PULL_MSG_SIZE
-_ANY_TAG = "*"  # SubscriptionData.SUB_ALL
-_TAG_SEPARATOR = "||"
 
 
 @dataclass(frozen=True)
@@ -58,19 +56,6 @@ class Subscription:
     def takes(self, tags: str | None) -> bool:
         """Whether the client keeps it, which compares the text (`PullAPIWrapper#processPullResult`)."""
         return not self.tags or tags in self.tags
-
-
-def parse_subscription(expression: str | None) -> Subscription:
-    """Parse as `FilterAPI#buildSubscriptionData` does; ``*``, nothing, and an empty text want every message.
-
-    Raises ValueError when there is nothing between the separators.
-    """
-    if expression is None or expression.strip() in ("", _ANY_TAG):
-        return Subscription()
-    tags = [tag for part in expression.split(_TAG_SEPARATOR) if (tag := part.strip())]
-    if not tags:
-        raise ValueError(f"{expression!r} names no tag")
-    return Subscription(tuple(dict.fromkeys(tags)))
 
 
 @dataclass(frozen=True)

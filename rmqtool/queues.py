@@ -26,6 +26,7 @@ DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
 _RECOVERED_FILES = 3  # ConsumeQueue#recover looks at the last three
+_READ_UNITS = 200  # so many take no longer to read than one: they are a page
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
 
 
@@ -183,7 +184,14 @@ class _WrittenFile:
             return len(written) if written.all() else int(np.argmin(written))
         if self.room and self._is_written(file, self.room - 1):
             return self.room
-        return _first(self.room, lambda number: not self._is_written(file, number))
+        low, high = 0, self.room
+        while high - low > _READ_UNITS:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._is_written(file, middle) else (low, middle)
+        written = self._format.is_written(
+            self._format.decode_units(file.read(low * self._unit_size, (high - low) * self._unit_size))
+        )
+        return low + (len(written) if written.all() else int(np.argmin(written)))
 
     def _is_written(self, file: InputFile, number: int) -> bool:
         size = self._unit_size

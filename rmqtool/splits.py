@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -68,7 +68,8 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
     """What of one store is there from `start` to before `stop` at this moment; raises UnreadableError."""
     store = named.store
     live = lock_holder(store.root) is not None
-    files = tuple(file for file in store.commit_log().files if file.size)
+    # Absolute: workers of a cluster have another working directory.
+    files = tuple(replace(file, path=file.path.absolute()) for file in store.commit_log().files if file.size)
     end = _end_of(files, Reading(spare_cache=live), live)
     last = max((file for file in files if file.start_offset < end), key=lambda file: file.start_offset, default=None)
     if not live:
@@ -77,7 +78,9 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
         end = max(end, *gaps, 0)
     min_offset = files[0].start_offset if files else 0
     first, held = max(start, min_offset), tuple(file for file in files if file.start_offset < end)
-    return Source(named.name, store.root, held, last, first, max(first, min(stop, end)), min_offset, end, live)
+    return Source(
+        named.name, store.root.absolute(), held, last, first, max(first, min(stop, end)), min_offset, end, live
+    )
 
 
 def whole_records_end(named: NamedStore, near: int | None = None) -> int:

@@ -49,6 +49,12 @@ class Topics:
         return frozenset(name for name, topic in self.by_name.items() if topic.has_batch_queues)
 
 
+def is_compacted(store: Store, topic: str) -> bool:
+    """Whether a topic is cleaned up by compaction, since 5.1.0 (`CleanupPolicyUtils#getDeletePolicy`)."""
+    found = load_topics(store).by_name.get(topic)
+    return found is not None and found.attributes.get("cleanup.policy") == "COMPACTION"
+
+
 def load_topics(store: Store) -> Topics:
     """Read the topics that a start of the broker would use; what is no topic is left out."""
     file = load_config(store.root / CONFIG / TOPICS)

@@ -93,11 +93,14 @@ _STATES = {
     "differs": "another message's unit is there",
     "missing": "no unit is there",
     "no-queue": "the queue does not exist",
+    "unread": "the queue is in RocksDB, which is not read",
 }
 
 
 def _group_line(letter: str, item: dict[str, Any], queue_offset: int) -> str:
     distance = item["committed_offset"] - queue_offset
+    if distance == 0:
+        return f"{letter} {item['group']} gets it next"
     if not item["consumed"]:
         return f"{letter} {item['group']} has not passed it: at {item['committed_offset']}, {-distance} before it"
     after = f" after {item['passed_after_time']}" if item["passed_after_time"] else ""

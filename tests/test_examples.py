@@ -15,7 +15,7 @@ from tests.unchanged import unchanged
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 STORE = EXAMPLES / "store"
-SECONDS = 180
+SECONDS = 600
 
 
 def run(*command: str | Path, **variables: str) -> str:

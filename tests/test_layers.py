@@ -36,6 +36,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "filters",
         "rows",
         "places",
+        "distributions",
         "dledger_log",
         "looks",
         "index_search",
@@ -62,6 +63,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     5: (
         "output",
         "progress",
+        "overview_facts",
         "overview_json",
         "overview_text",
         "message_text",

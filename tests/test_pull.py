@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.consume_queue_ext import address_of
 from rmqtool.formats.java import string_hash
-from rmqtool.pull import Answer, Puller, Subscription, limits_of, parse_subscription, puller_of
+from rmqtool.pull import Answer, Puller, Subscription, limits_of, puller_of
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
 from rmqtool.versions import parse_version
@@ -31,19 +29,6 @@ def made(count: int = 40, **fields: Any) -> StoreMaker:
 
 def pull(puller: Puller, offset: int, most: int, subscription: Subscription = ALL) -> Answer:
     return puller.pull(offset, most, subscription)
-
-
-@pytest.mark.parametrize(
-    ("text", "tags"),
-    [(None, ()), ("", ()), (" ", ()), ("*", ()), ("A", ("A",)), (" A || B ||", ("A", "B")), ("A||A", ("A",))],
-)
-def test_subscriptions(text: str | None, tags: tuple[str, ...]) -> None:
-    assert parse_subscription(text).tags == tags
-
-
-def test_a_subscription_of_no_tag() -> None:
-    with pytest.raises(ValueError, match="names no tag"):
-        parse_subscription("||")
 
 
 def test_hashes_and_texts_of_tags() -> None:

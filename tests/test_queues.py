@@ -304,7 +304,7 @@ def test_few_reads_of_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(InputFile, "read", counting)
     assert found_range(queue, 500_000, V5) == (5000, 30_077)
-    assert set(sizes) == {20}
+    assert max(sizes) <= 4096
     assert len(sizes) < 60
 
 

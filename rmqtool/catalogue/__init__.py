@@ -10,6 +10,7 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
+from rmqtool.catalogue.cleaning import CLEANING, OWN_RUNS
 from rmqtool.catalogue.consume_queue_files import CONSUME_QUEUE_FILES
 from rmqtool.catalogue.consume_queues import CONSUME_QUEUES
 from rmqtool.catalogue.derived import DERIVED
@@ -27,8 +28,8 @@ __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _PARTS = (
-    *(STARTS, STORE, LOG_FILES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, REBUILDS),
+    *(STARTS, STORE, OWN_RUNS, LOG_FILES, RECORDS, MESSAGES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING, REBUILDS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 from rmqtool.checkpoint import read_checkpoint
@@ -26,7 +27,7 @@ from rmqtool.retention.trigger import Disks
 from rmqtool.scan.lookup import record_at
 from rmqtool.signs import version_signs
 from rmqtool.store import CONSUME_QUEUE, Store
-from rmqtool.versions import NEWEST, Sign, Version, sorted_signs
+from rmqtool.versions import NEWEST, SEVERAL_LOG_PATHS, Sign, Version, sorted_signs
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ def gather(
     log_files = [found for found in map(stat_log_file, log.files) if found]
     signs = version_signs(store, read_checkpoint(store), queues, index_files) | sampled_signs(log.files, reading)
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
-    disks = [disk_of(path, rules, used_ratio) for path in store.commit_log_directories]
+    disks = [disk_of(path, rules, used_ratio) for path in _measured_paths(store, rules)]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, rules, used_ratio)
     return Facts(
         store=store,
@@ -106,6 +107,16 @@ def gather(
         index_files=index_files,
         committed=load_offsets(store),
     )
+
+
+def _measured_paths(store: Store, version: Version) -> Sequence[Path]:
+    """The paths whose disks count: those that are written to; before 4.9.2 several are one that does not exist."""
+    text = store.conf.text("storePathCommitLog")
+    if text is None:
+        return store.commit_log_directories
+    if version < SEVERAL_LOG_PATHS:
+        return [store.root / text]
+    return [path for path in store.commit_log_directories if path in {store.root / part for part in text.split(",")}]
 
 
 def _first_timestamp(file: MappedFile, reading: Reading) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from shlex import quote
 
+from rmqtool.catalogue import finding
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.mtimes import WrongTime, wrong_times
 from rmqtool.clean.plan import Plan, cleaner_of
@@ -46,19 +47,16 @@ def _interrupted(plan: Plan) -> Iterator[Finding]:
     root = plan.facts.store.root
     name = interrupted(root)
     if name:
-        yield Finding(
-            code="store.interrupted-run",
-            severity="warning",
+        yield finding(
+            "store.interrupted-run",
             file=f".rmqtool/{name}",
             message="a run of rmqtool that writes was interrupted",
-            effect="none: each state in between is one that it can start on",
-            remedy=f"rmqtool clean {quote(str(root))}  (or any command that writes: it ends the run first)",
+            store=root,
         )
     if plan.facts.holder is None and (root / ABORT_FILE).exists():
-        yield Finding(
-            code="store.unclean-stop",
-            severity="warning",
-            fault="F13",
+        yield finding(
+            "store.unclean-stop",
+            store=root,
             file=ABORT_FILE,
             message="the last broker was killed or crashed: the file abort is there and no broker runs",
             effect="the next start recovers first, and may cut the end of the log and delete index files before its "
@@ -71,20 +69,17 @@ def _delete_when(plan: Plan) -> Iterator[Finding]:
     delete_when = plan.rules.settings.delete_when
     failing, matching = failing_hours(delete_when), matching_hours(delete_when)
     if failing:
-        yield Finding(
-            code="clean.delete-when",
-            severity="error",
-            fault="F54",
+        yield finding(
+            "clean.delete-when",
             message=f"deleteWhen {delete_when!r} is not hours separated by ; alone: at {_hours(failing)} "
             "each run of the cleaner ends with a NumberFormatException",
             effect="deletes nothing in those hours, not even when the disk is full; its log says "
             "'CleanCommitLogService service has exception'. Write 04 or 04;16",
         )
     elif not matching:
-        yield Finding(
-            code="clean.delete-when",
+        yield finding(
+            "clean.delete-when",
             severity="warning",
-            fault="F54",
             message=f"no hour of the day is deleteWhen {delete_when!r}: hours are 0 to 23",
             effect="deletes only when the disk is too full, or after mqadmin deleteExpiredCommitLog",
         )
@@ -101,14 +96,11 @@ def _blocked(plan: Plan) -> Iterator[Finding]:
         return
     first = next(fate for fate in plan.kept if fate.reason == "not-expired")
     size = sum(fate.log_file.allocated for fate in shielded)
-    yield Finding(
-        code="clean.shielded",
-        severity="warning",
-        fault="F54",
+    yield finding(
+        "clean.shielded",
         file=plan.facts.store.relative(first.log_file.file.path),
         message=f"{len(shielded)} files behind this one have expired ({size} bytes), but it is younger: it expires "
         f"{rfc3339(first.expires)}",
-        effect="deletes no file behind one that has not expired, unless the disk forces it to",
         count=len(shielded),
     )
 
@@ -117,21 +109,17 @@ def _disk(plan: Plan) -> Iterator[Finding]:
     """A disk that is too full while nothing goes, or so full that producers are refused."""
     trigger, settings = plan.trigger, plan.rules.settings
     if trigger.writes_refused:
-        yield Finding(
-            code="clean.disk-full",
+        yield finding(
+            "store.disk-full",
             severity="error",
-            fault="F53",
             message=f"the disk is {_used(plan):g} % full, above {settings.warning_level:.0%}",
             effect="refuses messages ('service not available now ... disk full') until a run finds the disk below",
         )
     if not (trigger.space and not plan.runs[0].log.deleted):
         return
-    yield Finding(
-        code="clean.disk-full-nothing-deleted",
-        severity="warning",
-        fault="F54",
+    yield finding(
+        "clean.disk-full-nothing-deleted",
         message=f"the disk is {_used(plan):g} % full, but no log file goes: {_why_nothing(plan)}",
-        effect="logs 'disk space will be full soon, but delete file failed' with every run",
     )
 
 
@@ -184,10 +172,8 @@ def _wrong_time(plan: Plan, lie: str, files: Sequence[WrongTime]) -> Finding:
         "earlier": f"counts the age from there: files go up to {shift:.0f} h earlier than their messages would",
     }
     when = datetime.fromtimestamp(first.written / 1000, timezone.utc).isoformat(timespec="seconds")
-    return Finding(
-        code=f"clean.mtime-{lie}",
-        severity="warning",
-        fault="F54" if lie == "future" else "F55",
+    return finding(
+        f"clean.mtime-{lie}",
         file=plan.facts.store.relative(path),
         message=messages[lie],
         effect=effects[lie],
@@ -212,8 +198,8 @@ def _overdue(plan: Plan) -> Iterator[Finding]:
     why = "no broker runs on the store"
     if holder:
         why = "the running broker has other settings than these, or somebody still reads the file"
-    yield Finding(
-        code="clean.overdue",
+    yield finding(
+        "clean.overdue",
         severity="info" if holder is None else "warning",
         file=plan.facts.store.relative(files[0].file.path),
         message=f"expired {rfc3339(fates[0].expires)}, and deleteWhen has come since, but it is still there: {why}",
@@ -232,12 +218,10 @@ def _ambiguous(plan: Plan) -> Iterator[Finding]:
     for version in candidates:
         other = _deleted_by(plan, version)
         if other != expected:
-            yield Finding(
-                code="clean.version-ambiguous",
-                severity="info",
+            yield finding(
+                "store.version-ambiguous",
                 message=f"a broker of {version} would delete {len(other)} log files with these settings, "
                 f"one of {facts.version} {len(expected)} (shown)",
-                effect="none",
                 remedy=f"rmqtool clean {quote(str(facts.store.root))} --dry-run --broker-version {version}",
             )
             return
@@ -254,9 +238,8 @@ def _deleted_by(plan: Plan, version: Version) -> list[object]:
 def _settings(plan: Plan) -> Iterator[Finding]:
     for setting in plan.rules.settings.shown:
         if setting.why is not None:
-            yield Finding(
-                code="clean.setting",
-                severity="warning",
+            yield finding(
+                "clean.setting",
                 message=f"{setting.name}={setting.given}: {setting.why}",
                 effect=f"works with {setting.effective}",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqtool.catalogue import finding
 from rmqtool.clean.facts import Facts
 from rmqtool.errors import UsageError
 from rmqtool.findings import Finding
@@ -18,7 +19,6 @@ _QUEUES: tuple[tuple[Kind, tuple[str, ...], int], ...] = (
     ("batch", ("mapperFileSizeBatchConsumeQueue",), batch_consume_queue.UNIT_SIZE),
 )
 _DEFAULT_UNITS = 300_000  # in a file of either kind
-_EFFECT = "a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them"
 
 
 def geometry_findings(facts: Facts) -> Iterator[Finding]:
@@ -28,14 +28,14 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
         return
     size = _size(facts, _DEFAULT_LOG, *_LOG)
     if size and facts.log.file_size not in (0, size):
-        yield _finding(_LOG[0], size, facts.log.file_size, "commitlog", _EFFECT)
+        yield _finding(_LOG[0], size, facts.log.file_size, "commitlog")
     for kind, names, unit in _QUEUES:
         size = _size(facts, _DEFAULT_UNITS * unit, *names)
         size = -(-size // unit) * unit  # MessageStoreConfig#getMappedFileSizeConsumeQueue
         found = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and found and found.files.file_size != size:
             place = facts.store.relative(found.files.files[0].path.parent)
-            yield _finding(names[0], size, found.files.file_size, place, _EFFECT)
+            yield _finding(names[0], size, found.files.file_size, place)
     yield from _index_finding(facts)
 
 
@@ -60,12 +60,6 @@ def _size(facts: Facts, default: int, *names: str) -> int:
     return given or (default if conf.path is not None else 0)
 
 
-def _finding(name: str, configured: int, found: int, place: str, effect: str) -> Finding:
-    return Finding(
-        code="clean.file-size",
-        severity="error",
-        fault="F02",
-        file=place,
-        message=f"by broker.conf ({name}) these files have {configured} bytes, but here they have {found}",
-        effect=effect,
-    )
+def _finding(name: str, configured: int, found: int, place: str, effect: str | None = None) -> Finding:
+    message = f"by broker.conf ({name}) these files have {configured} bytes, but here they have {found}"
+    return finding("clean.file-size", message, effect=effect, file=place)

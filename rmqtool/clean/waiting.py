@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.config_json import load_config
+from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.files import InputFile
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.mapped_files import MappedFile
@@ -22,7 +23,6 @@ from rmqtool.store import CONFIG, Store
 
 Kind = Literal["delay", "timer", "transaction"]
 
-_SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC
 _TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 _HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 _OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -78,7 +78,7 @@ def waiting_messages(
         if lost.start >= lost.stop or lost.queue.kind != "simple":
             continue
         found: Waiting | None = None
-        if lost.queue.topic == _SCHEDULE_TOPIC:
+        if lost.queue.topic == SCHEDULE_TOPIC:
             found = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
         elif lost.queue.topic == _TIMER_TOPIC:
             found = _timed(lost, log, now)
@@ -97,11 +97,13 @@ def _delay_offsets(store: Store) -> dict[int, int]:
 
 def _delayed(lost: _Lost, delivered: int) -> Waiting:
     """What a delay level has not delivered yet; its units tell the delivery time in place of the tags code."""
-    parts = list(_units(lost.queue, max(lost.start, delivered), lost.stop))
-    count = sum(map(len, parts))
-    due = [int(time) for part in parts for time in (part["tags_code"].min(), part["tags_code"].max())]
-    queue = lost.queue
-    return Waiting("delay", queue.topic, queue.queue_id, count, min(due, default=None), max(due, default=None))
+    count, first, last = 0, None, None
+    for part in _units(lost.queue, max(lost.start, delivered), lost.stop):
+        due = part["tags_code"]
+        count += len(part)
+        first = int(due.min()) if first is None else min(first, int(due.min()))
+        last = int(due.max()) if last is None else max(last, int(due.max()))
+    return Waiting("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
 
 
 def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Waiting | None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqtool.commands.completion import complete_queue, complete_topic
 from rmqtool.errors import UsageError
 from rmqtool.times import parse_time
 
@@ -34,11 +35,12 @@ def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 
 _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
-    "topic": ("topics", click.option("--topic", multiple=True, metavar="TOPIC", help="Of this topic. Repeatable.")),
+    "topic": ("topics", click.option("--topic", multiple=True, metavar="TOPIC", shell_complete=complete_topic,
+                                        help="Of this topic. Repeatable.")),
     "queue": (
         "queue_ids",
         click.option("--queue", type=click.IntRange(-(1 << 31), (1 << 31) - 1), multiple=True, metavar="N",
-                     help="Of the queue of this number. Repeatable."),
+                     shell_complete=complete_queue, help="Of the queue of this number. Repeatable."),
     ),
     "tag": (
         "tags",

@@ -102,13 +102,14 @@ def _messages(
 ) -> Iterator[Message]:
     """The messages that the command line asks for."""
     from rmqtool.query import lookup
+    from rmqtool.query.keys import by_any_id
 
     body = asked["body"]
     match question:
         case "offset":
             return lookup.by_offset(view, asked["offset"], body, notes)
         case "msg-id":
-            return lookup.by_message_id(view, asked["msg_id"].strip(), body, notes)
+            return by_any_id(view, asked["msg_id"].strip(), body, notes)
         case "queue-offset":
             topic, queue_id = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
             return lookup.by_queue_offset(view, topic, queue_id, asked["queue_offset"], body, notes)

@@ -25,16 +25,19 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
     from rmqtool.pull import Subscription, puller_of
     from rmqtool.query.lookup import why_no_queue
     from rmqtool.query_text import show_pull
+    from rmqtool.topics import is_compacted
 
     filters = asked["filters"]
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
     if asked["queue_offset"] is None:
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
     puller = puller_of(view, topic, queue_id)
-    subscription = Subscription(filters.tags)
-    answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
     if puller.queue is None:
         notes.add(why_no_queue(view, topic, queue_id))
+    if is_compacted(view.store, topic):
+        notes.add(f"{topic} is compacted: a broker answers from compaction/, this is what the plain queue gives")
+    subscription = Subscription(filters.tags)
+    answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
     if view.version is None:
         _note_other_versions(puller, asked, subscription, answer, notes)
     line = {
@@ -142,8 +145,11 @@ def group(style: Style, view: StoreView, name: str, notes: Notes) -> Exit:
     """Print what a consumer group has consumed."""
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.query_text import show_consumers
+    from rmqtool.store import ROCKSDB_CONFIGS, holds_rocksdb
 
     lines = [offset.as_json() for offset in group_offsets(view, name)]
+    if any(holds_rocksdb(view.store.root / directory) for directory in ROCKSDB_CONFIGS):
+        notes.add("consumer offsets are kept in RocksDB, which is not read: some may be missing or old", lossy=True)
     if view.committed.file.problem:
         notes.add(f"consumer offsets: {view.committed.file.problem}", lossy=True)
     if not lines:

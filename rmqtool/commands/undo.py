@@ -126,7 +126,7 @@ def _show(
     else:
         write_text(f"put back: {visible(_sum(kept))}\n")
         if not style.quiet:
-            note(f"next: rmqtool inspect {quote(str(path))}")
+            note(f"next: rmqtool verify {quote(str(path))}")
 
 
 def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:

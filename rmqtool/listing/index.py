@@ -12,10 +12,10 @@ from rmqtool.errors import UnsupportedError, WrongKindError
 from rmqtool.files import InputFile
 from rmqtool.filters import Filters
 from rmqtool.formats import index_file
-from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, UNIT_SIZE, file_size, unit_position
+from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
 from rmqtool.index import Geometry, IndexFile, geometry_of, read_header
 from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
+from rmqtool.listing.units import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import as_hint, look_at, name_of, require_kind
 from rmqtool.mapped_files import MappedFile
@@ -48,7 +48,7 @@ def list_slots(place: Place, options: ListingOptions) -> Iterator[Rows]:
         name = place.relative(mapped.path)
         yield header_row(name, header, geometry)
         if geometry:
-            yield _slot_rows(name, mapped, header, geometry, options)
+            yield from _slot_rows(name, mapped, header, geometry, options)
 
 
 def count_units(place: Place, options: ListingOptions) -> dict[str, int]:
@@ -154,26 +154,31 @@ def _difference(one: int, other: int) -> int:
     return max(-(1 << 63), min((1 << 63) - 1, one - other))
 
 
-def _slot_rows(name: str, mapped: MappedFile, header: IndexFile, geometry: Geometry, options: ListingOptions) -> Rows:
+def _slot_rows(
+    name: str, mapped: MappedFile, header: IndexFile, geometry: Geometry, options: ListingOptions
+) -> Iterator[Rows]:
+    """The used slots in parts; of the file only its slots and links are kept, 4 bytes for each."""
+    count = _unit_count(header, geometry)
     with InputFile(mapped.path, options.reading) as file:
         heads = np.frombuffer(file.read(HEADER_SIZE, geometry.slots * SLOT_DTYPE.itemsize), SLOT_DTYPE).astype(np.int32)
-        count = _unit_count(header, geometry)
-        data = file.read(unit_position(geometry.slots, 0), (count + 1) * UNIT_SIZE)
-    previous = np.frombuffer(data, UNIT_DTYPE, count=len(data) // UNIT_SIZE)["previous"].astype(np.int32)
+    previous = np.zeros(count + 1, dtype=np.int32)
+    for block in read_units(mapped, UNIT_DTYPE, options.reading, start=unit_position(geometry.slots, 1), count=count):
+        previous[block.numbers + 1] = block.units["previous"]
     lengths, broken = chain_lengths(previous)
     slots = np.flatnonzero(heads)
-    found = heads[slots]
-    sound = (found > 0) & (found < len(previous))
-    safe = np.where(sound, found, 0)
-    columns: dict[str, Any] = {
-        "file": constant_strings(name, len(slots)),
-        "slot": slots.astype(np.int32),
-        "newest_unit": found,
-        "chain_length": lengths[safe],
-        "chain_ok": sound & ~broken[safe],
-    }
-    rows = make_rows("index_slot", columns)
-    return rows.reversed() if options.reverse else rows
+    for start in range(0, len(slots), BLOCK_UNITS):
+        part = slots[::-1][start : start + BLOCK_UNITS] if options.reverse else slots[start : start + BLOCK_UNITS]
+        found = heads[part]
+        sound = (found > 0) & (found <= count)
+        safe = np.where(sound, found, 0)
+        columns: dict[str, Any] = {
+            "file": constant_strings(name, len(part)),
+            "slot": part.astype(np.int32),
+            "newest_unit": found,
+            "chain_length": lengths[safe],
+            "chain_ok": sound & ~broken[safe],
+        }
+        yield make_rows("index_slot", columns)
 
 
 def chain_lengths(previous: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:

@@ -157,7 +157,7 @@ def limited(found: Iterable[Item], limit: int | None) -> Iterator[Item]:
 
 def count_place(place: Place, options: ListingOptions) -> dict[str, int]:
     """How many rows of each kind `list_place` gives, without making more of them than the filters need."""
-    plain = options.filters == Filters() and options.limit is None
+    plain = options.filters == Filters() and options.limit is None and not options.slots
     if place.kind == "index" and plain:
         return count_units(place, options)
     counts: dict[str, int] = {}

@@ -29,7 +29,6 @@ def list_wheel(place: Place, options: ListingOptions) -> Iterator[Rows]:
     precision = options.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
     for mapped in place.files:
         require_kind(mapped.path, "timerwheel")
-        total = max(1, mapped.size // timer_wheel.SLOT_SIZE)
         for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, options.reverse):
             used = block.units["time"] != 0
             slots, numbers = block.units[used], block.numbers[used]
@@ -42,7 +41,7 @@ def list_wheel(place: Place, options: ListingOptions) -> Iterator[Rows]:
                 "due_timestamp": due,
                 "due_time": times_of(due),
                 **{name: slots[name] for name in ("first_position", "last_position", "count", "magic")},
-                "in_place": times % total == numbers,
+                "in_place": times % timer_wheel.WHEEL_SLOTS == numbers,
             }
             if options.with_hex:
                 columns["hex"] = hex_of(slots)

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
 from rmqtool.messages import BodyChoice
-from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.lookup import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
 from rmqtool.store_view import StoreView
 from rmqtool.times import rfc3339
 
@@ -71,14 +73,24 @@ def by_key(view: StoreView, query: KeyQuery, body: BodyChoice, notes: Notes) -> 
     add_index_notes(view, notes)
 
 
+def by_any_id(view: StoreView, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+    """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
+    found = False
+    for message in by_message_id(view, text, body, notes):
+        found = True
+        yield message
+    if found:
+        return
+    for message in by_key(view, KeyQuery(text.upper(), unique=True), body, notes):
+        notes.add(f"{text} is the unique key of what is shown: --unique-key finds it at once")
+        yield message
+
+
 def index_units(view: StoreView, query: KeyQuery) -> list[IndexUnit]:
     """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
     limit = limit_of(view, query)
-    found = [
-        unit
-        for topic in dict.fromkeys(query.topics or view.topics)
-        for unit in view.index.query(topic, query.key, limit, query.begin, query.end)
-    ]
+    topics = dict.fromkeys(query.topics or view.topics)
+    found = view.index.query_topics(topics, query.key, limit, query.begin, query.end)
     found.sort(key=lambda unit: unit.physical_offset)
     return found[max(0, len(found) - limit) :]
 
@@ -104,7 +116,17 @@ def why_not_found(view: StoreView, keys: Sequence[str]) -> str:
     if not files:
         return f"{nothing}: there is no index file with a unit; --scan looks at every message"
     first, last = files[0], files[-1]
-    return (
+    covers = (
         f"{nothing}; the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
         f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}; --scan looks at every message"
     )
+    start = behind_index(view, last.end_physical_offset)
+    return covers if start is None else f"{covers}, --scan --from-offset {start} at those stored since"
+
+
+def behind_index(view: StoreView, last_indexed: int) -> int | None:
+    """Where the messages begin that a broker has stored but not indexed before it was stopped; None without one."""
+    if message_at(view, last_indexed) is None:
+        return None
+    events = scan_files(view.log.files, last_indexed + 1, reading=view.reading)
+    return next((event.physical_offset for event in events if isinstance(event, Frames)), None)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
-from rmqtool.errors import UsageError
+from rmqtool.errors import UnsupportedError, UsageError
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
@@ -124,9 +125,13 @@ def _why_inside(view: StoreView, physical_offset: int) -> tuple[str, bool]:
 
 
 def why_no_queue(view: StoreView, topic: str, queue_id: int) -> str:
-    """What is there instead of a queue."""
+    """What is there instead of a queue; raises UnsupportedError when it may be in a database that is not read."""
     if view.store.layout == "rocksdb":
-        return "the consume queues are in RocksDB, which is not read: try --scan"
+        raise UnsupportedError(
+            "the consume queues are kept in RocksDB, which is not read",
+            file=view.store.root,
+            hint=f"--scan --topic {quote(topic)} looks at the commit log",
+        )
     ids = view.queue_ids(topic)
     if ids:
         return f"topic {topic} has no queue {queue_id} here; it has {_numbers(ids)}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
@@ -89,12 +90,12 @@ class Places:
 
 
 def places_of(view: StoreView, message: Message) -> Places:
-    """Look a message, which has just been read, up everywhere."""
+    """Look a message, which has just been read, up everywhere; UnreadableError when it has been deleted since."""
     offset = message["physical_offset"]
     frame = record_at(view.log.files, offset)
     mapped = view.file_at(offset)
     if frame is None or mapped is None:
-        raise LookupError(f"the record at {offset} has vanished")
+        raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
     dispatcher, found = dispatched(view, frame)
     queues = queue_places(view, dispatcher, found)
     index = index_places(view, message, found)

@@ -16,11 +16,13 @@ from rmqtool.store import CONSUME_QUEUE
 from rmqtool.store_view import StoreView
 from rmqtool.topics import load_topics
 
-State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue"]
+State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends
-before it; another one in its place; not written; or the queue does not exist."""
+before it; another one in its place; not written; the queue does not exist; or it is in RocksDB, which is not read."""
 
 _LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
+_SECOND = 1000  # ms: levels are whole seconds
+_LONGEST_DELAY = 366 * 86_400_000  # ms
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class QueuePlace:
     topic: str
     queue_id: int
     queue_offset: int
-    batch_size: int
+    physical_offset: int
+    message_size: int
     tags_code: int
     state: State
     queue: LoadedQueue | None
@@ -48,6 +51,9 @@ class QueuePlace:
             case "behind" if self.queue:
                 end = self.queue.range.max_offset
                 return f"{where} ends at {end}, before the message's offset {self.queue_offset}{instead}"
+            case "differs" if self.unit and self.unit.physical_offset == self.physical_offset:
+                told = f"{self.unit.message_size} bytes and tags code {self.unit.tags_code}"
+                return f"{where}: its unit tells {told} instead of {self.message_size} and {self.tags_code}"
             case "differs":
                 return f"{where} has the unit of another message at offset {self.queue_offset}{instead}"
             case "missing":
@@ -97,31 +103,33 @@ def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> 
     rows = zip(
         units.queues.tolist(), units.queue_offsets.tolist(), units.physical_offsets.tolist(),
         units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
-        units.batch_sizes.tolist(), strict=True,
+        units.store_timestamps.tolist(), strict=True,
     )  # fmt: skip
     places = []
-    for number, queue_offset, physical_offset, size, tags_code, tags_hash, batch_size in rows:
+    state: State
+    for number, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
         topic, queue_id = dispatcher.queues[number]
         queue = view.queue(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
-        same = same and unit is not None and _is_tags_code(view, topic, unit.tags_code, {tags_code, tags_hash})
-        state = _state(queue, queue_offset, unit, same)
+        if same and unit is not None and unit.tags_code not in (tags_code, tags_hash):
+            is_delay = topic == SCHEDULE_TOPIC and _is_delay(unit.tags_code - timestamp)
+            same = is_delay or is_ext_address(unit.tags_code)
+        in_rocksdb = queue is None and view.store.layout == "rocksdb"
+        state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same)
         other = queue.find(physical_offset) if queue and not same else None
         places.append(
             QueuePlace(
-                topic, queue_id, queue_offset, batch_size, tags_code, state, queue, unit,
-                None if other is None else other.queue_offset,
+                topic, queue_id, queue_offset, physical_offset, size, tags_code, state, queue, unit,
+                None if other is None or other.queue_offset == queue_offset else other.queue_offset,
             )
         )  # fmt: skip
     return places
 
 
-def _is_tags_code(view: StoreView, topic: str, stored: int, derived: set[int]) -> bool:
-    """Whether a unit may have a tags code; how long a delay level takes is only known from broker.conf."""
-    if stored in derived or is_ext_address(stored):
-        return True
-    return topic == SCHEDULE_TOPIC and view.store.conf.text("messageDelayLevel") is None
+def _is_delay(ms: int) -> bool:
+    """Whether a level may take so long: the broker's configuration may have been another one at the time."""
+    return 0 < ms <= _LONGEST_DELAY and ms % _SECOND == 0
 
 
 def _state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, same: bool) -> State:

@@ -40,11 +40,8 @@ def relatives_of(view: StoreView, message: Message) -> list[Relative]:
     key = message["unique_key"]
     if not key:
         return []
-    offsets = {
-        unit.physical_offset
-        for topic in {*view.topics, message["topic"]}
-        for unit in view.index.query(topic, key, MAX_MATCHES)
-    }
+    topics = {*view.topics, message["topic"]}
+    offsets = {unit.physical_offset for unit in view.index.query_topics(topics, key, MAX_MATCHES)}
     offsets.discard(message["physical_offset"])
     others = [message_at(view, offset) for offset in sorted(offsets)]
     return [Relative(_relation(message, other), other) for other in others if other and other["unique_key"] == key]

@@ -22,6 +22,7 @@ from rmqtool.scan.block import Block
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import scan_files
 from rmqtool.topics import Topics
+from rmqtool.versions import BATCH_QUEUES
 
 _BODY_SIZE_WIDTH = 4
 
@@ -44,6 +45,7 @@ class Queues:
 
     rules: RecoveryRules
     sizes: QueueSizes
+    log_end: int
     reading: Reading = UNLIMITED
     states: dict[tuple[Kind, str, int], QueueState] = field(default_factory=dict)
 
@@ -52,7 +54,7 @@ class Queues:
         for recovered in found:
             queue = recovered.queue
             key = (queue.kind, queue.topic, queue.queue_id)
-            self.states[key] = QueueState(recovered, self.rules, self.sizes.of(queue.kind), self.reading)
+            self.states[key] = QueueState(recovered, self.rules, self.sizes.of(queue.kind), self.log_end, self.reading)
 
     def __iter__(self) -> Iterator[QueueState]:
         return iter(self.states.values())
@@ -68,7 +70,7 @@ class Queues:
         if key not in self.states:
             queue = Queue(name.topic, name.queue_id, kind, MappedFiles())
             empty = RecoveredQueue(queue, (), (), 0, None, -1)
-            self.states[key] = QueueState(empty, self.rules, self.sizes.of(kind), self.reading)
+            self.states[key] = QueueState(empty, self.rules, self.sizes.of(kind), self.log_end, self.reading)
         return self.states[key]
 
 
@@ -79,7 +81,8 @@ class Dispatching:
         """Only records that tell a physical offset greater than `above` are derived."""
         self._queues = queues
         self._above = above
-        self._batch_topics = topics.with_batch_queues or frozenset()
+        known = topics.with_batch_queues if rules.version >= BATCH_QUEUES else None
+        self._batch_topics = known or frozenset()
         self._dispatcher = Dispatcher(rules, self._batch_topics)
 
     def run(self, files: Sequence[MappedFile], number: int, stop: int, rules: RecoveryRules) -> None:
@@ -98,7 +101,7 @@ class Dispatching:
             def on_record(position: int, size: int) -> None:
                 frames = frames_of(file, position, size, rules)
                 if frames is not None:
-                    self.add(frames, strange=True)
+                    self.add(frames)
 
             walker = FileWalker(file, mapped, rules, start=start, limit=limit, on_frames=self.add, on_record=on_record)
             base = mapped.start_offset
@@ -109,23 +112,18 @@ class Dispatching:
             return walker.finish()
 
     def add(self, frames: Frames, strange: bool = False) -> None:
-        """Derive from a run; `strange` when its records tell other positions than their own."""
+        """Derive from a run; whether its records tell other positions than their own does not matter."""
         units = self._dispatcher.dispatch(frames).units
         if self._above is not None:
             units = units[units.physical_offsets > self._above]
         for number, part in units.by_queue():
-            self._add_to_queue(self._dispatcher.queues[number], part, strange)
+            self._add_to_queue(self._dispatcher.queues[number], part)
 
-    def _add_to_queue(self, name: QueueName, units: QueueUnits, strange: bool) -> None:
+    def _add_to_queue(self, name: QueueName, units: QueueUnits) -> None:
         if "/" in name.topic or name.topic in ("", ".", "..") or "\0" in name.topic:
             return  # such a name leads out of the queue's directory; what the broker does with it is not predicted
         state = self._queues.of("batch" if name.topic in self._batch_topics else "simple", name)
-        columns = (units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
-        if strange:
-            for offset, size, queue_offset, batch in zip(*(column.tolist() for column in columns), strict=True):
-                state.append(offset, size, queue_offset, batch, strange=True)
-        else:
-            state.append_all(*columns)
+        state.append_all(units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
 
 
 def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -> Frames | None:

@@ -44,7 +44,7 @@ def _data_loss(recovery: Recovery, start: Start) -> Finding:
         f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({start.end}): "
         f"{behind} would be lost, {_count(files, 'commit log file')} deleted"
     )
-    return finding("start.data-loss", message, store=recovery.store.root, offset=start.max_offset_after)
+    return finding("start.data-loss", message, store=recovery.store.root)
 
 
 def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
@@ -75,10 +75,11 @@ def _other_starts(recovery: Recovery, start: Start) -> Iterator[Finding]:
         message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
     elif worst.cut.messages_lost > start.messages_lost:
         lost = _count(worst.cut.messages_lost, "readable message")
-        message = f"{worst.when} a start would end the commit log here ({worst.cut.end.why}) and lose {lost}"
+        place = f"at offset {worst.cut.end.offset} ({worst.cut.end.why})"
+        message = f"{worst.when} a start would end the commit log {place} and lose {lost}"
     else:
         return
-    yield finding("start.other-mode-data-loss", message, store=recovery.store.root, offset=worst.cut.end.offset)
+    yield finding("start.other-mode-data-loss", message, store=recovery.store.root)
 
 
 def _count(number: int, noun: str) -> str:

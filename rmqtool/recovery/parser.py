@@ -29,7 +29,7 @@ from rmqtool.recovery.rules import RecoveryRules
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
 _HEAD = struct.Struct(">ii")
 _FIXED = struct.Struct(">iiiqqi")  # body CRC, queue id, flag, queue offset, physical offset, sys flag
-NOTHING_WRITTEN = "nothing is written behind its last record"
+NOTHING_WRITTEN = "nothing is written behind the last record"
 _MAX_INT = (1 << 31) - 1
 _SMALLEST_ARRAY = 8  # a host is copied into an array of the record's size
 STORE_TIMESTAMP_POSITIONS = {
@@ -110,7 +110,7 @@ def parse_at(file: InputFile, position: int, rules: RecoveryRules, check_crc: bo
     try:
         return _parse(_Cursor(file, position), rules, check_crc)
     except _UnderflowError:
-        return Parsed(-1, False, "the file ends inside it")
+        return Parsed(-1, False, "the file ends inside a record")
 
 
 def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
@@ -119,7 +119,7 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
         return Parsed(-1, False, "the file is full and has no blank")
     size = cursor.integer(4)
     if rules.compares_size_first and rest - 4 < _java_int(size - 4):
-        return Parsed(-1, False, "its size leads behind the end of the file")
+        return Parsed(-1, False, "a record whose size leads behind the end of its file")
     magic_code = cursor.integer(4)
     if magic_code == MAGIC_CODE_BLANK:
         return _BLANK
@@ -128,7 +128,7 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
     if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):
         return Parsed(-1, False, "neither a message nor a blank begins there")
     if size < 0:
-        return Parsed(-1, False, "its size is negative")
+        return Parsed(-1, False, "a record of negative size")
     if size > rules.heap_limit and not rules.compares_size_first:
         return Parsed(-1, False, f"a record claims {size} bytes", out_of_memory=True)
     return _parse_record(cursor, rules, size, magic_code, check_crc)
@@ -139,18 +139,18 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     host_bits = sys_flag & HOST_BITS if rules.knows_ipv6 else 0
     header = HEADER_DTYPES[host_bits]
     if size < _SMALLEST_ARRAY:
-        return Parsed(-1, False, "its size is too small")
+        return Parsed(-1, False, "a record that is too small")
     # From the born timestamp to the body size; the store timestamp stands before the second host.
     rest = cursor.take(header.itemsize - _HEAD.size - _FIXED.size)
     at = STORE_TIMESTAMP_POSITIONS[host_bits] - _HEAD.size - _FIXED.size
     store_timestamp = int.from_bytes(rest[at : at + 8], "big", signed=True)
     body_size = max(0, int.from_bytes(rest[-4:], "big", signed=True))
     if body_size > size or body_size > cursor.remaining:
-        return Parsed(-1, False, "its body leads out of it")
+        return Parsed(-1, False, "a record whose body leads out of it")
     if not check_crc:
         cursor.position += body_size
     elif body_size and cursor.crc_of(body_size) != body_crc:
-        return Parsed(-1, False, "its body has another CRC")
+        return Parsed(-1, False, "a record whose body has another CRC")
     width = topic_size_width(magic_code)
     topic_size = cursor.integer(width)
     if topic_size > size:
@@ -161,11 +161,11 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
         raise _UnderflowError
     properties = decode_properties(cursor.take(properties_size))
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
-        return Parsed(-1, False, "its property DELAY is no number")
+        return Parsed(-1, False, "a record whose property DELAY is no number")
     if size != header.itemsize + body_size + width + topic_size + 2 + properties_size:
-        return Parsed(size, False, "its lengths do not add up")
+        return Parsed(size, False, "a record whose lengths do not add up")
     if rules.parses_batches and not _is_batch_readable(properties):
-        return Parsed(-1, False, "its batch properties are no numbers")
+        return Parsed(-1, False, "a record whose batch properties are no numbers")
     return Parsed(size, True, "", physical_offset, sys_flag, store_timestamp)
 
 

@@ -11,6 +11,7 @@ from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import ABORT_FILE
 from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import DIRECTORIES, Queue, QueueRange, queue_range
@@ -110,9 +111,9 @@ class Recovery:
     def _stored_checkpoint(self) -> Checkpoint:
         return read_checkpoint(self.store) or NO_CHECKPOINT
 
-    def _queues(self) -> Queues:
+    def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
-        queues = Queues(self.rules, sizes, self._reading)
+        queues = Queues(self.rules, sizes, log_end, self._reading)
         queues.load(recovered for _, recovered in self.recovered_queues)
         return queues
 
@@ -162,11 +163,9 @@ class Recovery:
         )
 
     def _recovered(self, outline: Start, cut: LogCut, checkpoint: Checkpoint) -> Start:
-        queues = self._queues()
+        queues = self._queues(cut.end.offset)
         before = queues.max_physical
         self._dispatch(queues, cut, outline.mode, before)
-        for state in queues:
-            state.stand_in = max(cut.files[0].start_offset, cut.end.offset - 1)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             for state in queues:
                 state.truncate(cut.end.offset)

@@ -1,7 +1,7 @@
 """A consume queue while a start changes it: units are appended, the end is cut (`ConsumeQueue`, `BatchConsumeQueue`).
 
-Units are not held in memory: those on disk are read again where they decide something, and of appended ones only the
-few matter that point beyond where they stand.
+Units are not held in memory: those on disk are read again where they decide something. Of appended ones it is enough to
+know how many point into the log that is left: each points farther than the one before, or it would not be appended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, 
 from rmqtool.recovery.rules import RecoveryRules
 
 _PRE_BLANK_PHYSICAL_OFFSET = 0
-_MAX_STRANGE = 1 << 16  # of all queues together a handful, unless a whole file is foreign
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,13 @@ class _File:
 
 
 class QueueState:
-    """One queue; positions in it are bytes from its beginning, `unit` their size."""
+    """One queue; positions in it are bytes from its beginning, `unit` their size.
+
+    `log_end` is where the commit log will be cut.
+    """
 
     def __init__(
-        self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, reading: Reading = UNLIMITED
+        self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: Reading = UNLIMITED
     ) -> None:
         self.queue: Queue = found.queue
         self.unit = found.queue.unit_size
@@ -52,12 +54,12 @@ class QueueState:
         self._files = [_File(mapped.start_offset, mapped) for mapped in found.files]
         self._wrote = _wrote(found)
         self._highest = found.highest
-        self.stand_in = 0  # physical offset taken for appended units: any in the log that is not cut
+        self._log_end = log_end
         self._first_appended: int | None = None  # position
         self._end_before = self.end
         self._appended_end = 0
         self._pre_blank_end = 0  # position behind the filler of a queue that the start makes
-        self._strange: list[tuple[int, int]] = []  # position and physical offset of units that point beyond themselves
+        self._beyond_from: int | None = None  # position of the first appended unit that points behind the log's end
 
     @property
     def kind(self) -> Kind:
@@ -94,7 +96,7 @@ class QueueState:
         """Names of the files that the start makes, which may be those of files that it has deleted."""
         return {file_name(file.base) for file in self._files if file.mapped is None}
 
-    def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1, strange: bool = False) -> bool:
+    def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1) -> bool:
         """`putMessagePositionInfo` for one record; False when the queue has it already."""
         if self._has(offset, size):
             return False
@@ -105,8 +107,8 @@ class QueueState:
                 self._fill(expected)
             if expected < self.end:
                 return False
-        if strange and len(self._strange) < _MAX_STRANGE:
-            self._strange.append((self.end, offset))
+        if offset >= self._log_end and self._beyond_from is None:
+            self._beyond_from = self.end
         self._written(1, offset, size)
         if self.kind == "batch":
             self.first_batch_offset = queue_offset if self.first_batch_offset is None else self.first_batch_offset
@@ -124,7 +126,7 @@ class QueueState:
         first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "right"))
         while first < len(offsets):
             count = self._following(queue_offsets[first:]) if self.kind == "simple" else 0
-            if count > 1:
+            if count > 1 and int(offsets[first + count - 1]) < self._log_end:
                 self._written(count, int(offsets[first + count - 1]), int(sizes[first + count - 1]))
                 first += count
                 continue
@@ -226,7 +228,7 @@ class QueueState:
 
     def _is_unmoved(self, physical_offset: int) -> bool:
         """Whether a cut would find the end where it is: then nothing has to be read."""
-        if not self._files or not self._wrote or self._strange or self._highest >= physical_offset:
+        if not self._files or not self._wrote or self._beyond_from is not None or self._highest >= physical_offset:
             return False
         if self._first_appended is None:
             return True
@@ -241,7 +243,7 @@ class QueueState:
         return read_units(self.queue, mapped, self._wrote // self.unit, 1, self._reading)
 
     def _content(self, file: _File) -> NDArray[np.void]:
-        """All units of a file as they stand now; of appended ones the physical offset is 0 unless it is strange."""
+        """All units of a file as they stand now; of appended ones the offset only says whether it is in the log."""
         room = self._file_size // self.unit
         units = no_units(self.queue, room)
         if file.mapped is not None:
@@ -254,9 +256,9 @@ class QueueState:
         if self.is_made and self._pre_blank_end > base:
             self._set(units, base, base, self._pre_blank_end, _PRE_BLANK_PHYSICAL_OFFSET)
         if self._first_appended is not None:
-            self._set(units, base, self._first_appended, self._appended_end, self.stand_in)
-        for position, offset in self._strange:
-            self._set(units, base, position, position + self.unit, offset)
+            self._set(units, base, self._first_appended, self._appended_end, self._log_end - 1)
+        if self._beyond_from is not None:
+            self._set(units, base, self._beyond_from, self._appended_end, self._log_end)
 
     def _set(self, units: NDArray[np.void], base: int, start: int, stop: int, offset: int) -> None:
         rows = slice(max(0, (start - base) // self.unit), max(0, (stop - base) // self.unit))

@@ -108,10 +108,12 @@ def run_over(
     known = sum(log_file.start_offset <= max_offset for log_file in files)
     deleted = _deleted(files[: max(0, known - 1)], trigger, settings, now)
     gone = 0 if first_in_use else len(deleted)
+    expires = [_expires(log_file, settings) for log_file in files]
+    young = next((number for number, time in enumerate(expires) if now < time), len(files))
     fates = [
-        Fate(log_file, True, deleted[number], _expires(log_file, settings))
+        Fate(log_file, True, deleted[number], expires[number])
         if number < gone
-        else Fate(log_file, False, _kept(number, files, known, trigger, settings, now), _expires(log_file, settings))
+        else Fate(log_file, False, _kept(number, known, young, now < expires[number], trigger), expires[number])
         for number, log_file in enumerate(files)
     ]
     if first_in_use and deleted:
@@ -133,16 +135,16 @@ def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Settings
     return reasons
 
 
-def _kept(number: int, files: Sequence[LogFile], known: int, trigger: Trigger, settings: Settings, now: int) -> Reason:
-    """Why a file stays: the first reason that would still hold if all others were gone."""
+def _kept(number: int, known: int, young: int, is_young: bool, trigger: Trigger) -> Reason:
+    """Why a file stays: the first reason that would still hold if all others were gone; `young` is the first such."""
     if number >= known:
         return "ahead"
     if number == known - 1:
         return "last-file"
     forced = trigger.runs and trigger.forced
-    if now < _expires(files[number], settings) and not forced:
+    if is_young and not forced:
         return "not-expired"
-    if not forced and any(now < _expires(log_file, settings) for log_file in files[:number]):
+    if number > young and not forced:
         return "shielded"
     if trigger.failure is not None:
         return "cleaner-fails"

@@ -28,7 +28,8 @@ def deferred_signals() -> Iterator[Deferred]:
     if threading.current_thread() is not threading.main_thread():
         yield deferred
         return
-    before = {number: signal.signal(number, deferred.note) for number in _SIGNALS}
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, deferred.note) for number in heard}
     try:
         yield deferred
     finally:

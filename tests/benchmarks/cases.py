@@ -8,10 +8,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.listing.kinds import list_place
+from rmqtool.listing.options import ListingOptions
+from rmqtool.locate import Place, locate
 from rmqtool.mapped_files import list_mapped_files
+from rmqtool.messages import MessageShape
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.source import open_source
+from rmqtool.rendering.csv_lines import csv_lines
+from rmqtool.rendering.json_lines import json_lines
+from rmqtool.rows import Rows
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
@@ -64,6 +72,21 @@ def read_damaged(names: Sequence[str], store: Path, output: Path) -> int:
     return read_columns(names, make_damaged_log(store), output)
 
 
+def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) -> int:
+    """List all messages of the log as CSV or as JSON lines into a file, as inspect does; count them."""
+    place = locate(store / "commitlog", None, BrokerConf())
+    if not isinstance(place, Place):
+        raise TypeError("no commit log")
+    options = ListingOptions(shape=MessageShape.of("none", columns))
+    count = 0
+    with (output / "listing").open("wb") as file:
+        for rows in list_place(place, options):
+            if isinstance(rows, Rows) and rows.counted:
+                file.write(csv_lines(rows, columns) if csv else json_lines(rows))
+                count += len(rows)
+    return count
+
+
 def rebuild(parts: Sequence[Part], store: Path, output: Path) -> int:
     """Write consume queues, index files, or both below `output`; count the records."""
     source = open_source(open_store(store), RebuildOptions(frozenset(parts), version=Version(5, 3, 3)))
@@ -87,6 +110,8 @@ _FIXED = partial(read_columns, FIXED_AND_TOPIC)
 _VERIFICATION = partial(read_columns, VERIFICATION)
 _ALL_BUT_BODY = partial(read_columns, ALL_BUT_BODY)
 _ALL = partial(read_columns, ALL_COLUMNS)
+_IDS = partial(list_messages, ("message_id", "unique_key"), True)
+_JSON = partial(list_messages, (), False)
 _RESYNC = partial(read_damaged, VERIFICATION)
 _QUEUES = partial(rebuild, ["queues"])
 _QUEUES_AND_INDEX = partial(rebuild, ["queues", "index"])
@@ -101,6 +126,8 @@ CASES = {
         Case("log verification", _VERIFICATION, max_ratio=1.4),
         Case("all columns without bodies", _ALL_BUT_BODY, max_ratio=2.3),
         Case("all columns", _ALL, max_ratio=2.3),
+        Case("message ids and unique keys as CSV", _IDS, max_ratio=5.0),
+        Case("all fields without bodies as JSON lines", _JSON, min_rate=150_000),
         Case("rebuild of the queues", _QUEUES, max_ratio=2.1, max_peak=_REBUILD_PEAK),
         Case("rebuild of queues and index", _QUEUES_AND_INDEX, max_ratio=3.0, max_peak=_REBUILD_PEAK),
         Case("verify: log, queues, index", verify_derived, max_ratio=3.5, max_peak=512 << 20),
@@ -112,6 +139,7 @@ CASES = {
         Case("log verification", _VERIFICATION, min_rate=3_500_000),
         Case("all columns without bodies", _ALL_BUT_BODY, min_rate=1_700_000),
         Case("all columns", _ALL, min_rate=1_700_000),
+        Case("all fields without bodies as JSON lines", _JSON, min_rate=150_000),
         Case("rebuild of the queues", _QUEUES, max_ratio=5.0, max_peak=_REBUILD_PEAK),
         Case("rebuild of queues and index", _QUEUES_AND_INDEX, max_ratio=6.9, max_peak=_REBUILD_PEAK),
         Case("verify: log, queues, index", verify_derived, min_rate=1_100_000, max_peak=512 << 20),

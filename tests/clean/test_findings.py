@@ -20,7 +20,8 @@ AGES = (40, 30, 20, 10)
 
 def of(found: Plan, code: str) -> Finding | None:
     """The finding of that code."""
-    return next((finding for finding in findings_of(found) if finding.code == f"clean.{code}"), None)
+    codes = (f"clean.{code}", f"store.{code}")
+    return next((finding for finding in findings_of(found) if finding.code in codes), None)
 
 
 def codes(found: Plan) -> set[str]:

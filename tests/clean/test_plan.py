@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker_conf import BrokerConf
 from rmqtool.clean.losses import losses_of
 from rmqtool.versions import OLDEST, parse_version
 from tests.clean.planning import FOUR, HOUR, aged_log, planned, set_mtime
@@ -125,3 +126,16 @@ def test_a_file_from_the_future_holds_all_others(tmp_path: Path) -> None:
     found = planned(root)
     assert len(found.deleted) == 1
     assert [fate.reason for fate in found.kept] == ["not-expired", "shielded", "last-file"]
+
+
+def test_disks_that_are_measured(tmp_path: Path) -> None:
+    """Paths that are only read do not count; before 4.9.2 several paths are one name that does not exist."""
+    root = aged_log(tmp_path / "store", 90, 5)
+    (root / "more").mkdir()
+    conf = BrokerConf({"storePathCommitLog": "commitlog,more", "readOnlyCommitLogStorePaths": "old"})
+    found = planned(root, conf=conf, deleteWhen="5")
+    assert [disk.path.name for disk in found.facts.disks.log] == ["commitlog", "more"]
+    assert found.deleted == []
+    old = planned(root, conf=conf, deleteWhen="5", version=OLDEST)
+    assert [disk.missing for disk in old.facts.disks.log] == [True]
+    assert len(old.deleted) == 1

@@ -176,3 +176,23 @@ def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None
     assert [found["outcome"] for found in document["result"]["recovered"]] == ["finished"]
     assert files(store) == before - doomed
     assert not (store / ".rmqtool").exists()
+
+
+def test_several_log_paths(store: Path, tmp_path: Path) -> None:
+    """Files go wherever the log has them, oldest first; a directory that broker.conf does not name is let alone."""
+    second, foreign = tmp_path / "second", tmp_path / "foreign"
+    second.mkdir()
+    foreign.mkdir()
+    files_of_log = sorted((store / "commitlog").iterdir())
+    for file in files_of_log[::2]:
+        shutil.move(file, second / file.name)
+    shutil.copy(files_of_log[1], foreign / files_of_log[1].name)
+    conf = tmp_path / "broker.conf"
+    paths = f"storePathCommitLog={store / 'commitlog'},{second}\n"
+    conf.write_text(paths + "".join(f"{key}={value}\n" for key, value in SIZES.items()))
+    result = clean(store, "--yes", "--json", "--broker-conf", conf, "--delete-file-batch-max", "5").document["result"]
+    gone = [Path(file["file"]) for file in result["passes"][0]["commit_log"]]
+    assert [file.parent for file in gone[:2]] == [second, Path("commitlog")]
+    left = sorted(file.name for folder in (store / "commitlog", second) for file in folder.iterdir())
+    assert left == [file.name for file in files_of_log[5:]]
+    assert len(list(foreign.iterdir())) == 1

@@ -54,6 +54,14 @@ def test_by_message_id(golden_store: GoldenStore, name: str) -> None:
             assert message["message_id"] == message_id
 
 
+def test_a_unique_key_as_message_id(store: Path, says: dict[str, Any]) -> None:
+    """Clients print both as the id: a unique key is found all the same, and it is said what it is."""
+    record = record_of(says, topic="orders", queue_id=0, queue_offset=5)
+    result = query(store, "--json", "--msg-id", record["unique_key"])
+    assert offsets(result) == [record["physical_offset"]]
+    assert "is the unique key of what is shown" in result.err
+
+
 def test_by_queue_offset(store: Path, says: dict[str, Any]) -> None:
     for queue in says["queues"]:
         unit = queue["units"][len(queue["units"]) // 2]
@@ -263,6 +271,22 @@ def test_text(store: Path, says: dict[str, Any]) -> None:
     assert max(map(len, traced.out.splitlines())) < 130
     quiet = query(store, *place, "-q")
     assert (quiet.out, quiet.err) == (plain.out, "")
+
+
+@pytest.mark.parametrize("name", [STORE, "4.4.0-killed", "5.5.0-shop"])
+def test_traces_as_json(golden_store: GoldenStore, name: str) -> None:
+    """Each trace is what the schema says, of every sort of message, and has the parts that the contract names."""
+    topics = sorted({record["topic"] for record in stores.oracle(name)["records"]})
+    for topic in topics:
+        options = ("--json", "--scan", "--topic", topic, "--limit", "2", "--trace", "--body", "none")
+        result = query(golden_store(name), *options, every=1)
+        assert result.status == 0
+        for message in result.lines:
+            places = message["places"]
+            assert {"commit_log", "consume_queue", "index", "consumers", "delayed_until_timestamp"} <= places.keys()
+            assert places["commit_log"]["physical_offset"] == message["physical_offset"]
+            waits = topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+            assert (places["delayed_until_timestamp"] is not None) == waits
 
 
 def test_text_of_the_other_answers(store: Path) -> None:

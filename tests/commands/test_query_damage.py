@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from collections.abc import Callable
@@ -189,3 +190,35 @@ def test_consumer_offsets_that_cannot_be_read(store: Path) -> None:
     result = query(store, "--group", "middle")
     assert result.status == 1
     assert "consumer offsets:" in result.err
+
+
+def test_queues_in_rocksdb(store: Path) -> None:
+    """What is in a database is not read, and nothing is said of it that may be wrong; the log is."""
+    shutil.rmtree(store / "consumequeue")
+    (store / "consumequeue").mkdir()
+    (store / "consumequeue" / "CURRENT").touch()
+    for question in (("--queue-offset", "3"), ("--pull", "--queue-offset", "3"), ("--at", "0")):
+        result = query(store, "--json", *ORDERS, *question)
+        assert result.status == 4
+        assert result.document["error"]["kind"] == "unsupported"
+    (traced,) = query(store, "--json", "--offset", "0", "--trace").lines
+    assert traced["places"]["consume_queue"]["state"] == "unread"
+    assert traced["places"]["contradictions"] == []
+
+
+def test_a_compacted_topic(store: Path) -> None:
+    path = store / "config" / "topics.json"
+    text = path.read_text(encoding="utf-8")
+    topics = json.loads(text)
+    topics["topicConfigTable"]["orders"]["attributes"] = {"cleanup.policy": "COMPACTION"}
+    path.write_text(json.dumps(topics), encoding="utf-8")
+    result = query(store, "--json", "--pull", *ORDERS, "--queue-offset", "3")
+    assert "orders is compacted" in result.err
+
+
+def test_consumer_offsets_in_rocksdb(store: Path) -> None:
+    (store / "config" / "consumerOffsets").mkdir()
+    (store / "config" / "consumerOffsets" / "CURRENT").touch()
+    result = query(store, "--json", "--group", "middle")
+    assert result.status == 3
+    assert "kept in RocksDB" in result.err

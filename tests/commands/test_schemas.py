@@ -93,14 +93,12 @@ def test_text_sums_by_topic(golden_store: GoldenStore) -> None:
         numbers = [len(queues), in_queues, sum(queue["files"] for queue in queues), topics.get(name, 0)]
         assert [name, *map(str, numbers)] in [cells[:5] for cells in rows]
     for group in ("behind", "beyond"):
-        lags = [item["lag"] for item in result["consumers"] if (item["group"], item["topic"]) == (group, "orders")]
-        beyond = sum(lag < 0 for lag in lags)
-        rest = (
-            [f"{sum(lag for lag in lags if lag > 0)},", str(beyond), "beyond", "the", "end"]
-            if beyond
-            else [str(sum(lags))]
-        )
-        assert [group, "orders", str(len(lags)), *rest] in rows
+        items = [item for item in result["consumers"] if (item["group"], item["topic"]) == (group, "orders")]
+        sums = [str(sum(item["lag"] for item in items if item["lag"] > 0))]
+        for place, words in (("beyond", "beyond the end"), ("below", "below the minimum")):
+            count = sum(item["out_of_range"] == place for item in items)
+            sums += [f"{count} {words}"] if count else []
+        assert [group, "orders", str(len(items)), *", ".join(sums).split()] in rows
 
 
 def test_text_of_messages_says_what_json_says(golden_store: GoldenStore) -> None:
@@ -191,3 +189,12 @@ def test_schemas_refuse_what_is_not_theirs(golden_store: GoldenStore) -> None:
     assert errors_of("listing", {**message, "body_base64": ""})
     assert errors_of("inspect-store", {**document, "error": None})
     assert errors_of("inspect-store", {**document, "result": None})
+
+
+def test_a_message_is_the_same_in_query_and_in_a_listing() -> None:
+    """The schema of query has every field of a listing's message, as it stands there, and what query adds."""
+    listed, found = validator("listing").schema["$defs"]["message"], validator("query").schema["$defs"]["message"]
+    added = found["properties"].keys() - listed["properties"].keys()
+    assert added == {"key_matches", "places"}
+    assert {name: found["properties"][name] for name in listed["properties"]} == listed["properties"]
+    assert found["required"] == listed["required"]

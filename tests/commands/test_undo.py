@@ -52,7 +52,7 @@ def test_undo_puts_everything_back(store: Path) -> None:
     assert found.status == Exit.OK
     assert found.out.startswith("put back: what 0001-")
     assert "3 paths" in found.out
-    assert "next: rmqtool inspect" in found.err
+    assert "next: rmqtool verify" in found.err
     assert tree(store) == before
     assert not (store / ".rmqtool").exists()
 

@@ -284,6 +284,26 @@ def test_a_queue_that_contradicts(tmp_path: Path, change: Any, state: str, sente
     assert any(sentence in line for line in page.contradictions)
 
 
+@pytest.mark.parametrize(
+    ("delay", "ok"), [(3_000, True), (10_000, True), (86_400_000, True), (3_500, False), (-1_000, False)]
+)
+def test_delays_of_another_configuration(tmp_path: Path, delay: int, ok: bool) -> None:
+    """A unit may tell another delay than its level has now, but only one that a level can have."""
+    made = StoreMaker()
+    offset = made.add(SCHEDULE, 2, code=START_TIME + delay, properties={"DELAY": "3"})
+    page = places(made.view(tmp_path), offset)
+    assert [place.state for place in page.queues] == ["ok" if ok else "differs"]
+    assert any("its unit tells" in line for line in page.contradictions) is not ok
+
+
+def test_a_unit_of_another_tag(tmp_path: Path) -> None:
+    made = StoreMaker()
+    offset = made.add(code=7, properties={"TAGS": "Aa"})
+    (line,) = places(made.view(tmp_path), offset).contradictions
+    assert "its unit tells" in line
+    assert "tags code 7 instead of" in line
+
+
 def test_a_log_without_queues_and_index(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = made.add(properties={"KEYS": "a"})

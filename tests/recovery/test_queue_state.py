@@ -21,9 +21,12 @@ OLD, NEW = RecoveryRules(Version(4, 4, 0)), RecoveryRules(Version(5, 5, 0))
 UNITS = 10  # of a file
 FILE_SIZE = 20 * UNITS
 SIZE = 100  # of every record
+LOG_END = 100 * SIZE
 
 
-def state_of(directory: Path, offsets: list[int | None], rules: RecoveryRules = NEW, first: int = 0) -> QueueState:
+def state_of(
+    directory: Path, offsets: list[int | None], rules: RecoveryRules = NEW, first: int = 0, log_end: int = LOG_END
+) -> QueueState:
     """A queue with units at these physical offsets, None for a unit of zeros; `first` is the first file's base."""
     directory.mkdir(exist_ok=True)
     units = [bytes(20) if offset is None else build_unit(offset, SIZE, 0) for offset in offsets]
@@ -31,7 +34,7 @@ def state_of(directory: Path, offsets: list[int | None], rules: RecoveryRules = 
         data = b"".join(units[number : number + UNITS]).ljust(FILE_SIZE, b"\0")
         (directory / file_name(first + 20 * number)).write_bytes(data)
     queue = Queue("orders", 0, "simple", list_mapped_files(directory))
-    return QueueState(recover_queue(queue), rules, FILE_SIZE)
+    return QueueState(recover_queue(queue), rules, FILE_SIZE, log_end)
 
 
 def append(state: QueueState, records: list[tuple[int, int]]) -> None:
@@ -96,7 +99,6 @@ def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
     for rules, expected in ((OLD, 20), (NEW, 23)):
         state = state_of(tmp_path, [], rules)
         append(state, run(23, 4))
-        state.stand_in = SIZE * 27 - 1
         assert (min_offset_of(state, 0, rules.version), state.max_offset) == (expected, 27)
         assert min_offset_of(state, 50, rules.version) == 23
 
@@ -117,10 +119,9 @@ def test_the_first_unit_of_a_file_is_taken_as_it_is(tmp_path: Path) -> None:
     state.truncate(SIZE * 10)
     assert (state.max_offset, state.is_changed) == (11, True)
     offsets: list[int | None] = [SIZE * number for number in range(9)]
-    state = state_of(tmp_path / "b", [*offsets[:5], None, *offsets[6:]])
+    state = state_of(tmp_path / "b", [*offsets[:5], None, *offsets[6:]], log_end=SIZE * 9)
     append(state, run(5, 1))
     assert state.max_offset == 6
-    state.stand_in = SIZE * 9 - 1
     state.truncate(SIZE * 9)
     assert state.max_offset == 9
 
@@ -136,11 +137,10 @@ def test_a_unit_far_beyond_cuts_what_follows(tmp_path: Path) -> None:
 
 def test_a_strange_unit_is_cut_again(tmp_path: Path) -> None:
     """A record that tells a position behind the log gives a unit that the cut finds."""
-    state = state_of(tmp_path, [0, SIZE])
-    state.append(1 << 40, SIZE, 2, strange=True)
+    state = state_of(tmp_path, [0, SIZE], log_end=SIZE * 5)
+    state.append(1 << 40, SIZE, 2)
     append(state, run(3, 2))
     assert state.max_offset == 3  # what follows is behind, for the queue
-    state.stand_in = SIZE * 5 - 1
     state.truncate(SIZE * 5)
     assert state.max_offset == 2
 

@@ -136,7 +136,7 @@ def _start(master: str, settings: Mapping[str, str]) -> Any:
 
 def descendants(pid: int) -> dict[int, str]:
     """The processes that a process has started, directly or not, with their command lines."""
-    done = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    done = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in done.stdout.splitlines()]
     parents = {int(row[0]): int(row[1]) for row in rows}
     commands = {int(row[0]): row[2] if len(row) > 2 else "" for row in rows}

@@ -24,7 +24,7 @@ from tests.unchanged import unchanged
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STORE = "5.5.0-killed"
-SECONDS = 150
+SECONDS = 500
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
@@ -74,9 +74,10 @@ def test_the_output_is_that_of_the_local_engine(golden_store: GoldenStore, tmp_p
 
 
 def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
-    """Two executors in processes of their own; one is killed when files are being written."""
+    """Two executors in processes and directories of their own; one is killed when files are being written."""
     store, output = golden_store(STORE), tmp_path / "out"
-    process = spawn("export", store, "--output", output, "--include", "prepared,rolled-back",
+    relative = os.path.relpath(store, ROOT), os.path.relpath(output, ROOT)
+    process = spawn("export", relative[0], "--output", relative[1], "--include", "prepared,rolled-back",
                     "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
                     "--limit-rate", "96KiB", "-q", env=environment())  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)

@@ -17,10 +17,11 @@ from rmqtool.errors import StoreInUseError, UnsupportedError, UnwritableError
 from rmqtool.lock import HELD_HERE, lock_holder
 from rmqtool.store import Store, open_store
 from rmqtool.transaction import Transaction, Undo, interrupted, kept_transactions
+from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.system import SYSTEM, System
 from tests.conftest import GoldenStore
 from tests.transaction.faults import CHANGES, Faulty
-from tests.transaction.small import FILES, MTIME_NS, NEW_MTIME_NS, make_store, put, repair, tree, undo
+from tests.transaction.small import FILES, MTIME_NS, NEW_MTIME_NS, make_store, put, repair, tree, trim, undo
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).parents[2]
@@ -450,3 +451,27 @@ def test_golden_store_is_as_before_after_undo(unpacked: GoldenStore, tmp_path: P
     assert tree(root) != before
     undo(root, SYSTEM)
     assert tree(root) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_deletions_between_two_files(store: Path, number: int) -> None:
+    """The file that is being deleted is; the rest is left to the next run, which says so."""
+    counting = Faulty(SYSTEM)
+    trim(make_store(store.with_name("count")), cast(System, counting))
+    at = counting.names.index("unlink") + 1
+    assert run_hit(store, "trim", at, number) in (128 + number, 1, -number)
+    left = sorted(path.name for path in (store / "commitlog").iterdir())
+    assert left == [f"{1024:020d}", f"{2048:020d}"]
+    with Undo(store) as session:
+        assert [(found.command, found.outcome) for found in session.recovered] == [("test", "finished")]
+    assert [path.name for path in (store / "commitlog").iterdir()] == [f"{2048:020d}"]
+
+
+def test_signals_that_a_job_ignores_stay_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with deferred_signals() as deferred:
+            signal.raise_signal(signal.SIGINT)
+        assert deferred.number is None
+    finally:
+        signal.signal(signal.SIGINT, before)

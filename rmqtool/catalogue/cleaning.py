@@ -1,0 +1,146 @@
+"""Findings of `rmqtool clean`: what keeps the broker's cleaner from its work, or makes it do more than expected."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_DRY_RUN = "rmqtool clean {store} --dry-run"
+
+CLEANING = (
+    Entry(
+        code="clean.delete-when",
+        fault="F54",
+        severity="error",
+        title="deleteWhen cannot be parsed, or never comes",
+        what="A piece of deleteWhen is no number, or none is an hour of the day.",
+        how="A blank behind the semicolon, a comma, an empty piece, 24.",
+        effect="deletes nothing in the hours in which a run fails, not even when the disk is full",
+        versions=(
+            (
+                "all",
+                "parses piece by piece until one is the present hour; a NumberFormatException ends the run. Its log "
+                "says `CleanCommitLogService service has exception`.",
+            ),
+            ("5.2.0 and later", "cuts blanks off both ends of the whole setting, not of the pieces."),
+        ),
+        repair="Write hours from 0 to 23, separated by semicolons alone: 04 or 04;16.",
+    ),
+    Entry(
+        code="clean.shielded",
+        fault="F54",
+        severity="warning",
+        title="Expired files wait behind a younger one",
+        what="A file was changed later than files behind it, which have expired.",
+        how="It was copied or touched; its modification time lies in the future.",
+        effect="deletes no file behind one that has not expired, unless the disk forces it to",
+        versions=(("all", "goes through the files oldest first, and stops at the first that has not expired."),),
+        repair="Set the younger file's time to that of its last message: touch -d.",
+    ),
+    Entry(
+        code="clean.disk-full-nothing-deleted",
+        fault="F54",
+        severity="warning",
+        title="The disk is too full, and yet no log file goes",
+        what="The disk is above diskMaxUsedSpaceRatio, and the next run deletes no log file.",
+        how="No file has expired and the disk is not full enough to ignore that; cleanFileForciblyEnable=false; or the "
+        "log has one file only.",
+        effect="logs `disk space will be full soon, but delete file failed` with every run",
+        versions=(
+            ("before 5.0.0", "between 85 % and a higher diskMaxUsedSpaceRatio it deletes nothing at all."),
+            ("5.0.0 and later", "above 85 % it deletes whatever diskMaxUsedSpaceRatio says."),
+        ),
+        repair="Shorten fileReservedTime, or make room.",
+        remedy=_DRY_RUN + " --file-reserved-time 24",
+    ),
+    Entry(
+        code="clean.mtime-future",
+        fault="F54",
+        severity="warning",
+        title="A file's modification time lies in the future",
+        what="A commit log file was changed later than now.",
+        how="A clock that was wrong, a restore, touch.",
+        effect="the file stays longer than its messages would, and all newer files with it",
+        versions=(("all", "counts the age from the modification time."),),
+        repair="Set the file's time to that of its last message: touch -d.",
+    ),
+    Entry(
+        code="clean.mtime-later",
+        fault="F55",
+        severity="warning",
+        title="A file's modification time is later than its messages",
+        what="A commit log file was changed more than an hour behind its last message.",
+        how="It was restored with cp, rsync or tar without its times, or touched.",
+        effect="the file stays longer than its messages would",
+        versions=(("all", "counts the age from the modification time, and never looks at the messages."),),
+        repair="If it matters, set each file's time to that of its last message: touch -d.",
+    ),
+    Entry(
+        code="clean.mtime-earlier",
+        fault="F55",
+        severity="warning",
+        title="A file's modification time is earlier than its messages",
+        what="A commit log file was last changed more than an hour before its first message.",
+        how="A clock that was wrong, touch.",
+        effect="the file goes earlier than its messages would",
+        versions=(("all", "counts the age from the modification time, and never looks at the messages."),),
+        repair="Set the file's time to that of its last message: touch -d.",
+    ),
+    Entry(
+        code="clean.overdue",
+        fault=None,
+        severity="info",
+        title="A file that should have gone is still there",
+        what="The first file has expired, and an hour of deleteWhen has passed since.",
+        how="No broker was running; it has other settings than those given; or somebody still reads the file.",
+        effect="none, or `destroy mapped file[REF` in its log when the file is still being read",
+        versions=(("all", "tears a file that is still read down 120 s after the first try."),),
+        repair="Give --broker-conf and --time-zone as the broker has them.",
+        remedy=_DRY_RUN,
+    ),
+    Entry(
+        code="clean.setting",
+        fault=None,
+        severity="warning",
+        title="A setting of the cleaner does not mean what was given",
+        what="The broker ignores the value, changes it, or reads it otherwise.",
+        how="A blank behind a number, a value out of bounds, a setting that the release does not have.",
+        effect="works with another value than the one that was given",
+        versions=(
+            (
+                "before 5.0.0",
+                "the disk's two levels are properties of the JVM, and deleteFileBatchMax is 10.",
+            ),
+            ("5.0.0 and later", "keeps the levels between 35 and 90, and between 30 and 85 percent."),
+        ),
+        repair="Correct broker.conf.",
+    ),
+    Entry(
+        code="clean.file-size",
+        fault="F02",
+        severity="error",
+        title="broker.conf gives other file sizes than the store has",
+        what="Files of the log, a queue or the index have another size than broker.conf says, or its defaults.",
+        how="The broker.conf of another broker; a size that was changed.",
+        effect="a start refuses the store, and 4.4.0 and 4.9.2 leave these files out and go on without them",
+        versions=(
+            ("4.4.0 and 4.9.2", "ignore files of another size."),
+            ("other", "refuse to start; an index of another geometry is not noticed, and read at wrong places."),
+        ),
+        repair="Start with the broker.conf that the store was written with. `rmqtool clean` refuses to delete.",
+    ),
+)
+
+OWN_RUNS = (
+    Entry(
+        code="store.interrupted-run",
+        fault=None,
+        severity="warning",
+        title="A run of rmqtool that writes was interrupted",
+        what="The directory .rmqtool holds a run that did not end.",
+        how="rmqtool was killed, or the machine went down.",
+        effect="none: each state in between is one that it can start on",
+        versions=(("all", "does not look at .rmqtool."),),
+        repair="The next command that writes ends the run first.",
+        remedy="rmqtool undo {store} --dry-run",
+    ),
+)

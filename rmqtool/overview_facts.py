@@ -1,0 +1,117 @@
+"""What an overview adds up to: groups with their retries and dead letters, what waits, growth, index coverage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from rmqtool.config_json import load_config
+from rmqtool.delay_levels import SCHEDULE_TOPIC
+from rmqtool.offsets import CommittedOffset
+from rmqtool.overview import Overview
+from rmqtool.queues import QueueRange
+from rmqtool.store import CONFIG
+
+RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"  # MixAll
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
+_HOUR_MS = 3_600_000
+_LEAST_SPAN_MS = 60_000  # a shorter time tells no growth per hour
+_LEVEL = re.compile(r"[1-9]\d{0,3}", re.ASCII)
+
+OutOfRange = Literal["below", "beyond"]
+
+
+@dataclass(frozen=True)
+class GroupFailures:
+    """Messages that a group failed on, as far as their queues still hold them."""
+
+    group: str
+    retry_messages: int
+    dead_letter_messages: int
+
+
+@dataclass(frozen=True)
+class DelayLevel:
+    """A delay level: messages that were not delivered yet by `delayOffset.json`; all of them without that file."""
+
+    level: int
+    messages: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a broker has accepted and consumers do not see yet, counted in units of its queues."""
+
+    delayed: tuple[DelayLevel, ...]
+    timer_messages: int
+    half_messages: int
+    op_messages: int
+
+
+def messages_in(found: QueueRange) -> int:
+    """Units between minimum and maximum."""
+    return max(0, found.max_offset - max(found.min_offset, 0))
+
+
+def out_of_range(overview: Overview, committed: CommittedOffset) -> OutOfRange | None:
+    """Whether a committed offset lies below its queue's minimum, or beyond its maximum; None within, or no queue."""
+    found = overview.range_of(committed.topic, committed.queue_id)
+    if found is None:
+        return None
+    if committed.offset > found.max_offset:
+        return "beyond"
+    return "below" if committed.offset < found.min_offset else None
+
+
+def group_failures(overview: Overview) -> list[GroupFailures]:
+    """The groups that have retry or dead letter topics, in name order."""
+    counts: dict[str, list[int]] = {}
+    for queue, found in overview.queues:
+        for place, prefix in enumerate((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+            if queue.topic.startswith(prefix):
+                counts.setdefault(queue.topic.removeprefix(prefix), [0, 0])[place] += messages_in(found)
+    return [GroupFailures(group, *found) for group, found in sorted(counts.items())]
+
+
+def waiting(overview: Overview) -> Waiting:
+    """What waits in the schedule topic, in the timer's topic and between the two phases of transactions."""
+    totals = {topic: _messages_of(overview, topic) for topic in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC)}
+    return Waiting(tuple(_delayed(overview)), totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
+
+
+def bytes_per_hour(overview: Overview) -> int | None:
+    """How much the commit log grew on average; None where its messages tell no time."""
+    found = overview.log_range
+    if found is None or found.first_store_timestamp is None or found.last_store_timestamp is None:
+        return None
+    span = found.last_store_timestamp - found.first_store_timestamp
+    return (found.max_offset - found.min_offset) * _HOUR_MS // span if span >= _LEAST_SPAN_MS else None
+
+
+def index_coverage(overview: Overview) -> tuple[int, int] | None:
+    """Store timestamps of the first and last message in an index file, epoch ms; None without a key."""
+    files = [file for file, _ in overview.index if file.keys]
+    if not files:
+        return None
+    return min(file.begin_timestamp for file in files), max(file.end_timestamp for file in files)
+
+
+def _messages_of(overview: Overview, topic: str) -> int:
+    return sum(messages_in(found) for queue, found in overview.queues if queue.topic == topic)
+
+
+def _delayed(overview: Overview) -> Iterator[DelayLevel]:
+    table = load_config(overview.store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
+    done = {
+        int(level): offset
+        for level, offset in (table.items() if isinstance(table, dict) else ())
+        if _LEVEL.fullmatch(level) and type(offset) is int
+    }
+    for queue, found in overview.queues:
+        if queue.topic == SCHEDULE_TOPIC:
+            level = queue.queue_id + 1  # ScheduleMessageService#delayLevel2QueueId
+            first = max(found.min_offset, done.get(level, 0), 0)
+            yield DelayLevel(level, max(0, found.max_offset - first))

@@ -1,0 +1,165 @@
+"""Measures exports, both cores: `python -m tests.benchmarks.spark`.
+
+The base writes the same splits with two warm processes and no Spark. Everything else runs in turn with it; a ratio is
+the median of those of runs next to each other, which a busy machine disturbs least. Exit status 1: a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.export.options import ExportOptions
+from rmqtool.export.output import Output
+from rmqtool.export.plan import Plan
+from rmqtool.export.results import PartResult
+from rmqtool.export.run import run_export
+from rmqtool.export.write import write_split
+from rmqtool.filters import Filters
+from rmqtool.named_stores import open_stores
+from rmqtool.spark.engine import run_on_spark
+from rmqtool.spark.package import share_python_path
+from rmqtool.spark.session import spark_context
+from rmqtool.split_reader import BodyChoice, make_query
+from tests.benchmarks.__main__ import GIB, MIB, size_in_bytes
+from tests.benchmarks.logs import make_log
+
+CORES = 2
+MAX_WORKER_RSS = 600 * MIB
+
+Engine = Callable[[Plan], list[PartResult]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is measured: `run` on a store; its time may be `max_ratio` times that of the base."""
+
+    name: str
+    run: Callable[[Path], object]
+    max_ratio: float | None = None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure everything and print a table; 1 when a target is missed."""
+    options = _parse(arguments)
+    store = make_log(options.dir / f"A-{options.size}", "A", options.size)
+    share_python_path()
+    with _processes() as processes, spark_context(f"local[{CORES}]", {}) as context:
+        cases = (
+            Case("base: two processes", lambda store: _export(store, processes)),
+            Case("Spark, context up", lambda store: _export(store, _on_spark(context)), max_ratio=1.3),
+            Case("Spark, without bodies", lambda store: _export(store, _on_spark(context), "none"), max_ratio=2 / 3),
+        )
+        met = list(_measure(cases, store, options.runs))
+        peak = max(result for result in context.parallelize(range(CORES * 4), CORES * 4).map(_peak_rss).collect())
+    print(f"largest worker of Spark: {peak / MIB:.0f} MiB, at most {MAX_WORKER_RSS // MIB}")
+    met.append(peak < MAX_WORKER_RSS)
+    met.append(_measure_source(store, options.runs))
+    _measure_program(store)
+    return 0 if all(met) else 1
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.benchmarks.spark", description=__doc__)
+    default = Path(tempfile.gettempdir()) / "rmqtool-benchmarks"
+    parser.add_argument("--size", type=size_in_bytes, default=GIB, help="size of the log (default: 1GiB)")
+    parser.add_argument("--dir", type=Path, default=default, help="where the log is kept (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=3, help="timed runs of each case (default: %(default)s)")
+    return parser.parse_args(arguments)
+
+
+def _measure(cases: Sequence[Case], store: Path, runs: int) -> Iterator[bool]:
+    """Run every case once untimed, then in turn; print a line for each, yield whether its target is met."""
+    for case in cases:
+        case.run(store)
+    rounds = [[_seconds(case, store) for case in cases] for _ in range(runs)]
+    for number, case in enumerate(cases):
+        ratio = statistics.median(times[number] / times[0] for times in rounds)
+        target = f"at most {case.max_ratio:.2f}" if case.max_ratio else ""
+        print(f"{case.name:<28} {statistics.median(times[number] for times in rounds):7.2f} s {ratio:6.2f}  {target}")
+        yield case.max_ratio is None or ratio <= case.max_ratio
+
+
+def _seconds(case: Case, store: Path) -> float:
+    start = time.perf_counter()
+    case.run(store)
+    return time.perf_counter() - start
+
+
+def _export(store: Path, engine: Engine, body: BodyChoice = "decompressed") -> None:
+    output = store.parent / "output"
+    shutil.rmtree(output, ignore_errors=True)
+    options = ExportOptions(make_query(None, body, Filters()))
+    with Output(output, "error") as target:
+        run_export(open_stores([str(store)], BrokerConf()), target, "error", options, engine)
+    shutil.rmtree(output)
+
+
+@contextmanager
+def _processes() -> Iterator[Engine]:
+    with ProcessPoolExecutor(CORES, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield lambda plan: list(pool.map(write_split, plan.tasks))
+
+
+def _on_spark(context: Any) -> Engine:
+    return lambda plan: run_on_spark(context, write_split, plan.tasks, lambda _: None)
+
+
+def _peak_rss(_: int) -> int:
+    from tests.benchmarks.measure import _peak_rss
+
+    return _peak_rss()
+
+
+def _measure_source(store: Path, runs: int) -> bool:
+    """Every row through the data source to nowhere, against the base."""
+    from pyspark.sql import SparkSession
+
+    from rmqtool.spark import register
+
+    settings = {"spark.ui.enabled": "false", "spark.driver.memory": "2g", "spark.ui.showConsoleProgress": "false"}
+    builder = SparkSession.builder.master(f"local[{CORES}]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    register(session)
+
+    def read(path: Path) -> None:
+        session.read.format("rocketmq").load(str(path)).write.format("noop").mode("overwrite").save()
+
+    with _processes() as processes:
+        cases = (Case("base: two processes", lambda store: _export(store, processes)),
+                 Case("data source to nowhere", read, max_ratio=3.0))  # fmt: skip
+        met = all(list(_measure(cases, store, runs)))
+    session.stop()
+    return met
+
+
+def _measure_program(store: Path) -> None:
+    """The whole program, Java's start included."""
+    output = store.parent / "output"
+    for engine in ("local", "spark"):
+        shutil.rmtree(output, ignore_errors=True)
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "rmqtool", "export", str(store), "--output", str(output), "--engine", engine]
+        subprocess.run([*command, "--quiet"], check=True, capture_output=True)
+        print(f"rmqtool export --engine {engine:<6} {time.perf_counter() - start:5.2f} s")
+    shutil.rmtree(output, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

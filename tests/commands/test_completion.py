@@ -1,0 +1,69 @@
+"""Shell completion: what each shell is told, and words that the store knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands.running import environment, finish, spawn
+from tests.conftest import GoldenStore
+
+
+def completed(*words: str | Path, shell: str = "bash") -> list[str]:
+    """What completes the last word, as bash is told: ``kind,value`` in lines."""
+    line = ["rmqtool", *map(str, words)]
+    asked = {"_RMQTOOL_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(line), "COMP_CWORD": str(len(line) - 1)}
+    if shell == "fish":
+        asked["COMP_CWORD"] = line[-1]
+    found = finish(spawn(env=environment(**asked)))
+    assert found.err == ""
+    return found.out.strip().splitlines()
+
+
+@pytest.mark.parametrize("part", ["", "commitlog", "consumequeue", "consumequeue/orders/0"])
+def test_topics_of_the_store(golden_store: GoldenStore, part: str) -> None:
+    """From the store or any place in it, those that begin with what was typed."""
+    store = golden_store("5.3.3-clean")
+    assert completed("inspect", store / part, "--topic", "ord") == ["plain,orders"]
+
+
+def test_queues_of_a_topic(golden_store: GoldenStore) -> None:
+    """Of the topic on the line; without one, of all."""
+    store = golden_store("5.3.3-clean")
+    assert completed("inspect", store, "--topic", "payments", "--queue", "") == ["plain,0", "plain,1"]
+
+
+def test_batch_topics_too(golden_store: GoldenStore) -> None:
+    assert completed("inspect", golden_store("5.3.3-clean"), "--topic", "bulk-i") == ["plain,bulk-inner"]
+
+
+def test_without_a_store_there_is_nothing(tmp_path: Path) -> None:
+    """No path, a path that is not there, and a place that is no store complete nothing and fail nothing."""
+    for words in (["--topic", "o"], [tmp_path / "nowhere", "--topic", "o"], [tmp_path, "--queue", "1"]):
+        assert completed("inspect", *words) == []
+
+
+def test_options_and_their_values() -> None:
+    """Options, commands, kinds and formats; a path is left to the shell."""
+    assert "plain,--topic" in completed("inspect", "--to")
+    assert completed("ins") == ["plain,inspect"]
+    assert "plain,consumequeue-ext" in completed("inspect", "--as", "consume")
+    assert completed("inspect", "--format", "c") == ["plain,csv"]
+    assert completed("inspect", "/data/ro") == ["file,/data/ro"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    """The script names the program and comes back to it."""
+    found = finish(spawn(env=environment(_RMQTOOL_COMPLETE=f"{shell}_source")))
+    assert (found.status, found.err) == (0, "")
+    assert "_RMQTOOL_COMPLETE=" + shell in found.out
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_told_the_same(golden_store: GoldenStore, shell: str) -> None:
+    """In their own forms."""
+    assert any(
+        "orders" in line for line in completed("inspect", golden_store("5.3.3-clean"), "--topic", "ord", shell=shell)
+    )
