@@ -15,7 +15,19 @@ from tests.findings_page import PAGE, page
 
 SOURCES = Path(__file__).parents[1] / "rmqtool"
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
-PARTS = {"start", "store", "commitlog", "consumequeue", "index", "checkpoint", "timer", "config", "clean", "rebuild"}
+PARTS = {
+    "start",
+    "store",
+    "commitlog",
+    "consumequeue",
+    "index",
+    "checkpoint",
+    "timer",
+    "config",
+    "clean",
+    "rebuild",
+    "export",
+}
 
 
 @pytest.fixture(params=CATALOGUE.values(), ids=lambda entry: entry.code)

@@ -17,6 +17,17 @@ STORE = (
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
     ),
     Entry(
+        code="store.unreadable",
+        fault=None,
+        severity="error",
+        title="A part of the store cannot be read",
+        what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
+        how="A permission, a link that leads nowhere, a directory in place of a file, a disk that fails.",
+        effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
+        versions=(("all", "read with the rights of the broker's user, and trip over the same bad sectors."),),
+        repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
+    ),
+    Entry(
         code="store.unclean-stop",
         fault="F13",
         severity="warning",
