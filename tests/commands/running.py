@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -90,6 +91,16 @@ def spawn(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-m", "rmqtool", *map(str, arguments)]
     return subprocess.Popen(command, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
+
+
+def wait_until_it_reads(process: subprocess.Popen[bytes], directory: Path) -> None:
+    """Return when a process of its own has opened a file in `directory`."""
+    deadline = time.monotonic() + MAX_SECONDS
+    descriptors = Path(f"/proc/{process.pid}/fd")
+    while not any(Path(os.path.realpath(link)).is_relative_to(directory) for link in descriptors.iterdir()):
+        assert process.poll() is None, "it has ended"
+        assert time.monotonic() < deadline, f"it reads nothing in {directory}"
+        time.sleep(0.01)
 
 
 def finish(process: subprocess.Popen[bytes]) -> Result:

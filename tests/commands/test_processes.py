@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.errors import Exit
 from tests.building import LogBuilder
-from tests.commands.running import ROOT, environment, finish, spawn
+from tests.commands.running import ROOT, environment, finish, spawn, wait_until_it_reads
 from tests.unchanged import unchanged
 
 SOON = 2.0
@@ -53,8 +53,7 @@ def test_an_interrupt_while_modules_load() -> None:
 def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:
     """A long scan or listing ends within two seconds, with its own status and without a word about it."""
     process = spawn("inspect", *(argument.format(store) for argument in arguments), "--limit-rate", "64K")
-    time.sleep(0.8)
-    assert process.poll() is None
+    wait_until_it_reads(process, store / "commitlog")
     begun = time.monotonic()
     process.send_signal(number)
     found = finish(process)
