@@ -180,9 +180,14 @@ from rmqtool.store import open_store
 os.seteuid(int(sys.argv[1]))
 for root in sys.argv[2:]:
     try:
-        print(look(open_store(Path(root))).log_range.max_offset)
+        overview = look(open_store(Path(root)))
+        errors = overview.unread.errors
     except UnreadableError as error:
-        print(error.file, error.message, sep="|")
+        errors = [error]
+    if errors:
+        print(errors[0].file, errors[0].message, sep="|")
+    else:
+        print(overview.log_range.max_offset)
 """
 
 
