@@ -163,7 +163,8 @@ def test_help_has_examples_and_exit_statuses(name: str) -> None:
 def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Path) -> None:
     """What the help shows is accepted when its store is there."""
     epilog = COMMANDS[name].epilog or ""
-    places = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/lake": tmp_path / "lake"}
+    places = {"/data/rocketmq/store": store, "/brokers/*/store": store}
+    places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new"}
     for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):
         words = line.split("|")[0]
         for shown, there in places.items():
