@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import zlib
 from collections.abc import Sequence
 from functools import partial
@@ -88,10 +89,10 @@ def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) 
 
 
 def rebuild(parts: Sequence[Part], store: Path, output: Path) -> int:
-    """Write consume queues, index files, or both below `output`; count the records."""
+    """Write consume queues, or index files too, below `output`; count the messages in the queues."""
     source = open_source(open_store(store), RebuildOptions(frozenset(parts), version=Version(5, 3, 3)))
-    plan = write_output(source, output / "tree")
-    return len(plan.queues) + plan.index_units
+    plan = write_output(source, Path(tempfile.mkdtemp(dir=output)))
+    return sum(queue.units for queue in plan.queues)
 
 
 def verify_derived(store: Path, _output: Path) -> int:
