@@ -6,13 +6,13 @@ The broker compares hashes only: what it finds for a key may be a message with a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.errors import RmqtoolError, UnsupportedError
 from rmqtool.files import InputFile
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
@@ -34,6 +34,7 @@ MAX_MATCHES = 64
 FOREVER = (1 << 63) - 1
 """An end of a time window that leaves nothing out, epoch ms."""
 
+_ATTEMPTS = 8  # to catch an index file between two puts of a running broker
 _WINDOW = 4096  # units of a long chain are read together with their neighbours, for the next link is mostly near
 
 
@@ -54,13 +55,14 @@ class IndexUnit:
 class Index:
     """The index files of a store; what is wrong with a file is kept in `problems`, and the others are searched.
 
-    `configured` are the hash slots and units that broker.conf tells.
+    `configured` are the hash slots and units that broker.conf tells; `live` says that a broker writes meanwhile.
     """
 
-    def __init__(self, paths: Sequence[Path], configured: tuple[int, int] | None = None) -> None:
+    def __init__(self, paths: Sequence[Path], configured: tuple[int, int] | None = None, live: bool = False) -> None:
         self.paths = paths
         self.problems: dict[Path, str] = {}
         self._configured = configured
+        self._live = live
         self._geometries: dict[Path, Geometry | None] = {}
 
     @cached_property
@@ -141,12 +143,20 @@ class Index:
         if file.keys == 0:
             return None
         try:
-            found = geometry_of(file, self._configured)
+            found = self._proven(file)
         except RmqtoolError as error:
             self.problems[file.path] = error.message
             return self._unproven(file)
         self._configured = self._configured or (found.slots, found.units)
         return found
+
+    def _proven(self, file: IndexFile) -> Geometry:
+        """The geometry that the newest units prove; they are looked at again while a broker adds others."""
+        for _ in range(_ATTEMPTS if self._live else 0):
+            with suppress(UnsupportedError):
+                return geometry_of(file, self._configured)
+            file = read_header(file.path)
+        return geometry_of(file, self._configured)
 
     def _unproven(self, file: IndexFile) -> Geometry | None:
         """A geometry that gives the file's size though its newest units do not prove it: damage may be why."""
@@ -155,7 +165,10 @@ class Index:
         numbers = next(fitting, None)
         if numbers is None:
             return None
-        self.problems[file.path] = "its newest units are not where its hash slots lead"
+        if self._live:
+            self.problems.pop(file.path)  # more likely the broker was faster
+        else:
+            self.problems[file.path] = "its newest units are not where its hash slots lead"
         return Geometry(*numbers)
 
     def _select(
@@ -172,9 +185,9 @@ class Index:
                 return
 
 
-def open_index(store: Store) -> Index:
+def open_index(store: Store, live: bool = False) -> Index:
     """The index of a store; empty when there is no index file."""
-    return Index(index_paths(store), store.conf.index_geometry)
+    return Index(index_paths(store), store.conf.index_geometry, live)
 
 
 def is_time_matched(file: IndexFile, begin: int, end: int) -> bool:
@@ -199,6 +212,8 @@ class _Chain:
 
     def __iter__(self) -> Iterator[IndexUnit]:
         number, before = self._newest(), FOREVER
+        if number > self._file.index_count:
+            self._file = read_header(self._file.path)  # a broker that runs may have put it since
         while number != 0:
             fields = self._unit(number, before) if 0 < number <= max(self._file.index_count, 1) else None
             if fields is None or number >= before:

@@ -19,14 +19,9 @@ from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 def unread_finding(store: Store, error: RmqtoolError) -> Finding:
     """A part of the store that could not be read, and is therefore not shown."""
     hint = f" ({error.hint})" if error.hint else ""
-    return Finding(
-        code="store.unreadable",
-        severity="error",
-        file=store.relative(Path(error.file)) if error.file else None,
-        offset=error.offset,
-        message=f"{error.message}: it is missing from what is shown{hint}",
-        effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
-    )
+    message = f"{error.message}: it is missing from what is shown{hint}"
+    file = store.relative(Path(error.file)) if error.file else None
+    return finding("store.unreadable", message, file=file, offset=error.offset)
 
 
 def layout_findings(store: Store) -> Iterator[Finding]:

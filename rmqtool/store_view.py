@@ -62,7 +62,7 @@ class StoreView:
     @cached_property
     def index(self) -> Index:
         """The index files."""
-        return open_index(self.store)
+        return open_index(self.store, live=self.holder is not None)
 
     @cached_property
     def committed(self) -> CommittedOffsets:

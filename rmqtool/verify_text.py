@@ -94,7 +94,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     if verification.start:
         _show_start(console, verification.start)
     if outcome.extents:
-        text = f"{len(outcome.extents)} extents of the log, {byte_size(outcome.extents.bytes)}, are not as stored"
+        count, size = len(outcome.extents), byte_size(outcome.extents.bytes)
+        text = f"{count} extent{'s' * (count != 1)} of the log, {size}, not as stored"
         show_behind(console, _label("bad"), text)
     if verification.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))

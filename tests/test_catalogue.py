@@ -11,11 +11,24 @@ from typing import Any
 import pytest
 
 from rmqtool.catalogue import CATALOGUE, Entry, close_matches, finding, lookup
+from rmqtool.scan.events import REASON_MEANINGS
 from tests.findings_page import PAGE, page
 
 SOURCES = Path(__file__).parents[1] / "rmqtool"
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
-PARTS = {"start", "store", "commitlog", "consumequeue", "index", "checkpoint", "timer", "config", "clean", "rebuild"}
+PARTS = {
+    "start",
+    "store",
+    "commitlog",
+    "consumequeue",
+    "index",
+    "checkpoint",
+    "timer",
+    "config",
+    "clean",
+    "rebuild",
+    "export",
+}
 
 
 @pytest.fixture(params=CATALOGUE.values(), ids=lambda entry: entry.code)
@@ -82,6 +95,23 @@ def test_no_finding_has_another_source() -> None:
     assert makers == {"catalogue/__init__.py"}
     assert codes - CATALOGUE.keys() == set()
     assert "commitlog.gap" in codes
+
+
+def test_what_is_not_reported_says_so() -> None:
+    """Each code is reported somewhere, or its page says what is not detected."""
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES.rglob("*.py") if path.parent.name != "catalogue"
+    ]
+    texts = {text for tree in trees for text in map(text_of, ast.walk(tree))}
+    texts |= {f"commitlog.{reason}" for reason in REASON_MEANINGS}
+    begun = [text_of(node.values[0]) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    beginnings = tuple(text for text in begun if re.fullmatch(r"(clean|rebuild|export)\.[a-z-]*", text))
+    silent = [code for code in CATALOGUE if code not in texts and not code.startswith(beginnings)]
+    assert [code for code in silent if not CATALOGUE[code].not_detected] == []
+
+
+def text_of(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 def calls_of(path: Path) -> Iterator[ast.Call]:

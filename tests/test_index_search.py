@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.index_file import HEADER_SIZE, file_size, key_hash, unit_position
+from rmqtool.index import Geometry, IndexFile, geometry_of
 from rmqtool.index_search import FOREVER, Index
 from tests.building import START_TIME
 from tests.query.making import SLOTS, UNITS, index_image
@@ -156,6 +157,30 @@ def test_an_unreadable_file(tmp_path: Path) -> None:
     index.paths[1].mkdir()
     assert found(index) == [100 * n for n in reversed(range(10))]
     assert list(index.problems.values()) == ["a directory where a file should be"]
+
+
+def test_a_file_that_grows_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker puts a unit between our reads of the header and of the slot: that is no damage."""
+    index = write_index(tmp_path, keys())
+    assert len(index.files) == 1
+    index.paths[0].write_bytes(index_image(keys(count=COUNT + 1)))
+    assert found(Index(index.paths, (SLOTS, UNITS), live=True)) == [100 * n for n in reversed(range(COUNT + 1))]
+    index = Index(index.paths, live=True)
+    monkeypatch.setattr("rmqtool.index_search.geometry_of", between_puts(index_image(keys(count=COUNT + 2))))
+    assert found(index) == [100 * n for n in reversed(range(COUNT + 2))]
+    assert index.problems == {}
+
+
+def between_puts(later: bytes) -> Callable[..., Geometry]:
+    """A search for the geometry before which the broker once puts another unit."""
+    images = [later]
+
+    def search(file: IndexFile, configured: tuple[int, int] | None) -> Geometry:
+        if images:
+            file.path.write_bytes(images.pop())
+        return geometry_of(file, configured)
+
+    return search
 
 
 def damage(index: Index, change: Callable[[bytearray], None]) -> None:

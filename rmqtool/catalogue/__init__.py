@@ -15,6 +15,7 @@ from rmqtool.catalogue.consume_queue_files import CONSUME_QUEUE_FILES
 from rmqtool.catalogue.consume_queues import CONSUME_QUEUES
 from rmqtool.catalogue.derived import DERIVED
 from rmqtool.catalogue.entry import Entry
+from rmqtool.catalogue.exports import EXPORTS
 from rmqtool.catalogue.log_files import LOG_FILES
 from rmqtool.catalogue.messages import MESSAGES
 from rmqtool.catalogue.rebuilds import REBUILDS
@@ -29,7 +30,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _PARTS = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING, REBUILDS),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING, REBUILDS, EXPORTS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})

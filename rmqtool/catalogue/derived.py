@@ -198,6 +198,7 @@ DERIVED = (
         effect="the broker goes back and reads its queue again: timer messages may come twice",
         versions=(("before 5.0", "has no timer wheel."), ("5.0 and later", "clamps the values and replays.")),
         repair="None is needed.",
-        not_detected="Units in the timer log and slots of the wheel are not compared with messages.",
+        not_detected="Not reported: rmqtool does not read timer log and timer wheel, and looks at the size of the "
+        "wheel only.",
     ),
 )

@@ -17,6 +17,17 @@ STORE = (
         repair="Never start a second broker. rmqtool reads a store in use, and refuses to write to it.",
     ),
     Entry(
+        code="store.unreadable",
+        fault=None,
+        severity="error",
+        title="A part of the store cannot be read",
+        what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
+        how="A permission, a link that leads nowhere, a directory in place of a file, a disk that fails.",
+        effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
+        versions=(("all", "read with the rights of the broker's user, and trip over the same bad sectors."),),
+        repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
+    ),
+    Entry(
         code="store.unclean-stop",
         fault="F13",
         severity="warning",
@@ -121,6 +132,8 @@ STORE = (
         versions=(("all", "with the default ratios."),),
         repair="Make room, or look at what the cleaner would delete.",
         remedy="rmqtool clean {store} --dry-run",
+        not_detected="Not reported as a finding: `rmqtool clean --dry-run` shows how full the disk is and what the "
+        "broker does about it.",
     ),
     Entry(
         code="store.retention-blocked",
@@ -134,6 +147,7 @@ STORE = (
         versions=(("all", "looks at modification times, not at messages."),),
         repair="`rmqtool clean --dry-run` says for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
+        not_detected="Not reported as a finding: `rmqtool clean --dry-run` gives the reason file by file.",
     ),
     Entry(
         code="store.modification-times",
@@ -145,6 +159,7 @@ STORE = (
         effect="files expire later than they should; up to 5.1.0 searches by time may answer wrongly",
         versions=(("all", "retention counts from the modification time."),),
         repair="If it matters, set each file's time to that of its last message: touch -d.",
+        not_detected="Not reported: `rmqtool clean --dry-run` goes by the times as they are.",
     ),
     Entry(
         code="store.mixed",
@@ -157,6 +172,8 @@ STORE = (
         effect="starts and serves what it finds",
         versions=(("all", "does not check."),),
         repair="A person must decide which files belong together. A broker whose address changed looks the same.",
+        not_detected="Not reported as such: a foreign commit log file shows as commitlog.physical-offset, foreign "
+        "queues as consumequeue.wrong-record.",
     ),
 )
 
@@ -218,7 +235,7 @@ CONFIG = (
         effect="the main file counts",
         versions=(("all", "reads the main file, and the .bak only when the main file cannot be read."),),
         repair="Compare the two before a start.",
-        not_detected="JSON against RocksDB is not compared.",
+        not_detected="Not reported: a file is not compared with its .bak, nor JSON with RocksDB.",
     ),
     Entry(
         code="config.topic-queues",

@@ -61,7 +61,7 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     epilog=examples_and_statuses(
         (
             "rmqtool rebuild-index /data/rocketmq/store --dry-run",
-            "rmqtool rebuild-index /data/rocketmq/store --output /data/new-index",
+            "rmqtool rebuild-index /data/rocketmq/store --output /lake/index",
         ),
         _STATUSES,
     ),

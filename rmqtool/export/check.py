@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from rmqtool.catalogue import finding
 from rmqtool.errors import UsageError
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Sums, add_sums, merge_sums
 from rmqtool.filters import Filters
@@ -25,7 +26,6 @@ CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""
 
 _OFFSET = "physical_offset"
-_EFFECT = "none: the store is not concerned"
 _REMEDY = "rmqtool export --mode overwrite"
 _EXAMPLES = 5
 
@@ -217,4 +217,4 @@ def _about_rows(task: CheckTask, code: str, text: str, offsets: Any) -> Finding:
 
 
 def _finding(code: str, message: str, **place: Any) -> Finding:
-    return Finding(code=code, severity="error", message=message, effect=_EFFECT, remedy=_REMEDY, **place)
+    return finding(code, message, remedy=_REMEDY, **place)

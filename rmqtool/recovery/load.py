@@ -12,6 +12,7 @@ from pathlib import Path
 from rmqtool.config_json import load_config
 from rmqtool.files import list_directory
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.index import IndexFile, list_index_files
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
@@ -150,7 +151,11 @@ def _load_files(store: Store, found: MappedFiles, size: int, rules: RecoveryRule
 def _entries(found: MappedFiles) -> Iterator[_Entry]:
     yield from (_Entry(file.path, file.size, False, file) for file in found.files)
     for stray in found.strays:
-        yield _Entry(stray.path, _size_of(stray.path), stray.kind == "directory", None)
+        size, name = _size_of(stray.path), stray.path.name
+        # Java's Long.parseLong takes any number for a name, also one of other than 20 digits.
+        is_number = stray.kind == "name" and _NUMBER.fullmatch(name) and abs(int(name)) <= MAX_OFFSET
+        mapped = MappedFile(stray.path, int(name), size) if is_number else None
+        yield _Entry(stray.path, size, stray.kind == "directory", mapped)
 
 
 def _size_of(path: Path) -> int:

@@ -232,7 +232,8 @@ class Recovery:
         min_before = files[0].start_offset if files else -1
         for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
             state, queue = queues.states[key], known.get(key)
-            if not state.is_changed and log_min_offset == min_before:
+            is_whole = queue is not None and queue.files == state.queue.files
+            if is_whole and not state.is_changed and log_min_offset == min_before:
                 continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
             change = _change(state, before, log_min_offset, self.rules.version)

@@ -21,7 +21,7 @@ from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
-from rmqtool.verify.queue_state import MAX_PLACES, QueueState
+from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report
 from rmqtool.verify.unit_differences import differences
 
@@ -129,6 +129,7 @@ class _OneQueue:
         self._owner_of = owner_of
         self._has_ext_files = (root / _EXT).is_dir()
         self._shift = 0
+        self._looks = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
     def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: memoryview) -> None:
@@ -205,6 +206,9 @@ class _OneQueue:
             self._prove(number, number + row)
             return row
         same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
+        wrong = ~same_place & files.is_written(found)
+        if self._looks >= MOST_LOOKS and wrong[0]:
+            return self._give_up(_stretch(wrong), number)
         if same_place[0]:
             stop = _stretch(same_place & ~same)
             self._differ(units[:stop], found[:stop], number)
@@ -216,6 +220,13 @@ class _OneQueue:
             self._next = moved
             return 0
         return self._absent(files, units, found, number)
+
+    def _give_up(self, count: int, number: int) -> int:
+        """Where units of another store stand, each of them is wrong: they are counted, not looked up."""
+        self._report.count("consumequeue.wrong-record", count)
+        self.state.prove(number, number + count)
+        self._next = number + count
+        return count
 
     def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
         """Units that point to the right record and tell something else of it."""
@@ -249,6 +260,7 @@ class _OneQueue:
 
     def _mismatch(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
         """The unit in a record's place points elsewhere."""
+        self._looks += 1
         target = int(found["physical_offset"][0])
         if self._owner_of(target) == self.state.name:
             return  # two records with this queue offset: told as a restart of the queue's offsets

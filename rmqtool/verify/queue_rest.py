@@ -19,7 +19,7 @@ from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_check import OwnerOf
 from rmqtool.verify.queue_files import QueueFiles
-from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report
 
 _CHUNK = 1 << 16  # units
@@ -47,9 +47,11 @@ class QueueRest:
     owner_of: OwnerOf
     lost: Counter[str] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
+    _looks: int = 0
 
     def check(self, queue: Queue, state: QueueState | None) -> None:
         """Check one queue that is on disk."""
+        self._looks = 0
         self._check_files(queue)
         if not queue.files.files:
             return
@@ -148,6 +150,10 @@ class QueueRest:
         if self.bounds.extents.reason_at(physical_offset) is not None:
             self.lost[queue.topic] += 1
             return
+        if self._looks >= MOST_LOOKS:
+            self.report.count("consumequeue.wrong-record", 1)
+            return
+        self._looks += 1
         owner = self.owner_of(physical_offset)
         if owner is None:
             code, message = "consumequeue.wrong-record", f"no record begins at physical offset {physical_offset}"

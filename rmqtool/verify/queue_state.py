@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from rmqtool.dispatch.units import QueueName
 
+MOST_LOOKS = 4096
+"""Wrong units of one queue that are looked into one by one; others that point elsewhere are counted with them."""
+
 MAX_PLACES = 16
 """Places that are kept of what a queue lacks; all are counted."""
 

@@ -14,7 +14,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.transaction import Undo, interrupted, kept_transactions
 from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.disk import Contents, Disk, Recorder, write_contents
-from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree, trim, undo
+from tests.transaction.small import JOBS, SYSTEMS, NoLinks, Tree, make_store, part, tree, trim, undo
 
 CASES = [
     pytest.param(
@@ -48,7 +48,8 @@ def assert_safe_at_every_call(
             root = scratch / "crashed"
             write_contents(contents, root)
             now = tree(root, details=False)
-            for step in JOBS[job].steps:
+            # Without links several queues change one by one: then only all of them together are old or new at the end.
+            for step in JOBS[job].steps if job == "repair-one" or not isinstance(system, NoLinks) else ():
                 found = part(now, step)
                 assert (may_lack and not found) or found in [part(state, step) for state in states], (
                     number,

@@ -8,6 +8,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqtool.broker_conf import parse_broker_conf
 from rmqtool.delay_levels import DEFAULT_LEVELS
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
@@ -15,6 +17,8 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.verify import queue_check, queue_rest
+from rmqtool.verify.lookups import Lookups
 from tests.building import START_TIME, message
 from tests.verify.damages import overwrite
 from tests.verify.small_store import (
@@ -27,7 +31,7 @@ from tests.verify.small_store import (
     small_log,
     write_topics,
 )
-from tests.verify.verifying import codes_of, verify
+from tests.verify.verifying import codes_of, only, verify
 
 
 def log(count: int = 0, **fields: Any) -> StoreBuilder:
@@ -293,3 +297,17 @@ def test_topics_that_lead_elsewhere(tmp_path: Path) -> None:
 def finish_log_only(builder: StoreBuilder, tmp_path: Path) -> Path:
     """A store of nothing but a log."""
     return builder.write(tmp_path / "store")
+
+
+def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each unit is wrong: all are counted, and only some are looked up."""
+    builder = log(8)
+    store = finish(builder.write(tmp_path / "store"), geometry=None)
+    looks: list[int] = []
+    monkeypatch.setattr(Lookups, "owner_of", lambda self, offset: looks.append(offset))
+    for module in (queue_check, queue_rest):
+        monkeypatch.setattr(module, "MOST_LOOKS", 3)
+    write_queue(store, "orders", [build_unit(offset + 1, 200, 0) for offset in builder.offsets])
+    outcome = verify(store, selection=only("consumequeue"))
+    assert sum(finding.count for finding in outcome.findings) == 8
+    assert len(looks) == 3

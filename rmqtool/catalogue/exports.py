@@ -1,0 +1,78 @@
+"""Findings of ``export --check``: what was exported is not what the log says."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_EFFECT = "none: the store is not concerned"
+_VERSIONS = (("all", "know nothing of exports."),)
+_REPAIR = "Export anew into another directory, check that, and put it in place of this one."
+
+EXPORTS = (
+    Entry(
+        code="export.file",
+        fault=None,
+        severity="error",
+        title="An exported file is not the one that was written",
+        what="It is gone, damaged, of another size or number of rows, or in no manifest.",
+        how="It was deleted, cut by a copy, written by another program; or two exports went to one directory.",
+        effect=_EFFECT,
+        versions=_VERSIONS,
+        repair=_REPAIR,
+    ),
+    Entry(
+        code="export.sums",
+        fault=None,
+        severity="error",
+        title="The manifest's sums are not those of the log",
+        what="A queue has another number of rows, or other first or last offsets, than the log gives.",
+        how="The log was changed since the export, or the manifest was.",
+        effect=_EFFECT,
+        versions=_VERSIONS,
+        repair=_REPAIR,
+    ),
+    Entry(
+        code="export.missing",
+        fault=None,
+        severity="error",
+        title="Messages of the log are not in the export",
+        what="The log holds messages that no exported row is of.",
+        how="The files or the log were changed since the export, or files of several exports lie together.",
+        effect=_EFFECT,
+        versions=_VERSIONS,
+        repair=_REPAIR,
+    ),
+    Entry(
+        code="export.extra",
+        fault=None,
+        severity="error",
+        title="Rows are in the export and not in the log",
+        what="No message of the log stands where these rows say.",
+        how="The files or the log were changed since the export, or files of several exports lie together.",
+        effect=_EFFECT,
+        versions=_VERSIONS,
+        repair=_REPAIR,
+    ),
+    Entry(
+        code="export.doubled",
+        fault=None,
+        severity="error",
+        title="Messages are in the export more than once",
+        what="Several rows have one physical offset.",
+        how="The files or the log were changed since the export, or files of several exports lie together.",
+        effect=_EFFECT,
+        versions=_VERSIONS,
+        repair=_REPAIR,
+    ),
+    Entry(
+        code="export.differs",
+        fault=None,
+        severity="error",
+        title="Rows hold something else than the log",
+        what="A column has another value than the log gives.",
+        how="The files or the log were changed since the export, or files of several exports lie together.",
+        effect=_EFFECT,
+        versions=_VERSIONS,
+        repair=_REPAIR,
+    ),
+)
