@@ -67,10 +67,9 @@ def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
         check_java(pyspark.__version__)
     folder = Path(tempfile.mkdtemp(prefix="rmqtool-spark-"))
     log = folder / "spark.log"
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it tells of each interruption on its own
     keeps_log = False
     try:
-        with _running(_settings(master, conf, folder), log) as context:
+        with _quiet_py4j(), _running(_settings(master, conf, folder), log) as context:
             if not is_on_this_machine(master) or master.startswith("local-cluster"):
                 ship(context)
             yield context
@@ -82,6 +81,18 @@ def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
     finally:
         if not keeps_log:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """py4j tells of each interruption with a trace, on its logger or on the root, which prints without a handler."""
+    root, handler = logging.getLogger(), logging.NullHandler()
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
 
 
 def failure(error: Exception) -> SparkError:
