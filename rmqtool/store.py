@@ -11,7 +11,7 @@ from typing import Literal
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError
-from rmqtool.files import list_directory
+from rmqtool.files import list_directory, unreadable
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.parts import Part
@@ -89,9 +89,11 @@ def holds_rocksdb(directory: Path) -> bool:
 def _existing_directory(root: Path) -> Path:
     """`root`, unless it does not exist; what else may be wrong with it shows when it is listed."""
     try:
-        root.stat()
+        os.stat(os.path.join(root, "."))  # a directory that may be listed and not entered shows names only
     except FileNotFoundError as error:
         raise UnreadableError("no such file or directory", file=root) from error
+    except PermissionError as error:
+        raise unreadable(root, None, error) from error
     except OSError:
         pass
     return root
