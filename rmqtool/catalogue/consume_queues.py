@@ -134,6 +134,17 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
+        code="consumequeue.neutral-unit",
+        fault=None,
+        severity="info",
+        title="A unit stands for a lost message",
+        what="It points to the next message of the queue, which has its own unit behind it.",
+        how="`rmqtool rebuild-cq` keeps the queue offsets of the messages behind one that is lost.",
+        effect="the next message is consumed more than once, each time with its own queue offset",
+        versions=(("all", "does not notice."),),
+        repair="None is needed.",
+    ),
+    Entry(
         code="consumequeue.tags-code",
         fault="F34",
         severity="warning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +14,9 @@ from numpy.typing import NDArray
 from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
+from rmqtool.scan.lookup import record_at
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
@@ -161,10 +164,21 @@ class QueueRest:
             if self.bounds.live:
                 return  # dispatched after its record was compared
             code, message = "consumequeue.duplicate-unit", f"points to {physical_offset} as another unit does"
+            if self._is_neutral(physical_offset, number):
+                code = "consumequeue.neutral-unit"
         else:
             code = "consumequeue.light" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
             message = f"points to a record of {owner.topic}, queue {owner.queue_id}, at {physical_offset}"
         self._tell_all(code, message, files, np.array([number]))
+
+    def _is_neutral(self, physical_offset: int, number: int) -> bool:
+        """Whether a unit stands for a lost message before the one that it points to (`rmqtool.append`)."""
+        record = record_at(self._log, physical_offset)
+        return record is not None and int(record.headers.field("queue_offset")[0]) > number
+
+    @cached_property
+    def _log(self) -> tuple[MappedFile, ...]:
+        return self.store.commit_log().files
 
     def _tell_all(self, code: str, message: str, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
         """One finding for each stretch of units that follow each other."""
