@@ -25,6 +25,7 @@ from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
 from rmqtool.store import CHECKPOINT, Store
 from rmqtool.store_findings import index_finding, layout_findings, log_findings, offset_findings, unread_finding
+from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
 
@@ -154,6 +155,8 @@ def _with_geometry(store: Store, part: Part) -> Iterator[tuple[IndexFile, Geomet
 
 def _findings(overview: Overview) -> Iterator[Finding]:
     store = overview.store
+    with overview.unread.part():
+        yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in overview.unread.errors)
     yield from layout_findings(store)
     if overview.last_exit == "unclean":

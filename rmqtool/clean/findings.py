@@ -18,7 +18,7 @@ from rmqtool.retention.runs import Rules
 from rmqtool.retention.settings import settings_of
 from rmqtool.store_findings import layout_findings, log_findings, offset_findings
 from rmqtool.times import rfc3339
-from rmqtool.transaction import interrupted
+from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.versions import NEWEST, OLDEST, Version
 
 _HOUR_MS = 3_600_000
@@ -45,14 +45,7 @@ def findings_of(plan: Plan) -> Iterator[Finding]:
 def _interrupted(plan: Plan) -> Iterator[Finding]:
     """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
     root = plan.facts.store.root
-    name = interrupted(root)
-    if name:
-        yield finding(
-            "store.interrupted-run",
-            file=f".rmqtool/{name}",
-            message="a run of rmqtool that writes was interrupted",
-            store=root,
-        )
+    yield from interrupted_findings(root)
     if plan.facts.holder is None and (root / ABORT_FILE).exists():
         yield finding(
             "store.unclean-stop",

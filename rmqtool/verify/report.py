@@ -11,10 +11,11 @@ from rmqtool.findings import Finding, Severity
 
 MENDED = frozenset(
     {
-        "store.unclean-stop", "commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated",
-        "consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead",
+        *("store.unclean-stop", "store.interrupted-run"),
+        *("commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated"),
+        *("consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead"),
     }
-)  # fmt: skip
+)
 """Codes of what an unclean stop leaves and the next start cuts or derives again, without loss."""
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}

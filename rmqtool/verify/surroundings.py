@@ -18,6 +18,7 @@ from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
 from rmqtool.store import CHECKPOINT, CONFIG, Store
 from rmqtool.store_findings import layout_findings, log_findings, offset_findings
+from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.report import Report
 
 _CONFIG_NAME = re.compile(r"\w+\.json")
@@ -37,7 +38,7 @@ def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, re
         report.add("store.unclean-stop",
                    "the last broker was killed or crashed: the file abort is there and no broker runs",
                    file=ABORT_FILE)  # fmt: skip
-    for found in (*layout_findings(store), *log_findings(store, log)):
+    for found in (*interrupted_findings(store.root), *layout_findings(store), *log_findings(store, log)):
         report.take(found)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))

@@ -48,3 +48,15 @@ def test_a_lost_record(store: Path) -> None:
     if done.document["result"]["state"] == "done":
         assert rmqtool("undo", store, "--yes").status == 0
     assert tree(store) == before
+
+
+def test_an_interrupted_run_is_told(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """Readers say that a run of ours was cut off, which harms nobody."""
+    root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    (root / ".rmqtool" / "staging").mkdir(parents=True)
+    overview = rmqtool("inspect", root, "--json").document
+    assert [finding["code"] for finding in overview["findings"]] == ["store.interrupted-run"]
+    proof = rmqtool("verify", root, "--json").document
+    assert (proof["result"]["verdict"], proof["exit"]["code"]) == ("dirty", 1)
+    assert rmqtool("undo", root, "--yes", "--json").document["result"]["recovered"]
+    assert rmqtool("inspect", root, "--json").document["findings"] == []

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.commands.running import Result, environment, finish, rmqtool, spawn
+from tests.commands.running import Result, environment, finish, rmqtool, spawn, wait_until_it_reads
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
@@ -198,7 +198,8 @@ def test_interrupted(tmp_path: Path) -> None:
     """Ctrl-C: within two seconds, with what is known so far."""
     store = small_store(tmp_path / "store")
     process = spawn("verify", store, "--json", "--limit-rate", "2000")
-    time.sleep(4)
+    wait_until_it_reads(process, store / "commitlog")
+    time.sleep(0.5)  # for more than names and sizes
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     result = finish(process)

@@ -1,0 +1,19 @@
+"""What readers tell of our own runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqtool.catalogue import finding
+from rmqtool.findings import Finding
+from rmqtool.transaction.home import interrupted
+from rmqtool.transaction.places import HOME
+
+
+def interrupted_findings(root: Path) -> Iterator[Finding]:
+    """A run that was cut off: the next one that writes brings it to its end."""
+    name = interrupted(root)
+    if name:
+        message = "a run of rmqtool that writes was interrupted"
+        yield finding("store.interrupted-run", message, file=f"{HOME}/{name}", store=root)
