@@ -40,6 +40,8 @@ PLACES = [("more/5.5.0-extras", kind, part) for kind, part in EXTRAS.items()]
 PLACES += [("more/5.3.3-dledger", kind, part) for kind, part in GROUP.items()]
 PLACES += [("5.3.3-clean", "batchconsumequeue", f"batchconsumequeue/bulk-inner/0/{FILE}")]
 PLACES += [("5.3.3-clean", "commitlog", f"commitlog/{FILE}")]
+CUTS, LONG_CUTS = 160, {"commitlog": 400, "dledger": 400, "compaction": 400}  # bytes: some units of each
+VARYING = {"config", "text", "abort", "lock", "index"}  # what a part of them says may be more than the whole
 ALLOWED = {Exit.OK, Exit.LOSSY, Exit.FAILED}
 
 
@@ -129,6 +131,28 @@ def test_bad_input(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, 
                 assert "Traceback" not in found.err
                 statuses.add(found.status)
     assert Exit.OK in statuses
+
+
+@pytest.mark.parametrize(("name", "kind", "part"), PLACES)
+def test_a_file_cut_at_every_byte(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, part: str) -> None:
+    """Up to some units of each kind: what is whole is shown, the more the longer the file is."""
+    source = unpacked(name) / part
+    if source.is_dir():
+        source, part = next(source.iterdir()), f"{part}/{next(source.iterdir()).name}"
+    data = source.read_bytes()[: LONG_CUTS.get(kind, CUTS)]
+    file = tmp_path / part
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shown = []
+    for size in range(len(data) + 1):
+        file.write_bytes(data[:size])
+        found = rmqtool("inspect", file, "--json")
+        assert found.status in ALLOWED, (size, found)
+        assert found.status == Exit.OK or "Traceback" not in found.err + found.out
+        lines = [] if found.out.startswith("{\n") else found.lines  # a document tells why there are none
+        shown.append(sum(line["kind"] not in ("error", "damage", "bad_unit") for line in lines))
+        assert file.read_bytes() == data[:size]
+    assert max(shown) > 0 or kind == "timerwheel"  # its first slots are empty
+    assert kind in VARYING or shown == sorted(shown)
 
 
 @pytest.mark.parametrize("size", [0, 31, 32, 100_000])
