@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ from rmqtool.verify.records import RecordChecks, RecordTotals
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
 
+_WRITING_S = 0.05  # longer than a broker needs to write one record, even where it waits for a page of the file
+_WORD = 8  # bytes: a record begins with its size and a magic code
 _MOST_TRIES = 64  # for real damage each costs a second look at some megabytes
 
 Progress = Callable[[int], None]
@@ -163,19 +166,33 @@ class PartCheck:
     def _events(self, part: LogPart) -> Iterator[Event]:
         """The scan; where a broker writes meanwhile, damage is looked at once more before it is believed.
 
-        Between a look at the end of the log and a look behind it records may have been written there.
+        Between a look at the end of the log and a look behind it records may have been written there; and the last
+        record of all may have been read while it was written.
         """
         start, tries = part.start, _MOST_TRIES if self.settings.live else 0
-        tried = -1
         while True:
+            again = None
             for event in scan_files(self._files, start, part.stop, self._reading):
-                if tries and isinstance(event, Damage) and not event.tail and event.physical_offset != tried:
-                    tries, tried = tries - 1, event.physical_offset
+                again = _to_read_again(event) if tries else None
+                if again is not None and again != start:
+                    if isinstance(event, Frames) and len(event) > 1:
+                        yield event[:-1]
                     break
                 yield event
             else:
                 return
-            start = tried
+            start, tries = again, tries - 1
+            time.sleep(_WRITING_S)
+
+
+def _to_read_again(event: Event) -> int | None:
+    """The physical offset of what a broker may have been writing: damage, or the record that nothing follows."""
+    if isinstance(event, Damage):
+        return None if event.tail else event.physical_offset
+    if not isinstance(event, Frames):
+        return None
+    end = int(event.positions[-1] + event.message_sizes[-1])
+    return None if any(event.block.data[end : end + _WORD]) else int(event.physical_offsets[-1])
 
 
 class _LogCheck:
