@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds cleaner matrix bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds cleaner shops matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -66,6 +66,10 @@ matrix: ## run the tests of Spark with each pyspark 4, every one in an environme
 	        "pyspark==$$version.*" && \
 	    echo "pyspark $$version" && .venv-pyspark-$$version/bin/python -m pytest -q tests/spark || exit; \
 	done
+
+shops: $(VENV)/.test ## let a whole broker of every release write its store, and compare
+	@tests/setup-java.sh
+	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest tests/broker/test_shop.py
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks
