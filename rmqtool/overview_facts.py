@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rmqtool.config_json import load_config
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview
 from rmqtool.queues import QueueRange
 from rmqtool.store import CONFIG
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
-RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"  # MixAll
-HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 _HOUR_MS = 3_600_000
 _LEAST_SPAN_MS = 60_000  # a shorter time tells no growth per hour
 _LEVEL = re.compile(r"[1-9]\d{0,3}", re.ASCII)

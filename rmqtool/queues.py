@@ -17,6 +17,7 @@ from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.parts import Part
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 
 Kind = Literal["simple", "batch"]
@@ -68,6 +69,11 @@ def list_queues(store: Store, part: Part = nullcontext) -> Iterator[Queue]:
             numbered = [entry for entry in _directories_in(Path(topic.path), part) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
                 yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), part=part))
+
+
+def has_light_queues(store: Store) -> bool:
+    """Whether some topic's directory is one of light queues."""
+    return any(entry.name.startswith(LMQ_PREFIX) for entry in list_directory(store.root / CONSUME_QUEUE))
 
 
 def _directories_in(path: Path, part: Part) -> list[os.DirEntry[str]]:

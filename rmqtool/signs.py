@@ -14,6 +14,7 @@ from rmqtool.lock import ABORT_FILE
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.queues import Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
+from rmqtool.system_topics import LMQ_PREFIX
 
 _BY_PATH = {
     "abort.bak": "abort.bak",
@@ -35,7 +36,6 @@ _BY_CHECKPOINT = {
     "confirm_physical_offset": "checkpoint-confirm-offset",
     "logics_physical_offset": "checkpoint-logics-offset",
 }
-_LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
 
 
 def version_signs(
@@ -43,7 +43,7 @@ def version_signs(
 ) -> set[str]:
     """Names of the signs that files, checkpoint, configuration, names of queues and index headers show."""
     found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG)}
-    if any(queue.topic.startswith(_LMQ_PREFIX) for queue in queues):
+    if any(queue.topic.startswith(LMQ_PREFIX) for queue in queues):
         found.add("lmq-queue")
     found.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
     if any(0 < file.hash_slot_count < file.keys for file in index_files):

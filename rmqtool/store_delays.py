@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rmqtool.delay_levels import SCHEDULE_TOPIC, DelayLevels, delay_levels_of
+from rmqtool.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import InputFile, list_directory
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
@@ -20,6 +20,7 @@ from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.queues import Queue, written_end
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
 _SAMPLE = 16  # units of each queue, the newest

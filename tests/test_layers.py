@@ -17,7 +17,17 @@ PACKAGE = "rmqtool"
 
 # Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
 LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: ("formats", "errors", "findings", "catalogue", "versions", "broker_conf", "delay_levels", "times"),
+    0: (
+        "formats",
+        "errors",
+        "findings",
+        "catalogue",
+        "versions",
+        "broker_conf",
+        "delay_levels",
+        "system_topics",
+        "times",
+    ),
     1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (
         "scan",

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.config_json import load_config
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.files import InputFile
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.mapped_files import MappedFile
@@ -20,12 +19,10 @@ from rmqtool.retention.queue_files import QueueState
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import CONFIG, Store
+from rmqtool.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 Kind = Literal["delay", "timer", "transaction"]
 
-_TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
-_HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-_OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
 _DUE = "TIMER_OUT_MS"  # MessageConst.PROPERTY_TIMER_OUT_MS
 _TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its default
@@ -71,7 +68,7 @@ def waiting_messages(
     now: int,
 ) -> Iterator[Waiting]:
     """What waits at `now`, epoch ms, and is lost between two states of the queues."""
-    ops = {old.queue.queue_id: old for old in before if old.queue.topic == _OP_TOPIC}
+    ops = {old.queue.queue_id: old for old in before if old.queue.topic == OP_TOPIC}
     delay_offsets = _delay_offsets(store)
     for old, new in zip(before, after, strict=True):
         lost = _Lost(old.queue, old.first_alive, new.first_alive)
@@ -80,9 +77,9 @@ def waiting_messages(
         found: Waiting | None = None
         if lost.queue.topic == SCHEDULE_TOPIC:
             found = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
-        elif lost.queue.topic == _TIMER_TOPIC:
+        elif lost.queue.topic == TIMER_TOPIC:
             found = _timed(lost, log, now)
-        elif lost.queue.topic == _HALF_TOPIC:
+        elif lost.queue.topic == HALF_TOPIC:
             found = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
         if found and found.messages_lost:
             yield found
@@ -129,16 +126,16 @@ def _due(record: dict[str, Any]) -> int | None:
 
 def _pending(lost: _Lost, op: QueueState | None, committed: Committed, log: Sequence[MappedFile]) -> Waiting:
     """Half messages that nobody has committed or rolled back (`TransactionalMessageServiceImpl#check`)."""
-    start = max(lost.start, committed.get((_TRANSACTION_GROUP, _HALF_TOPIC, lost.queue.queue_id), 0))
+    start = max(lost.start, committed.get((_TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
     removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
     number = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
-    return Waiting("transaction", _HALF_TOPIC, lost.queue.queue_id, number, exact=exact)
+    return Waiting("transaction", HALF_TOPIC, lost.queue.queue_id, number, exact=exact)
 
 
 def _removed(op: QueueState, committed: Committed, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
     """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
     queue, stop = op.queue, op.range.max_offset
-    start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, _OP_TOPIC, queue.queue_id), 0))
+    start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, OP_TOPIC, queue.queue_id), 0))
     offsets: set[int] = set()
     for part in _units(queue, start, min(stop, start + _MOST_RECORDS)):
         for unit in part:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.dispatch.keys import (
     KEY,
     TAGS,
@@ -34,6 +33,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
+from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)

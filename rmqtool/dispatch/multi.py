@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from rmqtool.formats.java import decode_text
+from rmqtool.system_topics import LMQ_PREFIX
 
-LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
 _LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
 _SEPARATOR = ","
 _LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)

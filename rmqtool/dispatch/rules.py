@@ -8,6 +8,7 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.store import Store
 from rmqtool.store_delays import delay_levels_of_store
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.versions import (
     INDEX_OF_TAGS,
     MULTI_DISPATCH,
@@ -18,8 +19,8 @@ from rmqtool.versions import (
     Version,
 )
 
-_SYSTEM_TOPICS = ("%RETRY%", "rmq_sys_", "SCHEDULE_TOPIC_XXXX")
-_DEAD_LETTERS = ("%DLQ%",)
+_SYSTEM_TOPICS = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
+_DEAD_LETTERS = (DEAD_LETTER_PREFIX,)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from rmqtool.looks import require_kind
 from rmqtool.mapped_files import MappedFile
 from rmqtool.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.scan.text import constant_strings
-
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC: tags codes are delivery times
+from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _KINDS = ("empty", "message", "pre_blank")
 _BATCH_KINDS = ("empty", "batch", "end_mark")

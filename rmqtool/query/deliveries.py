@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqtool.config_json import load_config
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.query.groups import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.query.lookup import Message, message_at
-from rmqtool.query.relatives import TIMER_TOPIC, Relative
+from rmqtool.query.relatives import Relative
 from rmqtool.store import CONFIG
 from rmqtool.store_view import StoreView
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.times import rfc3339
 
 _DELAY_OFFSETS = "delayOffset.json"

@@ -10,10 +10,9 @@ from typing import Any
 from rmqtool.offsets import CommittedOffset, load_offsets_of
 from rmqtool.queue_units import LoadedQueue
 from rmqtool.store_view import StoreView
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.times import rfc3339
 
-RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
-DEAD_LETTER_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
 _COPIED_MS = 1000  # a .bak that is so much older than its file was not made with it
 
 

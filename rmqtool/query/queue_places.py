@@ -5,22 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.files import list_directory
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.queue_units import LoadedQueue, Unit
+from rmqtool.queues import has_light_queues
 from rmqtool.scan.frames import Frames
-from rmqtool.store import CONSUME_QUEUE
 from rmqtool.store_view import StoreView
+from rmqtool.system_topics import SCHEDULE_TOPIC
 from rmqtool.topics import load_topics
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends
 before it; another one in its place; not written; the queue does not exist; or it is in RocksDB, which is not read."""
 
-_LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX
 _SECOND = 1000  # ms: levels are whole seconds
 _LONGEST_DELAY = 366 * 86_400_000  # ms
 
@@ -91,8 +89,7 @@ class QueuePlace:
 
 def dispatched(view: StoreView, frame: Frames) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
-    lmq_seen = any(entry.name.startswith(_LMQ_PREFIX) for entry in list_directory(view.store.root / CONSUME_QUEUE))
-    rules = DispatchRules.of(view.rules, view.store, lmq_seen)
+    rules = DispatchRules.of(view.rules, view.store, has_light_queues(view.store))
     dispatcher = Dispatcher(rules, load_topics(view.store).with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 

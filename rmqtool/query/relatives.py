@@ -8,17 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.index_search import MAX_MATCHES
-from rmqtool.query.groups import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.query.lookup import Message, message_at
 from rmqtool.store_view import StoreView
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 Relation = Literal["half", "commit", "rollback", "delayed", "retry", "dead-letter", "delivered", "original", "copy"]
 """What another record is to the one that is traced."""
 
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
-TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 _WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rmqtool.query.lookup import Message, message_at
-from rmqtool.query.relatives import HALF_TOPIC, Relative
+from rmqtool.query.relatives import Relative
 from rmqtool.store_view import StoreView
+from rmqtool.system_topics import HALF_TOPIC, OP_TOPIC
 
 State = Literal["pending", "committed", "rolled-back", "ended", "unknown"]
 """No end was found; a committed copy is there; ended without one; ended, and it cannot be told how; not to be told."""
 
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # TopicValidator.RMQ_SYS_TRANS_OP_HALF_TOPIC
 _MOST_OPS = 20_000  # op messages behind a half message that are read
 _OFFSETS = re.compile(r"\d{1,19}", re.ASCII)
 

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.files import InputFile
 from rmqtool.formats.crc import CRC_MASK
 from rmqtool.formats.message import (
@@ -25,6 +24,7 @@ from rmqtool.formats.message import (
 )
 from rmqtool.formats.properties import DELAY, INNER_BASE, INNER_NUM, decode_properties
 from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
 _HEAD = struct.Struct(">ii")

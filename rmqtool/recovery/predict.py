@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -26,6 +25,7 @@ from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
 from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import load_topics
 from rmqtool.versions import Version
 

@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.config_json import load_config
-from rmqtool.delay_levels import SCHEDULE_TOPIC
-from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.units import QueueName
 from rmqtool.offsets import load_offsets
 from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import CONFIG, Store
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.topics import Topics
 from rmqtool.verify.report import Report
 
 _DELAY_OFFSETS = "delayOffset.json"
 _SYSTEM = (
-    *("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_", "rmq_sys_", "%RETRY%", "%DLQ%", "TBW102", "OFFSET_MOVED_EVENT"),
+    *(SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", RETRY_PREFIX, DEAD_LETTER_PREFIX, "TBW102", "OFFSET_MOVED_EVENT"),
     *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
 )
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import Store
+from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_check import OwnerOf

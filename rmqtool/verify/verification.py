@@ -11,18 +11,17 @@ from typing import Any
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.multi import LMQ_PREFIX
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
-from rmqtool.files import list_directory
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
-from rmqtool.queues import QueueRange, list_queues, queue_range
+from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.record_signs import index_signs
 from rmqtool.recovery import RecoveryRules, Start
-from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.store import Store
+from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.consumers import (
     check_delay_offsets,
@@ -90,8 +89,7 @@ class Verification:
 
     def _settings(self) -> Settings:
         store, request = self.store, self.request
-        lmq_seen = any(entry.name.startswith(LMQ_PREFIX) for entry in list_directory(store.root / CONSUME_QUEUE))
-        rules = DispatchRules.of(request.version or NEWEST, store, lmq_seen)
+        rules = DispatchRules.of(request.version or NEWEST, store, has_light_queues(store))
         selection = request.selection
         return Settings(
             root=store.root,

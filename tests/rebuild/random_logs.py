@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rmqtool.delay_levels import SCHEDULE_TOPIC
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import (
     BORN_HOST_V6,
@@ -20,6 +19,7 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from rmqtool.system_topics import SCHEDULE_TOPIC
 from tests.broker.versions import features
 from tests.building import START_TIME, LogBuilder
 
