@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE
 from rmqtool.mapped_files import MappedFile, MappedFiles
 
-_DEFAULT_FILE_SIZE = 1 << 30  # mappedFileSizeCommitLog, for units that lead into a log without a file, bytes
 _SYS_FLAG_END = PREFIX_DTYPE.fields["sys_flag"][1] + 4  # type: ignore[index]
 _LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())
 
@@ -16,7 +16,7 @@ class LogBytes:
 
     def __init__(self, log: MappedFiles, max_offset: int, reading: Reading = UNLIMITED) -> None:
         self.files = log.files
-        self.file_size = log.file_size or _DEFAULT_FILE_SIZE
+        self.file_size = log.file_size or DEFAULT_LOG_FILE_SIZE  # units may lead into a log without a file
         self.max_offset = max_offset
         self._reading = reading
         self._open: dict[int, InputFile] = {}

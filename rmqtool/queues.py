@@ -25,7 +25,7 @@ Kind = Literal["simple", "batch"]
 _QUEUE_ID = re.compile(r"\d{1,9}", re.ASCII)
 DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
-_UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
+UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
 _RECOVERED_FILES = 3  # ConsumeQueue#recover looks at the last three
 _READ_UNITS = 200  # so many take no longer to read than one: they are a page
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
@@ -43,7 +43,7 @@ class Queue:
     @property
     def unit_size(self) -> int:
         """Size of a unit, bytes."""
-        return _UNIT_SIZES[self.kind]
+        return UNIT_SIZES[self.kind]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqtool.broker_conf import (
+    BATCH_QUEUE_FILE_SIZE,
+    DEFAULT_LOG_FILE_SIZE,
+    DEFAULT_QUEUE_UNITS,
+    LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+)
 from rmqtool.catalogue import finding
 from rmqtool.clean.facts import Facts
 from rmqtool.errors import UsageError
@@ -12,13 +19,10 @@ from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
 from rmqtool.queues import Kind
 
-_LOG = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
-_DEFAULT_LOG = 1 << 30
 _QUEUES: tuple[tuple[Kind, tuple[str, ...], int], ...] = (
-    ("simple", ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"), consume_queue.UNIT_SIZE),
-    ("batch", ("mapperFileSizeBatchConsumeQueue",), batch_consume_queue.UNIT_SIZE),
+    ("simple", QUEUE_FILE_SIZE, consume_queue.UNIT_SIZE),
+    ("batch", BATCH_QUEUE_FILE_SIZE, batch_consume_queue.UNIT_SIZE),
 )
-_DEFAULT_UNITS = 300_000  # in a file of either kind
 
 
 def geometry_findings(facts: Facts) -> Iterator[Finding]:
@@ -26,11 +30,11 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
     conf = facts.store.conf
     if not conf.settings:
         return
-    size = _size(facts, _DEFAULT_LOG, *_LOG)
+    size = _size(facts, DEFAULT_LOG_FILE_SIZE, *LOG_FILE_SIZE)
     if size and facts.log.file_size not in (0, size):
-        yield _finding(_LOG[0], size, facts.log.file_size, "commitlog")
+        yield _finding(LOG_FILE_SIZE[0], size, facts.log.file_size, "commitlog")
     for kind, names, unit in _QUEUES:
-        size = _size(facts, _DEFAULT_UNITS * unit, *names)
+        size = _size(facts, DEFAULT_QUEUE_UNITS * unit, *names)
         size = -(-size // unit) * unit  # MessageStoreConfig#getMappedFileSizeConsumeQueue
         found = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and found and found.files.file_size != size:

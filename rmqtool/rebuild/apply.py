@@ -17,9 +17,8 @@ from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.formats.layout import build
 from rmqtool.lock import ABORT_FILE
-from rmqtool.queues import Kind
+from rmqtool.queues import UNIT_SIZES, Kind
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.geometry import UNIT_SIZES
 from rmqtool.rebuild.names import directory_of
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress

@@ -6,21 +6,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, DEFAULT_QUEUE_UNITS, QUEUE_FILE_SIZE
 from rmqtool.catalogue import finding
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
-from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.queues import Kind, Queue
+from rmqtool.queues import UNIT_SIZES, Kind, Queue
 from rmqtool.rebuild.options import Part
 from rmqtool.store import Store
 
-UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
-_DEFAULT_UNITS = 300_000  # MessageStoreConfig: of a file of either kind
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
-    "simple": ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"),
-    "batch": ("mapperFileSizeBatchConsumeQueue",),
+    "simple": QUEUE_FILE_SIZE,
+    "batch": BATCH_QUEUE_FILE_SIZE,
 }
 
 
@@ -55,8 +53,10 @@ def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: li
     if told is not None and common is not None and told != common:
         findings.append(_contradiction(store, kind, told, common))
     if told is None and common is None and kind == "simple":
-        findings.append(_assumed("a consume queue file", f"{_DEFAULT_UNITS * unit_size} bytes", _SETTINGS[kind][0]))
-    return told or common or _DEFAULT_UNITS * unit_size
+        findings.append(
+            _assumed("a consume queue file", f"{DEFAULT_QUEUE_UNITS * unit_size} bytes", _SETTINGS[kind][0])
+        )
+    return told or common or DEFAULT_QUEUE_UNITS * unit_size
 
 
 def _index_geometry(store: Store, findings: list[Finding]) -> Geometry:

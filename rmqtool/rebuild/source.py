@@ -10,10 +10,10 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
 from rmqtool.mapped_files import MappedFiles
-from rmqtool.queues import Kind, Queue, list_queues
+from rmqtool.queues import UNIT_SIZES, Kind, Queue, list_queues
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget, Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
-from rmqtool.rebuild.geometry import UNIT_SIZES, FileSizes, file_sizes
+from rmqtool.rebuild.geometry import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.rules_version import rules_version
 from rmqtool.store import Store

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, Reading
@@ -20,7 +21,7 @@ from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.recovery.reput import reput
-from rmqtool.recovery.rules import DEFAULT_LOG_FILE_SIZE, RecoveryRules, not_modelled
+from rmqtool.recovery.rules import RecoveryRules, not_modelled
 from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
 from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.broker_conf import BrokerConf
+from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE, BrokerConf
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.versions import Version
 
-DEFAULT_LOG_FILE_SIZE = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog, bytes
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes
 
@@ -41,14 +40,14 @@ class RecoveryRules:
     def of(cls, version: Version, conf: BrokerConf) -> RecoveryRules:
         """The rules of a broker of `version` with the settings that are known."""
         safe = _is_on(conf, "messageIndexSafe", False) and _is_on(conf, "messageIndexEnable", True)
-        queue_size = conf.size("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
-        batch_size = conf.size("mapperFileSizeBatchConsumeQueue")
+        queue_size = conf.size(*QUEUE_FILE_SIZE)
+        batch_size = conf.size(*BATCH_QUEUE_FILE_SIZE)
         return cls(
             version,
             check_crc=_is_on(conf, "checkCRCOnRecover", True),
             index_safe=safe,
             recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
-            log_file_size=conf.size("mappedFileSizeCommitLog", "mapedFileSizeCommitLog"),
+            log_file_size=conf.size(*LOG_FILE_SIZE),
             queue_file_size=_whole(queue_size, consume_queue.UNIT_SIZE),
             batch_queue_file_size=_whole(batch_size, batch_consume_queue.UNIT_SIZE),
         )
