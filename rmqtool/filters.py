@@ -5,6 +5,7 @@ A message must pass every filter that is given; of several values of one filter 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -19,6 +20,13 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import Frames, prove
 
 Mask = NDArray[np.bool_]
+
+_FIELDS = {
+    "topic": "topics", "queue": "queue_ids", "tag": "tags", "key": "keys", "from": "from_timestamp",
+    "to": "to_timestamp", "from_offset": "from_offset", "to_offset": "to_offset",
+}  # fmt: skip
+FILTER_NAMES = frozenset(_FIELDS)
+"""Filters by the names of their options."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,10 @@ class Filters:
         }
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
 
+    def only(self, names: Iterable[str]) -> Filters:
+        """The filters with these names of options, without the others."""
+        return Filters(**{_FIELDS[name]: getattr(self, _FIELDS[name]) for name in names})
+
     def mask(self, batch: pa.RecordBatch) -> Mask:
         """Which rows pass, bool of shape ``(batch.num_rows,)``; `batch` has at least `columns`.
 
@@ -73,11 +85,18 @@ class Filters:
                 tests.append(_is_in(batch.column(name), values))
         if self.keys:
             tests.append(_is_in(batch.column("unique_key"), self.keys) | _has_any(batch.column("keys"), self.keys))
-        if self.from_timestamp is not None:
-            tests.append(np.asarray(batch.column("store_timestamp")) >= self.from_timestamp)
-        if self.to_timestamp is not None:
-            tests.append(np.asarray(batch.column("store_timestamp")) < self.to_timestamp)
+        if "store_timestamp" in self.columns:
+            tests.append(self.in_time(np.asarray(batch.column("store_timestamp"))))
         return reduce(and_, tests) if tests else np.ones(batch.num_rows, dtype=np.bool_)
+
+    def in_time(self, timestamps: NDArray[np.int64]) -> Mask:
+        """Which timestamps, epoch ms, pass."""
+        passed = np.ones(len(timestamps), dtype=np.bool_)
+        if self.from_timestamp is not None:
+            passed &= timestamps >= self.from_timestamp
+        if self.to_timestamp is not None:
+            passed &= timestamps < self.to_timestamp
+        return passed
 
     def select(self, frames: Frames) -> Frames | None:
         """The records of a run that pass, None without one; the others' bodies and columns are never read.

@@ -53,6 +53,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "log_bytes",
         "queue_units",
         "queue_times",
+        "pointed_records",
         "store_view",
         "ext_units",
         "store_delays",

@@ -11,7 +11,7 @@ import click
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.commands.inspect_place import FILTERS, is_given, list_from, spelt
+from rmqtool.commands.inspect_place import FILTERS, Wanted, is_given, list_from, spelt
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.errors import Exit, UnreadableError, UsageError
 from rmqtool.output import Style, write_document
@@ -128,7 +128,7 @@ def inspect(
     if isinstance(found, Place):
         if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(found.root))} --scan")
-        return list_from(style, found, limit_rate, broker_conf, **listing)
+        return list_from(style, found, limit_rate, broker_conf, Wanted(**listing))
     given = [f"--{spelt(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."

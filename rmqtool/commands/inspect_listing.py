@@ -10,6 +10,7 @@ from rmqtool.errors import Exit, UsageError
 from rmqtool.output import Style, flush, json_text, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
+    from rmqtool.listing.by_record import RecordFilter
     from rmqtool.listing.kinds import Found
     from rmqtool.locate import Place
     from rmqtool.message_text import BodyFormat
@@ -157,7 +158,7 @@ class Shown:
         return rows.select((*self.columns, "hex") if self.with_hex else self.columns)
 
 
-def list_at(shown: Shown, found: Iterator[Found | None]) -> Exit:
+def list_at(shown: Shown, found: Iterator[Found | None], by_record: RecordFilter | None) -> Exit:
     """Show everything that is found; None asks for what was shown to be seen at once."""
     for part in found:
         if part is None:
@@ -166,16 +167,31 @@ def list_at(shown: Shown, found: Iterator[Found | None]) -> Exit:
             shown.show(part)
     if shown.damaged:
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
-    return Exit.LOSSY if shown.lossy else Exit.OK
+    unread = _tell_unjudged(shown.style, by_record, shown.format == "json")
+    return Exit.LOSSY if shown.lossy or unread else Exit.OK
 
 
-def show_counts(style: Style, counts: dict[str, int], as_json: bool) -> Exit:
+def show_counts(style: Style, counts: dict[str, int], as_json: bool, by_record: RecordFilter | None) -> Exit:
     """Show how many there are of each kind."""
     if as_json:
         write_line(style, {"kind": "count", "counts": counts})
     else:
         write_text("".join(f"{count:>12} {kind}\n" for kind, count in counts.items()))
-    return Exit.LOSSY if _BAD_KINDS & counts.keys() else Exit.OK
+    unread = _tell_unjudged(style, by_record, as_json)
+    return Exit.LOSSY if unread or _BAD_KINDS & counts.keys() else Exit.OK
+
+
+def _tell_unjudged(style: Style, by_record: RecordFilter | None, as_json: bool) -> bool:
+    """Tell how many units the filters could not judge; whether that is for want of a record that should be there."""
+    if by_record is None or not (by_record.deleted or by_record.unread):
+        return False
+    if as_json:
+        write_line(style, {"kind": "unjudged", "deleted": by_record.deleted, "unread": by_record.unread})
+    if by_record.deleted and not style.quiet:
+        note(f"{by_record.deleted} units left out: their messages have been deleted, so that no filter can judge them")
+    if by_record.unread:
+        note(f"{by_record.unread} units left out: no message stands in the log where they point, so none can be judged")
+    return by_record.unread > 0
 
 
 def checked_columns(text: str | None, place: Place) -> tuple[str, ...]:

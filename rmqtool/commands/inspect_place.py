@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -14,110 +15,150 @@ from rmqtool.errors import Exit, UsageError
 from rmqtool.output import Style, note
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit
+    from rmqtool.files import RateLimit, Reading
     from rmqtool.filters import Filters
+    from rmqtool.listing.by_record import RecordFilter
+    from rmqtool.listing.kinds import Found
+    from rmqtool.listing.options import ListingOptions
     from rmqtool.locate import Place
     from rmqtool.message_text import BodyFormat
     from rmqtool.messages import BodyChoice
 
 FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
-"""The options of filters, in the order of the fields of Filters."""
+"""The options of filters, in the order of help and messages."""
 
 
-def list_from(
-    style: Style,
-    place: Place,
-    limit_rate: RateLimit | None,
-    conf: BrokerConf,
-    *,
-    filters: Filters,
-    limit: int | None,
-    reverse: bool,
-    follow: bool,
-    as_hex: bool,
-    columns: str | None,
-    output_format: Format | None,
-    count: bool,
-    slots: bool,
-    body: BodyChoice,
-    body_format: BodyFormat,
-) -> Exit:
+@dataclass(frozen=True)
+class Wanted:
+    """The options of inspect for what is at a place, as they were given."""
+
+    filters: Filters
+    limit: int | None
+    reverse: bool
+    follow: bool
+    as_hex: bool
+    columns: str | None
+    output_format: Format | None
+    count: bool
+    slots: bool
+    body: BodyChoice
+    body_format: BodyFormat
+
+
+def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
     """Show what is at a place in a store, by the options of inspect; raise UsageError where they do not fit."""
+    from rmqtool.listing.kinds import count_place
+
+    _check(place, wanted, style)
+    names = checked_columns(wanted.columns, place)
+    options = _options(place, wanted, names, limit_rate, conf)
+    if wanted.count:
+        return show_counts(style, count_place(place, options), style.json, options.by_record)
+    listing_format = "json" if style.json else wanted.output_format or "text"
+    shown = Shown(style, place, listing_format, wanted.body_format, names, wanted.as_hex)
+    status = list_at(shown, _found(place, wanted, options), options.by_record)
+    if shown.empty and wanted.limit != 0 and not style.quiet:
+        note(_nothing(place))
+    return status
+
+
+def _options(
+    place: Place, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
+) -> ListingOptions:
     from rmqtool.files import Reading
-    from rmqtool.listing.follow import follow_log
-    from rmqtool.listing.kinds import LISTINGS, count_place, limited, list_place
+    from rmqtool.listing.kinds import LISTINGS
     from rmqtool.listing.options import ListingOptions
     from rmqtool.lock import lock_holder
     from rmqtool.messages import MessageShape
 
-    filters = _fitting(place, filters)
-    _check(place, filters, reverse, follow, count, slots, output_format, style)
-    names = checked_columns(columns, place)
-    chosen = names
-    if output_format == "table" and not names:
-        chosen = (*LISTINGS[place.kind].table, "body_crc_ok")
     live = lock_holder(place.root) is not None
-    options = ListingOptions(
+    reading = Reading(limit_rate, spare_cache=live)
+    filters, by_record = _fitting(place, wanted.filters, conf, reading)
+    chosen = columns
+    if wanted.output_format == "table" and not columns:
+        chosen = (*LISTINGS[place.kind].table, "body_crc_ok")
+    return ListingOptions(
         filters=filters,
-        limit=limit,
-        reverse=reverse,
-        with_hex=as_hex or "hex" in names,
-        slots=slots,
-        shape=MessageShape.of(body, chosen, as_hex),
+        by_record=by_record,
+        limit=wanted.limit,
+        reverse=wanted.reverse,
+        with_hex=wanted.as_hex or "hex" in columns,
+        slots=wanted.slots,
+        shape=MessageShape.of(wanted.body, chosen, wanted.as_hex),
         conf=conf,
-        reading=Reading(limit_rate, spare_cache=live),
+        reading=reading,
         live=live,
     )
-    if count:
-        return show_counts(style, count_place(place, options), style.json)
-    shown = Shown(style, place, "json" if style.json else output_format or "text", body_format, names, as_hex)
+
+
+def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Found | None]:
+    from rmqtool.listing.follow import follow_log
+    from rmqtool.listing.kinds import limited, list_place
+
+    if not wanted.follow:
+        return list_place(place, options)
     from_end = not (is_given("from_offset") or is_given("from"))
-    found = limited(follow_log(place, options, from_end), limit) if follow else list_place(place, options)
-    status = list_at(shown, found)
-    if shown.empty and limit != 0 and not style.quiet:
-        note(_nothing(place))
-    return status
+    return limited(follow_log(place, options, from_end), wanted.limit)
 
 
 def _nothing(place: Place) -> str:
     return f"nothing is stored in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
 
 
-def _fitting(place: Place, filters: Filters) -> Filters:
-    """The filters that this kind of place knows; one of the others on the command line is an error."""
+def _fitting(place: Place, filters: Filters, conf: BrokerConf, reading: Reading) -> tuple[Filters, RecordFilter | None]:
+    """The filters that units tell, and those that their records tell; raise UsageError for one that neither does.
+
+    What the environment sets waits for a place that it fits.
+    """
     from rmqtool.filters import Filters
-    from rmqtool.listing.kinds import LISTINGS
+    from rmqtool.listing.by_record import RecordFilter
+    from rmqtool.listing.kinds import LISTINGS, split_filters
 
-    known = LISTINGS[place.kind].filters
-    wrong = [f"--{spelt(name)}" for name in FILTERS if name not in known and is_given(name)]
+    known = LISTINGS[place.kind].filters | LISTINGS[place.kind].by_record
+    wrong = [name for name in FILTERS if name not in known and is_given(name)]
     if wrong:
-        hint = f"rmqtool inspect {quote(str(place.root / 'commitlog'))} {wrong[0]} ..."
-        raise UsageError(f"{', '.join(wrong)}: what is here does not tell", file=place.path, hint=hint)
-    of_option = zip(FILTERS, fields(Filters), strict=True)
-    return Filters(**{item.name: getattr(filters, item.name) for option, item in of_option if option in known})
+        raise _cannot_tell(place, wrong, "what is here does not tell")
+    by_units, by_records = split_filters(place.kind, filters)
+    if by_records == Filters():
+        return by_units, None
+    found = RecordFilter(place, by_records, conf, reading)
+    if found.has_log:
+        return by_units, found
+    asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
+    if asked:
+        raise _cannot_tell(place, asked, "what is here does not tell, and the log with the messages is not beside it")
+    return by_units, None
 
 
-def _check(
-    place: Place,
-    filters: Filters,
-    reverse: bool,
-    follow: bool,
-    count: bool,
-    slots: bool,
-    output_format: Format | None,
-    style: Style,
-) -> None:
+def _cannot_tell(place: Place, names: list[str], message: str) -> UsageError:
+    given = [f"--{spelt(name)}" for name in names]
+    hint = f"rmqtool inspect {quote(str(place.root / 'commitlog'))} {given[0]} ..."
+    if place.kind == "index" and "queue" not in names:
+        hint = "a unit has the hash of a topic with a key or a tag: give --topic and one of --key and --tag"
+    return UsageError(f"{', '.join(given)}: {message}", file=place.path, hint=hint)
+
+
+def _check(place: Place, wanted: Wanted, style: Style) -> None:
     """Raise UsageError for options that do not fit each other or the place."""
-    if follow and (place.kind != "commitlog" or reverse or count):
+    if wanted.follow and (place.kind != "commitlog" or wanted.reverse or wanted.count):
         raise UsageError("--follow is for a commit log, without --reverse and --count", file=place.path)
-    if slots and place.kind != "index":
+    if wanted.slots and place.kind != "index":
         raise UsageError("--slots is for index files", file=place.path)
-    if style.json and output_format not in (None, "json"):
-        raise UsageError(f"--json and --format {output_format} ask for two things")
-    if place.kind == "index" and (filters.keys or filters.tags) and not filters.topics:
-        raise UsageError("an index knows a key by the hash of its topic and itself: give --topic too")
-    if place.kind == "index" and filters.topics and not (filters.keys or filters.tags):
-        raise UsageError("an index knows a topic only with a key: give --key or --tag too")
+    if style.json and wanted.output_format not in (None, "json"):
+        raise UsageError(f"--json and --format {wanted.output_format} ask for two things")
+    if wanted.slots:
+        _check_slots(place, wanted.filters)
+
+
+def _check_slots(place: Place, filters: Filters) -> None:
+    """A hash slot is that of a topic with a key or a tag; it tells nothing else."""
+    from rmqtool.listing.index import HASHED, is_hashed
+
+    others = [name for name in FILTERS if name not in HASHED and is_given(name)]
+    if others:
+        raise _cannot_tell(place, others, "hash slots do not tell")
+    if any(is_given(name) for name in HASHED) and not is_hashed(filters):
+        raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
 
 
 def is_given(option: str) -> bool:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rmqtool.dledger_log import scan_entries
+from rmqtool.filters import Mask
 from rmqtool.formats import dledger
 from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.units import hex_of, read_units
+from rmqtool.listing.units import all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import require_kind
 from rmqtool.mapped_files import MappedFile
@@ -46,7 +48,21 @@ def list_dledger_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
                 columns["hex"] = hex_of(block.units)
             kinds = names_taken(_INDEX_KINDS, dledger.is_written(block.units).astype(np.int32))
             rows = make_rows(kinds, columns)
+            kept = _kept(place, block.units, options)
+            if not kept.all():
+                rows = Rows(rows.batch.filter(pa.array(kept)))
             yield rows.reversed() if options.reverse else rows
+
+
+def _kept(place: Place, units: NDArray[np.void], options: ListingOptions) -> Mask:
+    """Which units pass, by the place of their message, which is its physical offset, and by the message itself."""
+    filters, is_written = options.filters, dledger.is_written(units)
+    offsets = units["position"].astype(np.int64) + dledger.ENTRY_HEADER_SIZE
+    masks: list[Any] = [is_written] if options.by_record else []
+    if filters.start or filters.to_offset is not None:
+        masks += [is_written, offsets >= filters.start, offsets < filters.stop]
+    sizes = units["size"] - dledger.ENTRY_HEADER_SIZE
+    return options.by_records(place.parts[0], all_of(masks, len(units)), offsets, sizes)
 
 
 def _file_rows(place: Place, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:

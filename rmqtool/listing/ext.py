@@ -12,7 +12,7 @@ from rmqtool.files import InputFile
 from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
 from rmqtool.formats.properties import tags_code
 from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.queues import between, is_wanted
+from rmqtool.listing.queues import is_wanted
 from rmqtool.locate import Part, Place
 from rmqtool.looks import require_kind
 from rmqtool.mapped_files import MappedFile
@@ -42,7 +42,7 @@ def _file_rows(part: Part, mapped: MappedFile, options: ListingOptions) -> Itera
     tags = [tags_code(tag) for tag in options.filters.tags]
     for units in windows:
         times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
-        passed = between(times, options.filters).tolist()
+        passed = options.filters.in_time(times).tolist()
         kept = [row for row, keep in zip(units, passed, strict=True) if keep and (not tags or row[1].tags_code in tags)]
         if kept:
             yield _rows(part, mapped, kept, options.with_hex)

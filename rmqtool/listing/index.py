@@ -27,6 +27,9 @@ HEADER_COLUMNS = (
     "begin_timestamp", "begin_time", "end_timestamp", "end_time", "begin_physical_offset", "end_physical_offset",
     "hash_slot_count", "index_count", "keys", "slots", "capacity",
 )  # fmt: skip
+HASHED = frozenset({"topic", "key", "tag"})
+"""The filters whose hash a unit has, when it is given a topic with a key or a tag."""
+
 _TAG_TYPE = "T#"  # MessageConst.INDEX_TAG_TYPE: since 5.4.0 tags are keys of their own
 
 
@@ -39,7 +42,7 @@ def list_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
             count = _unit_count(header, geometry)
             start = unit_position(geometry.slots, 1)
             for block in read_units(mapped, UNIT_DTYPE, options.reading, options.reverse, start, count):
-                yield _unit_rows(name, header, geometry, block, options)
+                yield _unit_rows(place, name, header, geometry, block, options)
 
 
 def list_slots(place: Place, options: ListingOptions) -> Iterator[Rows]:
@@ -75,6 +78,11 @@ def header_row(name: str, header: IndexFile, geometry: Geometry | None) -> Rows:
         "capacity": geometry.units - 1 if geometry else None,
     }
     return one_row("index_header", values, counted=False)
+
+
+def is_hashed(filters: Filters) -> bool:
+    """Whether filters on topic, key and tag are such as a unit has the hash of."""
+    return bool(filters.topics and (filters.keys or filters.tags))
 
 
 def index_hashes(filters: Filters) -> list[int]:
@@ -115,7 +123,9 @@ def _unit_count(header: IndexFile, geometry: Geometry) -> int:
     return min(header.keys, max(0, geometry.units - 1))
 
 
-def _unit_rows(name: str, header: IndexFile, geometry: Geometry, block: UnitBlock, options: ListingOptions) -> Rows:
+def _unit_rows(
+    place: Place, name: str, header: IndexFile, geometry: Geometry, block: UnitBlock, options: ListingOptions
+) -> Rows:
     units = block.units
     hashes = units["key_hash"].astype(np.int64)
     columns: dict[str, Any] = {
@@ -127,7 +137,7 @@ def _unit_rows(name: str, header: IndexFile, geometry: Geometry, block: UnitBloc
     if options.with_hex:
         columns["hex"] = hex_of(units)
     rows = make_rows("index_unit", columns)
-    kept = _kept(units, header, options.filters)
+    kept = options.by_records(place.parts[0], _kept(units, header, options.filters), units["physical_offset"])
     if not kept.all():
         rows = Rows(rows.batch.filter(kept))
     return rows.reversed() if options.reverse else rows
@@ -166,6 +176,8 @@ def _slot_rows(
         previous[block.numbers + 1] = block.units["previous"]
     lengths, broken = chain_lengths(previous)
     slots = np.flatnonzero(heads)
+    if is_hashed(options.filters):
+        slots = slots[np.isin(slots, np.array(index_hashes(options.filters)) % geometry.slots)]
     for start in range(0, len(slots), BLOCK_UNITS):
         part = slots[::-1][start : start + BLOCK_UNITS] if options.reverse else slots[start : start + BLOCK_UNITS]
         found = heads[part]

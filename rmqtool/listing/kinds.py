@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from construct import Struct
 
-from rmqtool.filters import Filters
+from rmqtool.filters import FILTER_NAMES, Filters
 from rmqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, Checkpoint
 from rmqtool.formats.consume_queue import ConsumeQueueUnit
@@ -24,7 +24,7 @@ from rmqtool.formats.timer_log import TimerLogUnit
 from rmqtool.formats.timer_wheel import TimerSlot
 from rmqtool.listing.dledger import RAFT_COLUMNS, list_dledger_index, list_entries
 from rmqtool.listing.ext import list_ext
-from rmqtool.listing.index import HEADER_COLUMNS, count_units, list_index, list_slots
+from rmqtool.listing.index import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
 from rmqtool.listing.log import list_compaction, list_log
 from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.queues import list_batch_queues, list_queues
@@ -41,8 +41,8 @@ _END: Any = object()
 Found = Rows | dict[str, Any]
 """What a listing gives: many rows, or one object whose shape the broker decides."""
 
-ALL_FILTERS = frozenset({"topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset"})
 _QUEUE_FILTERS = frozenset({"topic", "queue", "tag", "from_offset", "to_offset"})
+_KEY = frozenset({"key"})
 _TIMES = frozenset({"from", "to"})
 _OFFSETS = frozenset({"from_offset", "to_offset"})
 
@@ -51,7 +51,8 @@ _OFFSETS = frozenset({"from_offset", "to_offset"})
 class Listing:
     """How a kind is listed; `columns` are all fields, `table` those that a table shows unless told otherwise.
 
-    `layout` names the fields of a unit's bytes; `has_messages` when a body may be wanted.
+    `filters` are those that the units tell, `by_record` those that the records tell to which they point. `layout`
+    names the fields of a unit's bytes; `has_messages` when a body may be wanted.
     """
 
     list: Callable[[Place, ListingOptions], Iterable[Found]]
@@ -60,6 +61,7 @@ class Listing:
     filters: frozenset[str] = frozenset()
     layout: Struct | None = None
     has_messages: bool = False
+    by_record: frozenset[str] = frozenset()
 
     @property
     def is_one_object(self) -> bool:
@@ -78,20 +80,20 @@ _BATCH_TABLE = (*_QUEUE[:5], "batch_size", "store_time", "kind")
 _HOLDER = ("broker_running", "broker_process_id")
 
 LISTINGS: Mapping[Kind, Listing] = {
-    "commitlog": Listing(list_log, _MESSAGE, _MESSAGE_TABLE, ALL_FILTERS, MessageUnit, True),
-    "compaction": Listing(list_compaction, _MESSAGE, _MESSAGE_TABLE, ALL_FILTERS, MessageUnit, True),
+    "commitlog": Listing(list_log, _MESSAGE, _MESSAGE_TABLE, FILTER_NAMES, MessageUnit, True),
+    "compaction": Listing(list_compaction, _MESSAGE, _MESSAGE_TABLE, FILTER_NAMES, MessageUnit, True),
     "dledger": Listing(
-        list_entries, (*_MESSAGE, *RAFT_COLUMNS), ("dledger_index", *_MESSAGE_TABLE), ALL_FILTERS, MessageUnit, True
+        list_entries, (*_MESSAGE, *RAFT_COLUMNS), ("dledger_index", *_MESSAGE_TABLE), FILTER_NAMES, MessageUnit, True
     ),
     "consumequeue": Listing(
         list_queues, (*_QUEUE, *_DELIVERY), (*_QUEUE, "delivery_time", "ext_offset", "kind"), _QUEUE_FILTERS,
-        ConsumeQueueUnit,
+        ConsumeQueueUnit, by_record=_TIMES | _KEY,
     ),
     "batchconsumequeue": Listing(
-        list_batch_queues, _BATCH, _BATCH_TABLE, _QUEUE_FILTERS | _TIMES, BatchConsumeQueueUnit
+        list_batch_queues, _BATCH, _BATCH_TABLE, _QUEUE_FILTERS | _TIMES, BatchConsumeQueueUnit, by_record=_KEY
     ),
     "compaction-queue": Listing(
-        list_batch_queues, _BATCH, _BATCH_TABLE, _QUEUE_FILTERS | _TIMES, BatchConsumeQueueUnit
+        list_batch_queues, _BATCH, _BATCH_TABLE, _QUEUE_FILTERS | _TIMES, BatchConsumeQueueUnit, by_record=_KEY
     ),
     "consumequeue-ext": Listing(
         list_ext,
@@ -105,7 +107,7 @@ LISTINGS: Mapping[Kind, Listing] = {
         ("file", "number", "slot", "key_hash", "physical_offset", "seconds_since_begin", "previous",
          *HEADER_COLUMNS, "newest_unit", "chain_length", "chain_ok"),
         ("number", "slot", "key_hash", "physical_offset", "seconds_since_begin", "previous"),
-        frozenset({"topic", "key", "tag"}) | _TIMES | _OFFSETS, IndexUnit,
+        HASHED | _TIMES | _OFFSETS, IndexUnit, by_record=HASHED | {"queue"},
     ),
     "timerwheel": Listing(
         list_wheel,
@@ -118,19 +120,31 @@ LISTINGS: Mapping[Kind, Listing] = {
         ("file", "position", "size", "previous_position", "magic", "write_timestamp", "write_time", "delay",
          "due_timestamp", "due_time", "physical_offset", "message_size", "topic_hash", "rolled", "deleted"),
         ("position", "due_time", "physical_offset", "message_size", "previous_position", "magic", "kind"),
-        _TIMES | _OFFSETS, TimerLogUnit,
+        _TIMES | _OFFSETS | {"topic"}, TimerLogUnit, by_record=frozenset({"tag", "key"}),
     ),
     "dledger-index": Listing(
         list_dledger_index, ("file", "number", "position", "size", "index", "term"),
-        ("index", "term", "position", "size", "kind"), frozenset(), DLedgerIndexUnit,
+        ("index", "term", "position", "size", "kind"), _OFFSETS, DLedgerIndexUnit, by_record=FILTER_NAMES - _OFFSETS,
     ),
     "checkpoint": Listing(list_checkpoint, number_columns(CHECKPOINT_DTYPE), (), frozenset(), Checkpoint),
     "timercheck": Listing(list_timer_check, number_columns(CHECK_DTYPE), (), frozenset(), TimerCheck),
     "abort": Listing(list_marker, ("file", "content", "process_id", *_HOLDER), ()),
     "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
     "text": Listing(list_text, ("file", "line", "text"), ()),
-    "config": Listing(list_config, ("file", "table", "name", "value"), ()),
+    "config": Listing(list_config, ("file", "table", "name", "value"), (), frozenset({"topic"})),
 }  # fmt: skip
+
+
+def split_filters(kind: Kind, filters: Filters) -> tuple[Filters, Filters]:
+    """The filters that the units of a kind tell, and those that only their records tell.
+
+    An index unit has the hash of a topic with a key or tag: of one without the other its record tells.
+    """
+    listing = LISTINGS[kind]
+    by_record = listing.by_record
+    if kind == "index" and is_hashed(filters):
+        by_record = by_record - HASHED
+    return filters.only(listing.filters - by_record), filters.only(by_record)
 
 
 def list_place(place: Place, options: ListingOptions) -> Iterator[Found]:
@@ -157,7 +171,7 @@ def limited(found: Iterable[Item], limit: int | None) -> Iterator[Item]:
 
 def count_place(place: Place, options: ListingOptions) -> dict[str, int]:
     """How many rows of each kind `list_place` gives, without making more of them than the filters need."""
-    plain = options.filters == Filters() and options.limit is None and not options.slots
+    plain = options.filters == Filters() and not options.by_record and options.limit is None and not options.slots
     if place.kind == "index" and plain:
         return count_units(place, options)
     counts: dict[str, int] = {}

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.files import Reading
-from rmqtool.filters import Filters
+from rmqtool.filters import Filters, Mask
+from rmqtool.listing.by_record import RecordFilter
+from rmqtool.locate import Part
 from rmqtool.messages import MessageShape
 
 
 @dataclass(frozen=True)
 class ListingOptions:
-    """Filters, order and shape of a listing; `with_hex` adds each unit's bytes in hex."""
+    """Filters, order and shape of a listing; `with_hex` adds each unit's bytes in hex.
+
+    `filters` are those that the units themselves tell, `by_record` has those that only their records tell.
+    """
 
     filters: Filters = field(default_factory=Filters)
+    by_record: RecordFilter | None = None
     limit: int | None = None
     reverse: bool = False
     with_hex: bool = False
@@ -23,3 +32,7 @@ class ListingOptions:
     conf: BrokerConf = field(default_factory=BrokerConf)
     reading: Reading = field(default_factory=Reading)
     live: bool = False  # a broker writes: what is torn at the log's end is not damage
+
+    def by_records(self, part: Part, kept: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:
+        """Which of the units that are `kept` so far have a record that passes; see `RecordFilter.select`."""
+        return kept if self.by_record is None else self.by_record.select(part, kept, offsets, sizes)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.filters import Filters
+from rmqtool.filters import Filters, Mask
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.properties import tags_code
@@ -34,7 +34,7 @@ def list_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
         units = block.units
         codes = np.where(consume_queue.is_written(units), _MESSAGE, _EMPTY)
         codes[consume_queue.is_pre_blank(units)] = _OTHER
-        kept = _kept(units, codes == _MESSAGE, options.filters)
+        kept = _kept(part, units, codes == _MESSAGE, options)
         columns = _columns(part, _queue_offsets(mapped, block), units, options)
         columns |= _meaning_of_tags_codes(part, units["tags_code"], codes)
         yield _rows(_KINDS, codes, columns, kept, options.reverse, QUEUE_OPTIONAL)
@@ -47,7 +47,7 @@ def list_batch_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
         codes = np.where(batch_consume_queue.is_written(units), _MESSAGE, _EMPTY)
         codes[batch_consume_queue.is_end_mark(units)] = _OTHER
         times = units["store_timestamp"].astype(np.int64)
-        kept = _kept(units, codes == _MESSAGE, options.filters) & between(times, options.filters)
+        kept = _kept(part, units, codes == _MESSAGE, options, times)
         columns = _columns(part, units["base_queue_offset"], units, options)
         columns |= {"store_timestamp": times, "store_time": times_of(pa.array(times))}
         columns |= {name: units[name] for name in ("batch_size", "compacted_offset", "reserved")}
@@ -74,22 +74,20 @@ def is_wanted(part: Part, filters: Filters) -> bool:
     )
 
 
-def _kept(units: NDArray[np.void], has_message: NDArray[np.bool_], filters: Filters) -> NDArray[np.bool_]:
-    """Which units the filters on tags and physical offsets keep; those without a message pass neither."""
-    masks: list[Any] = []
+def _kept(
+    part: Part, units: NDArray[np.void], has_message: Mask, options: ListingOptions, times: NDArray[Any] | None = None
+) -> Mask:
+    """Which units the filters keep; those without a message pass none on tags, offsets and records."""
+    filters = options.filters
+    masks: list[Any] = [] if times is None else [filters.in_time(times)]
     if filters.tags:
         masks += [has_message, np.isin(units["tags_code"], [tags_code(tag) for tag in filters.tags])]
     if filters.start or filters.to_offset is not None:
         offsets = units["physical_offset"]
         masks += [has_message, offsets >= filters.start, offsets < filters.stop]
-    return all_of(masks, len(units))
-
-
-def between(times: NDArray[np.int64], filters: Filters) -> NDArray[np.bool_]:
-    """Which times, epoch ms, the filters on time let through."""
-    masks: list[Any] = [] if filters.from_timestamp is None else [times >= filters.from_timestamp]
-    masks += [] if filters.to_timestamp is None else [times < filters.to_timestamp]
-    return all_of(masks, len(times))
+    if options.by_record:
+        masks.append(has_message)
+    return options.by_records(part, all_of(masks, len(units)), units["physical_offset"], units["message_size"])
 
 
 def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:

@@ -23,6 +23,7 @@ from rmqtool.times import rfc3339
 
 _MAX_TEXT = 1 << 20  # bytes of a text file that are shown
 _BACKUP = ".bak"
+_GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 
 
 def list_checkpoint(place: Place, options: ListingOptions) -> Iterator[Rows]:
@@ -68,11 +69,20 @@ def list_text(place: Place, options: ListingOptions) -> Iterator[Rows]:
 
 
 def list_config(place: Place, options: ListingOptions) -> Iterator[dict[str, Any]]:
-    """The entries of JSON files, table by table; of a file that cannot be read the ``.bak`` is shown too."""
-    alone = len(place.files) == 1
+    """The entries of JSON files, table by table; of a file that cannot be read the ``.bak`` is shown too.
+
+    An entry is of a topic when it stands under the topic's name, or under ``TOPIC@GROUP``.
+    """
+    alone, topics = len(place.files) == 1, options.filters.topics
     for mapped in place.files:
         if alone or not mapped.path.name.endswith(_BACKUP):
-            yield from _config_objects(mapped.path, place)
+            for found in _config_objects(mapped.path, place):
+                if not topics or found["kind"] != "config_entry" or _topic_of(found) in topics:
+                    yield found
+
+
+def _topic_of(entry: dict[str, Any]) -> str | None:
+    return entry["name"].partition(_GROUP_SEPARATOR)[0] if entry["table"] else None
 
 
 def _config_objects(path: Path, place: Place) -> Iterator[dict[str, Any]]:

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.filters import Filters
+from rmqtool.filters import Mask
 from rmqtool.formats import timer_log, timer_wheel
+from rmqtool.formats.java import string_hash
 from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.queues import between
 from rmqtool.listing.units import all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import require_kind
@@ -45,7 +45,7 @@ def list_wheel(place: Place, options: ListingOptions) -> Iterator[Rows]:
             }
             if options.with_hex:
                 columns["hex"] = hex_of(slots)
-            kept = between(np.asarray(due.fill_null(_LARGEST)), options.filters)
+            kept = options.filters.in_time(np.asarray(due.fill_null(_LARGEST)))
             yield _filtered(make_rows("timer_slot", columns), kept, options.reverse)
 
 
@@ -72,21 +72,27 @@ def list_timer_log(place: Place, options: ListingOptions) -> Iterator[Rows]:
             }
             if options.with_hex:
                 columns["hex"] = hex_of(units)
-            kept = _kept(units, due, codes == _UNIT, options.filters)
+            kept = _kept(place, units, due, codes == _UNIT, options)
             yield _filtered(make_rows(names_taken(_KINDS, codes), columns), kept, options.reverse)
 
 
 def _kept(
-    units: NDArray[np.void], due: NDArray[np.int64], is_unit: NDArray[np.bool_], filters: Filters
-) -> NDArray[np.bool_]:
-    """Which units pass: by the time when they are due, and by the place of their record in the commit log."""
+    place: Place, units: NDArray[np.void], due: NDArray[np.int64], is_unit: Mask, options: ListingOptions
+) -> Mask:
+    """Which units pass: by the time when they are due, their topic's hash, and their record in the commit log."""
+    filters = options.filters
     masks: list[Any] = []
     if filters.from_timestamp is not None or filters.to_timestamp is not None:
-        masks += [is_unit, between(due, filters)]
+        masks += [is_unit, filters.in_time(due)]
+    if filters.topics:
+        masks += [is_unit, np.isin(units["topic_hash"], [string_hash(topic) for topic in filters.topics])]
     if filters.start or filters.to_offset is not None:
         offsets = units["physical_offset"]
         masks += [is_unit, offsets >= filters.start, offsets < filters.stop]
-    return all_of(masks, len(units))
+    if options.by_record:
+        masks.append(is_unit)
+    kept = all_of(masks, len(units))
+    return options.by_records(place.parts[0], kept, units["physical_offset"], units["message_size"])
 
 
 def _filtered(rows: Rows, kept: NDArray[np.bool_], reverse: bool) -> Rows:

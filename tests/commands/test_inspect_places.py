@@ -170,11 +170,10 @@ def test_a_timer_wheel_of_any_size(unpacked: GoldenStore, tmp_path: Path, size: 
 @pytest.mark.parametrize(
     ("part", "options", "words"),
     [
-        ("consumequeue", ["--key", "k"], "--key: what is here does not tell"),
-        ("consumequeue", ["--from", "-2h", "--key", "k"], "--key, --from"),
-        ("checkpoint", ["--topic", "t"], "--topic: what is here"),
-        ("index", ["--key", "k"], "give --topic too"),
-        ("index", ["--topic", "t"], "give --key or --tag too"),
+        ("checkpoint", ["--topic", "t"], "--topic: what is here does not tell"),
+        ("lock", ["--from", "-2h", "--key", "k"], "--key, --from"),
+        ("index", ["--slots", "--topic", "t"], "give --topic and one of them"),
+        ("index", ["--slots", "--topic", "t", "--from", "-2h"], "--from: hash slots do not tell"),
         ("index", ["--follow"], "--follow is for a commit log"),
         ("commitlog", ["--follow", "--reverse"], "--follow is for a commit log, without"),
         ("commitlog", ["--slots"], "--slots is for index files"),

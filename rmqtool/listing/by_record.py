@@ -1,0 +1,106 @@
+"""Filters on what units do not tell, but the records that they point to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.errors import NotAStoreError
+from rmqtool.files import UNLIMITED, Reading
+from rmqtool.filters import Filters, Mask
+from rmqtool.locate import Part, Place
+from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.places import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
+from rmqtool.pointed_records import Heads, passing_records, read_heads
+from rmqtool.store import open_store
+
+_OF_HEADS = ("store_timestamp",)  # filters that need no more of a record than its head
+
+
+@dataclass
+class RecordFilter:
+    """Filters that records must pass, and how many units could not be judged so far: those do not pass.
+
+    `deleted` counts units that point before the first file of their log, as the broker's cleaner leaves them, `unread`
+    others without a sound record of the size that they tell.
+    """
+
+    place: Place
+    filters: Filters
+    conf: BrokerConf = field(default_factory=BrokerConf)
+    reading: Reading = UNLIMITED
+    deleted: int = 0
+    unread: int = 0
+    _logs: dict[tuple[Path, ...], tuple[MappedFile, ...]] = field(default_factory=dict)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether a log is there in which the units' records may be."""
+        return any(self._log(part) for part in self.place.parts)
+
+    def select(self, part: Part, asked: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:
+        """Which of the units that are `asked` about have a record that passes.
+
+        `offsets` are physical, `sizes` those of the whole records where units tell them; each as long as `asked`.
+        """
+        selected = np.zeros(len(asked), dtype=np.bool_)
+        rows = np.flatnonzero(asked)
+        if not len(rows):
+            return selected
+        distinct, of_row = np.unique(offsets[rows].astype(np.int64), return_inverse=True)
+        files = self._log(part, int(distinct[-1]))
+        heads = read_heads(files, distinct, self.reading)
+        passed, sound = self._judge(files, heads)
+        is_sound = sound[of_row]
+        if sizes is not None:
+            is_sound &= heads.message_sizes[of_row] == sizes[rows]
+        selected[rows] = is_sound & passed[of_row]
+        first = files[0].start_offset if files else 0
+        is_deleted = ~is_sound & (distinct[of_row] < first) & (distinct[of_row] >= 0)
+        self.deleted += int(is_deleted.sum())
+        self.unread += int((~is_sound).sum() - is_deleted.sum())
+        return selected
+
+    def _judge(self, files: tuple[MappedFile, ...], heads: Heads) -> tuple[Mask, Mask]:
+        """Which records pass, and which are sound."""
+        if self.filters.columns != _OF_HEADS:
+            return passing_records(files, heads, self.filters, self.reading)
+        return self.filters.in_time(heads.store_timestamps), heads.is_record
+
+    def _log(self, part: Part, offset: int = -1) -> tuple[MappedFile, ...]:
+        """The files of the log that a part's units point to; a broker may have begun the one of `offset` just now."""
+        directories = self._directories(part)
+        files = self._logs.get(directories)
+        if files is None or (files and offset >= files[-1].end_offset):
+            files = self._logs[directories] = list_mapped_files(*directories).files
+        return files
+
+    def _directories(self, part: Part) -> tuple[Path, ...]:
+        folders = sorted({Path(os.path.abspath(file.path.parent)) for file in part.files})
+        if self.place.kind == "compaction-queue":
+            return tuple(log for folder in folders for log in _log_beside(folder, self.place.root))
+        if self.place.kind == "dledger-index":
+            return tuple(folder.parent / DLEDGER_DATA for folder in folders)
+        return self._log_of_store
+
+    @cached_property
+    def _log_of_store(self) -> tuple[Path, ...]:
+        try:
+            return open_store(self.place.root, self.conf, with_dledger=True).commit_log_directories
+        except NotAStoreError:
+            return ()
+
+
+def _log_beside(queue: Path, root: Path) -> Iterator[Path]:
+    """The folder of the compaction's log that belongs to one of its queues."""
+    for base in queue.parents:
+        if base.name == COMPACTION_QUEUE and base.parent.parent == Path(os.path.abspath(root)):
+            yield base.parent / COMPACTION_LOG / queue.relative_to(base)
