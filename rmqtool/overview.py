@@ -24,7 +24,14 @@ from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.signs import version_signs
 from rmqtool.store import CHECKPOINT, Store
-from rmqtool.store_findings import index_finding, layout_findings, log_findings, offset_findings, unread_finding
+from rmqtool.store_findings import (
+    index_finding,
+    layout_findings,
+    log_findings,
+    offset_findings,
+    unread_finding,
+    with_next_command,
+)
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
@@ -58,7 +65,7 @@ class Overview:
     def add_unread(self, error: RmqtoolError) -> None:
         """Add what a scan of all records could not read."""
         self.unread.errors.append(error)
-        self.findings.append(unread_finding(self.store, error))
+        self.findings.append(with_next_command(self.store, unread_finding(self.store, error)))
 
     def range_of(self, topic: str, queue_id: int) -> QueueRange | None:
         """The range of a queue, None without it."""
@@ -86,7 +93,8 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
         checkpoint = read_checkpoint(store)
     with unread.part():
         found_range = _log_range(store, log, queues, reading)
-    signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index])
+    committed = load_offsets(store)
+    signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index], committed)
     if found_range is not None:
         with unread.part():
             signs |= _signs_in_records(log, index, reading)
@@ -101,10 +109,10 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
         queues=queues,
         index=index,
         checkpoint=checkpoint,
-        committed=load_offsets(store),
+        committed=committed,
         unread=unread,
     )
-    overview.findings.extend(_findings(overview))
+    overview.findings.extend(with_next_command(store, found) for found in _findings(overview))
     return overview
 
 

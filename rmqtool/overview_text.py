@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rmqtool.log_statistics import LogStatistics, Totals
-from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
+from rmqtool.output import Columns, Style, byte_size, show_behind, show_finding, show_table, table
 from rmqtool.overview import Overview
 from rmqtool.overview_facts import bytes_per_hour, group_failures, out_of_range, waiting
+from rmqtool.overview_next import note_next
 from rmqtool.times import rfc3339
 
 _LABEL_WIDTH = 12
@@ -45,7 +45,7 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
         console.print()
         show_finding(console, finding)
     if not style.quiet:
-        _note_next(overview, statistics)
+        note_next(overview, is_scanned=statistics is not None)
 
 
 def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tuple[str, str]]:
@@ -277,14 +277,3 @@ def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:
 
 def _moment(timestamp: int) -> str:
     return rfc3339(timestamp) or "never" if timestamp > 0 else "never"
-
-
-def _note_next(overview: Overview, statistics: LogStatistics | None) -> None:
-    if not overview.log.files:
-        return
-    store, conf = overview.store, overview.store.conf
-    options = f" --broker-conf {quote(conf.path)}" if conf.path else ""
-    note("")
-    note(f"messages one by one: rmqtool inspect {quote(str(store.commit_log_directories[0]))}{options} --limit 10")
-    if statistics is None:
-        note(f"counts from every record: rmqtool inspect {quote(str(store.root))}{options} --scan")

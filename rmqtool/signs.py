@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rmqtool.config_json import load_config
+from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import read_all
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE
-from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
 from rmqtool.queues import Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 from rmqtool.system_topics import LMQ_PREFIX
@@ -39,10 +39,14 @@ _BY_CHECKPOINT = {
 
 
 def version_signs(
-    store: Store, checkpoint: dict[str, int] | None, queues: Iterable[Queue], index_files: Iterable[IndexFile]
+    store: Store,
+    checkpoint: dict[str, int] | None,
+    queues: Iterable[Queue],
+    index_files: Iterable[IndexFile],
+    committed: CommittedOffsets,
 ) -> set[str]:
     """Names of the signs that files, checkpoint, configuration, names of queues and index headers show."""
-    found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG)}
+    found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG, committed.file)}
     if any(queue.topic.startswith(LMQ_PREFIX) for queue in queues):
         found.add("lmq-queue")
     found.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
@@ -62,9 +66,10 @@ def _path_signs(root: Path) -> Iterator[str]:
         return  # there is none, or it cannot be read: no sign
 
 
-def _config_signs(config: Path) -> Iterator[str]:
-    for name in ("topics.json", CONSUMER_OFFSET):
-        content = load_config(config / name).content
+def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
+    is_plain = offsets.path is not None and offsets.path.name.startswith(CONSUMER_OFFSET)
+    plain = offsets if is_plain else load_config(config / CONSUMER_OFFSET)
+    for content in (load_config(config / "topics.json").content, plain.content):
         version = content.get("dataVersion")
         if isinstance(version, dict) and "stateVersion" in version:
             yield "state-version"

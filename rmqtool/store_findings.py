@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 
 from rmqtool.catalogue import finding
 from rmqtool.config_json import ConfigFile
@@ -14,6 +17,31 @@ from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+
+_LOOKED_AT: Mapping[str, str] = {
+    "store.unreadable": "rmqtool inspect {place}",
+    "store.rocksdb-queues": "rmqtool inspect {store} --scan",
+    "config.rocksdb": "rmqtool inspect {store}/config",
+    "config.consumer-offset": "rmqtool inspect {place}",
+    "commitlog.stray": "rmqtool inspect {place}",
+}
+"""The command that looks closer at what an overview finds, where its page names no other; verify for all else."""
+
+_READS_DLEDGER = ("rmqtool inspect", "rmqtool undo")  # the other commands refuse a DLedger store
+
+
+def with_next_command(store: Store, found: Finding) -> Finding:
+    """A finding that names the command that looks closer, whatever its page says."""
+    is_dledger = store.layout == "dledger"
+    if found.remedy and (not is_dledger or found.remedy.startswith(_READS_DLEDGER)):
+        return found
+    root = quote(str(store.root))
+    command = "rmqtool inspect {store} --scan" if is_dledger else "rmqtool verify {store}"
+    place = store.root / found.file if found.file else store.root
+    if found.code in _LOOKED_AT and os.path.lexists(place):
+        command = _LOOKED_AT[found.code]
+    conf = f" --broker-conf {quote(store.conf.path)}" if store.conf.path else ""
+    return replace(found, remedy=command.format(store=root, place=quote(str(place))) + conf)
 
 
 def unread_finding(store: Store, error: RmqtoolError) -> Finding:

@@ -76,6 +76,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "progress",
         "overview_facts",
         "overview_json",
+        "overview_next",
         "overview_text",
         "message_text",
         "rendering",

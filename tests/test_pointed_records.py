@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmqtool import pointed_records
+from rmqtool.files import InputFile
 from rmqtool.filters import Filters
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.pointed_records import Heads, passing_records, read_heads
@@ -125,13 +125,13 @@ def test_only_what_is_pointed_to_is_read(tmp_path: Path, monkeypatch: pytest.Mon
     pieces = {number * gap: message(number * gap, store_timestamp=number) for number in range(20)}
     write_sparse(tmp_path / "commitlog" / ("0" * 20), pieces, 1 << 30)
     read: list[int] = []
-    real = pointed_records.InputFile.read_into
+    real = InputFile.read_into
 
     def counted(self: Any, target: memoryview, position: int) -> int:
         read.append(len(target))
         return real(self, target, position)
 
-    monkeypatch.setattr(pointed_records.InputFile, "read_into", counted)
+    monkeypatch.setattr(InputFile, "read_into", counted)
     files = files_of(tmp_path)
     heads = read_heads(files, np.array(sorted(pieces), dtype=np.int64))
     assert heads.store_timestamps.tolist() == list(range(20))

@@ -13,6 +13,7 @@ from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
 from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.offsets import load_offsets
 from rmqtool.overview import look
 from rmqtool.queues import list_queues
 from rmqtool.record_signs import sampled_signs
@@ -69,7 +70,7 @@ def write(root: Path, files: dict[str, bytes]) -> Path:
 def signs_of(root: Path, index: Iterable[IndexFile] = ()) -> set[str]:
     with unchanged(root):
         store = open_store(root)
-        return version_signs(store, read_checkpoint(store), list_queues(store), index)
+        return version_signs(store, read_checkpoint(store), list_queues(store), index, load_offsets(store))
 
 
 def test_an_old_store_shows_none(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ def gather(
     queues = list(list_queues(store))
     states = [first_state(queue, log_min_offset, rules) for queue in queues]
     log_files = [found for found in map(stat_log_file, log.files) if found]
-    signs = version_signs(store, read_checkpoint(store), queues, index_files) | sampled_signs(log.files, reading)
+    committed = load_offsets(store)
+    signs = version_signs(store, read_checkpoint(store), queues, index_files, committed)
+    signs |= sampled_signs(log.files, reading)
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
     disks = [disk_of(path, rules, used_ratio) for path in _measured_paths(store, rules)]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, rules, used_ratio)
@@ -105,7 +107,7 @@ def gather(
         disks=Disks(disks, queue_disk, _major_size(log, states, index_files)),
         states=states,
         index_files=index_files,
-        committed=load_offsets(store),
+        committed=committed,
     )
 
 

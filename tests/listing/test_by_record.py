@@ -98,7 +98,8 @@ def offset_of(unit: dict[str, Any]) -> int | None:
     """The place of a unit's message; None for one that has none."""
     if unit["kind"] in ("pre_blank", "empty", "end_mark", "timer_blank", "bad_unit"):
         return None
-    return unit["position"] + ENTRY_HEADER_SIZE if "term" in unit else unit["physical_offset"]
+    offset: int = unit["position"] + ENTRY_HEADER_SIZE if "term" in unit else unit["physical_offset"]
+    return offset
 
 
 def test_some_pass_and_some_do_not(golden_store: GoldenStore) -> None:
