@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from struct import Struct
 
 import numpy as np
 
 from rmqtool.commit_log import LogRange
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.formats import dledger
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.java import decode_text
 from rmqtool.mapped_files import MappedFile
+from rmqtool.places import DLEDGER_DATA
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.probe import find_next
 
+Event = Frames | Blank | Damage
+
 _HEADER = dledger.ENTRY_HEADER_SIZE
+_PART = 16 << 20  # of a file that is read from its end, bytes: its rows are kept at once
+_CHECKPOINT = "checkpoint"
+_LARGEST_CHECKPOINT = 4 << 10  # bytes; two lines
+_COMMITTED = re.compile(r"^committedIndex=(-?\d{1,18})\s*$", re.ASCII | re.MULTILINE)
 _START = Struct(">ii")  # magic and size
 
 
-def scan_entries(
-    files: Sequence[MappedFile], start: int = 0, reading: Reading = UNLIMITED
-) -> Iterator[Frames | Blank | Damage]:
+def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: Reading = UNLIMITED) -> Iterator[Event]:
     """The messages of all entries, with blanks and damage between them; frames are for use before the next step.
 
     Only files that begin at `start` or behind it are read.
@@ -34,6 +45,40 @@ def scan_entries(
             continue
         with InputFile(mapped.path, reading) as file:
             yield from _EntryScan(block, file, mapped.start_offset).events()
+
+
+def scan_backwards(mapped: MappedFile, reading: Reading = UNLIMITED) -> Iterator[Iterator[Event]]:
+    """The events of one file in parts, the last part first; each in the order of the log, and for use before the next.
+
+    Sizes lead forwards only: the file is read once to find where the parts begin, and then part after part.
+    """
+    borders = [mapped.start_offset]
+    for event in scan_entries([mapped], reading=reading):
+        end = event.physical_offset + event.size
+        if end - borders[-1] >= _PART:
+            borders.append(end)
+    borders.append(mapped.end_offset)
+    block = Block()
+    with InputFile(mapped.path, reading) as file:
+        scan = _EntryScan(block, file, mapped.start_offset)
+        for first, end in reversed(list(pairwise(borders))):
+            yield scan.events(first - mapped.start_offset, end - mapped.start_offset)
+
+
+def committed_index(data_file: Path) -> int | None:
+    """The Raft index up to which entries were committed when the checkpoint beside the data was last written.
+
+    A node writes it every few seconds and at a clean stop: what is behind it may be committed too, and may be
+    overwritten after a change of the leader. None without a checkpoint (`DLedgerMmapFileStore#persistCheckPoint`).
+    """
+    if data_file.parent.name != DLEDGER_DATA:
+        return None
+    try:
+        text = decode_text(read_all(data_file.parent.parent / _CHECKPOINT, _LARGEST_CHECKPOINT))
+    except RmqtoolError:
+        return None
+    found = _COMMITTED.search(text)
+    return int(found[1]) if found else None
 
 
 def dledger_range(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> LogRange:
@@ -61,10 +106,9 @@ class _EntryScan:
         self._file = file
         self._start_offset = start_offset
 
-    def events(self) -> Iterator[Frames | Blank | Damage]:
-        """Runs of messages, blanks and damage in order."""
-        position = 0
-        while position + _START.size <= self._file.size:
+    def events(self, position: int = 0, stop: int = MAX_OFFSET) -> Iterator[Event]:
+        """Runs of messages, blanks and damage in order, from where an entry begins to before `stop`."""
+        while position + _START.size <= self._file.size and position < stop:
             length = min(BLOCK_SIZE, self._file.size - position)
             magic, size = _START.unpack(self._file.read(position, _START.size))
             if magic == dledger.MAGIC_BLANK:

@@ -88,9 +88,16 @@ def _fields(message: dict[str, Any]) -> list[str]:
     ]
     if message["transaction"] != "none" or message["prepared_transaction_offset"]:
         lines.append(f"transaction {message['transaction']}  prepared at {message['prepared_transaction_offset']}")
+    if "dledger_index" in message:
+        lines.append(f"raft index {message['dledger_index']}  term {message['dledger_term']}{_committed(message)}")
     properties = "  ".join(f"{name}={value}" for name, value in message["properties"].items())
     lines.append(f"properties {properties or '-'}")
     return [_INDENT + visible(line) for line in lines]
+
+
+def _committed(message: dict[str, Any]) -> str:
+    told = {True: "  committed", False: "  behind the committed index of the checkpoint"}
+    return told.get(message["dledger_committed"], "")
 
 
 def _sys_flag(message: dict[str, Any]) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.dledger_log import scan_entries
+from rmqtool.dledger_log import Event, committed_index, scan_backwards, scan_entries
 from rmqtool.filters import Mask
 from rmqtool.formats import dledger
 from rmqtool.listing.options import ListingOptions
@@ -20,18 +21,23 @@ from rmqtool.looks import require_kind
 from rmqtool.mapped_files import MappedFile
 from rmqtool.messages import extent_row, message_rows
 from rmqtool.rows import Rows, make_rows, names_taken
+from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.text import constant_strings
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
-RAFT_COLUMNS = ("dledger_index", "dledger_term")
+RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")
 
 
 def list_entries(place: Place, options: ListingOptions) -> Iterator[Rows]:
     """The messages of all entries, with blanks and damage between them; offsets are those of the messages."""
     for mapped in reversed(place.files) if options.reverse else place.files:
-        rows = _file_rows(place, mapped, options)
-        yield from reversed([part.reversed() for part in rows]) if options.reverse else rows
+        listing = _FileListing(place, mapped, options)
+        if not options.reverse:
+            yield from listing.rows(scan_entries([mapped], reading=options.reading))
+            continue
+        for part in scan_backwards(mapped, options.reading):
+            yield from (rows.reversed() for rows in reversed(list(listing.rows(part))))
 
 
 def list_dledger_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
@@ -65,29 +71,41 @@ def _kept(place: Place, units: NDArray[np.void], options: ListingOptions) -> Mas
     return options.by_records(place.parts[0], all_of(masks, len(units)), offsets, sizes)
 
 
-def _file_rows(place: Place, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
-    filters = options.filters
-    for event in scan_entries([mapped], reading=options.reading):
-        if isinstance(event, Frames):
-            offsets = event.physical_offsets
-            inside = (offsets >= filters.start) & (offsets < filters.stop)
-            if not inside.any():
-                continue
-            frames = filters.select(event if inside.all() else prove(event.block, event.positions[inside]))
-            if frames is not None:
-                file = place.relative(mapped.path)
-                yield from (_with_raft(rows, frames) for rows in message_rows(frames, file, options.shape))
-        elif filters.start <= event.physical_offset < filters.stop:
-            yield extent_row(event)
+class _FileListing:
+    """The rows of one file."""
 
+    def __init__(self, place: Place, mapped: MappedFile, options: ListingOptions) -> None:
+        self._name = place.relative(mapped.path)
+        self._options = options
+        self._committed = committed_index(mapped.path)
 
-def _with_raft(rows: Rows, frames: Frames) -> Rows:
-    """Rows of messages with what the entries' headers tell."""
-    if len(rows) != len(frames):  # large bodies came in parts
-        return rows
-    headers = frames.block.gather(dledger.ENTRY_DTYPE, frames.positions - dledger.ENTRY_HEADER_SIZE)
-    batch = rows.batch
-    for name in RAFT_COLUMNS:
-        values = headers[name.removeprefix("dledger_")].astype(np.int64)
-        batch = batch.append_column(name, pa.array(values))
-    return replace(rows, batch=batch)
+    def rows(self, events: Iterator[Event]) -> Iterator[Rows]:
+        """What passes the filters of some events, each with what the entries' headers tell."""
+        filters = self._options.filters
+        for event in events:
+            if isinstance(event, Frames):
+                offsets = event.physical_offsets
+                inside = (offsets >= filters.start) & (offsets < filters.stop)
+                if inside.any():
+                    yield from self._messages(event if inside.all() else prove(event.block, event.positions[inside]))
+            elif filters.start <= event.physical_offset < filters.stop:
+                yield extent_row(event)
+
+    def _messages(self, found: Frames) -> Iterator[Rows]:
+        frames, done = self._options.filters.select(found), 0
+        if frames is None:
+            return
+        for rows in message_rows(frames, self._name, self._options.shape):
+            yield self._with_raft(rows, frames.block, frames.positions[done : done + len(rows)])
+            done += len(rows)
+
+    def _with_raft(self, rows: Rows, block: Block, positions: Positions) -> Rows:
+        headers = block.gather(dledger.ENTRY_DTYPE, positions - dledger.ENTRY_HEADER_SIZE)
+        indices, terms = (pa.array(headers[name].astype(np.int64)) for name in ("index", "term"))
+        committed = pa.nulls(len(rows), pa.bool_())
+        if self._committed is not None:
+            committed = pc.less_equal(indices, self._committed)
+        batch = rows.batch
+        for name, column in zip(RAFT_COLUMNS, (indices, terms, committed), strict=True):
+            batch = batch.append_column(name, column)
+        return replace(rows, batch=batch)

@@ -19,6 +19,7 @@ from rmqtool.mapped_files import MappedFile
 from rmqtool.rows import Rows, times_of
 
 _WINDOW = 1 << 20  # bytes
+_Placed = tuple[int, ExtUnit]
 _COLUMNS = (
     ("kind", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("ext_offset", pa.int64()),
     ("address", pa.int64()), ("size", pa.int32()), ("tags_code", pa.int64()), ("store_timestamp", pa.int64()),
@@ -36,34 +37,42 @@ def list_ext(place: Place, options: ListingOptions) -> Iterator[Rows]:
 
 
 def _file_rows(part: Part, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
-    windows = _windows(mapped, options)
-    if options.reverse:  # sizes lead forwards only
-        windows = iter([[unit for window in windows for unit in window][::-1]])
     tags = [tags_code(tag) for tag in options.filters.tags]
-    for units in windows:
-        times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
-        passed = options.filters.in_time(times).tolist()
-        kept = [row for row, keep in zip(units, passed, strict=True) if keep and (not tags or row[1].tags_code in tags)]
-        if kept:
-            yield _rows(part, mapped, kept, options.with_hex)
-
-
-def _windows(mapped: MappedFile, options: ListingOptions) -> Iterator[list[tuple[int, ExtUnit]]]:
-    """Units with their positions in the file, bytes; a window of the file at a time."""
-    position = 0
     with InputFile(mapped.path, options.reading) as file:
-        while position < file.size:
-            data = file.read(position, _WINDOW + MAX_UNIT_SIZE)
-            found, end = [], 0
-            for unit in decode_units(data):
-                if unit.position >= _WINDOW:
-                    break
-                found.append((position + unit.position, unit))
-                end = unit.position + unit.size
-            yield found
-            if end < _WINDOW or not found[-1][1].is_sound:
-                return
-            position += end
+        for units in _windows(file, options.reverse):
+            times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
+            passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
+            kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
+            if kept:
+                yield _rows(part, mapped, kept[::-1] if options.reverse else kept, options.with_hex)
+
+
+def _windows(file: InputFile, reverse: bool) -> Iterator[list[_Placed]]:
+    """Units with their positions in the file, bytes; a window of the file at a time.
+
+    Sizes lead forwards only: from the end a file is read twice, first to find where the windows begin.
+    """
+    starts, position = [], 0
+    while position < file.size:
+        starts.append(position)
+        units, position = _window(file, position)
+        if not reverse:
+            yield units
+    for start in reversed(starts) if reverse else ():
+        yield _window(file, start)[0]
+
+
+def _window(file: InputFile, position: int) -> tuple[list[_Placed], int]:
+    """The units of the window that begins at `position`, and where the next one begins: behind the last, the end."""
+    found: list[_Placed] = []
+    end = 0
+    for unit in decode_units(file.read(position, _WINDOW + MAX_UNIT_SIZE)):
+        if unit.position >= _WINDOW:
+            break
+        found.append((position + unit.position, unit))
+        end = unit.position + unit.size
+    goes_on = end >= _WINDOW and found[-1][1].is_sound
+    return found, position + end if goes_on else file.size
 
 
 def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], with_hex: bool) -> Rows:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool.dledger_log import scan_backwards
 from rmqtool.errors import WrongKindError
 from rmqtool.filters import Filters
 from rmqtool.formats import dledger
@@ -137,6 +138,70 @@ def test_damage_in_dledger_entries(golden_store: GoldenStore, tmp_path: Path, at
     covered = [m for m in found if m["kind"] != "message"]
     assert [m for m in expected if m["kind"] == "message"][-1]["physical_offset"] == found[-2]["physical_offset"]
     assert covered[-1]["kind"] == "blank"
+
+
+def test_a_dledger_file_backwards_in_parts(
+    golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file that is read from its end only a part is kept at once: damage and blanks stand where they stood."""
+    source = golden_store(GROUPS[0]) / "dledger-n0/data" / file_name(0)
+    data = bytearray(source.read_bytes())
+    for at in (300, 9000, 30_000, 30_400, 60_000):
+        data[at : at + 60] = bytes(range(60))
+    copy = tmp_path / file_name(0)
+    copy.write_bytes(data)
+    monkeypatch.setattr("rmqtool.dledger_log.BLOCK_SIZE", 2000)
+    expected = objects(copy, "dledger")
+    assert {line["kind"] for line in expected} == {"message", "damage", "blank"}
+    for part in (1, 3000, 20_000, 1 << 20):
+        monkeypatch.setattr("rmqtool.dledger_log._PART", part)
+        assert objects(copy, "dledger", reverse=True) == expected[::-1]
+        assert objects(copy, "dledger", reverse=True, limit=3) == expected[-4:][::-1]
+        [mapped] = place_of(copy, "dledger").files
+        parts = [sum(event.size for event in events) for events in scan_backwards(mapped)]
+        assert (len(parts) > 1) == (part < 50_000)
+        assert max(parts) < part + 10_000
+
+
+def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file that is read from its end only a window is kept at once; a unit that does not fit is its last."""
+    source = next((extras / "consumequeue_ext/orders/0").iterdir())
+    data = bytearray(source.read_bytes())
+    units = objects(source)
+    for broken in (False, True):
+        copy = tmp_path / f"broken-{broken}"
+        if broken:
+            data[units[5]["ext_offset"]] = 0x7F
+        copy.write_bytes(data)
+        expected = objects(copy, "consumequeue-ext")
+        assert (expected[-1]["kind"] == "bad_unit") == broken
+        for window in (1, 50, 100, 1 << 20):
+            monkeypatch.setattr("rmqtool.listing.ext._WINDOW", window)
+            assert objects(copy, "consumequeue-ext") == expected
+            assert objects(copy, "consumequeue-ext", reverse=True) == expected[::-1]
+
+
+def test_entries_that_are_known_as_committed(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """The checkpoint beside the data tells up to where; without it nothing does."""
+    store = tmp_path / "store"
+    shutil.copytree(unpacked(GROUPS[0]), store)
+    messages = objects(store / "dledger-n0/data" / file_name(0))[:-1]
+    assert {message["dledger_committed"] for message in messages} == {True}
+    checkpoint = store / "dledger-n0/checkpoint"
+    for text, expected in (
+        ("endIndex=399\ncommittedIndex=9\n", {index: index <= 9 for index in range(len(messages))}),
+        ("committedIndex=-1", dict.fromkeys(range(len(messages)), False)),
+        ("", dict.fromkeys(range(len(messages)))),
+        ("committedIndex=" + "9" * 40, dict.fromkeys(range(len(messages)))),
+        ("\xff" * 9000, dict.fromkeys(range(len(messages)))),
+    ):
+        checkpoint.write_text(text, encoding="utf-8")
+        found = objects(store / "dledger-n0/data" / file_name(0))[:-1]
+        assert {message["dledger_index"]: message["dledger_committed"] for message in found} == expected
+    checkpoint.unlink()
+    assert {line.get("dledger_committed") for line in objects(store / "dledger-n0")} == {None}
+    shutil.copyfile(store / "dledger-n0/data" / file_name(0), tmp_path / file_name(0))
+    assert {line.get("dledger_committed") for line in objects(tmp_path / file_name(0), "dledger")} == {None}
 
 
 def test_dledger_entries_of_any_size(tmp_path: Path) -> None:
