@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +17,7 @@ from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
-from rmqtool.mapped_files import MappedFiles
+from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.parts import Part, Unread
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
@@ -41,6 +41,7 @@ class Overview:
     """A store at a glance; every part is as its files stood when it was looked at.
 
     What could not be read is in `unread` and not in its part; without `log_range` the log's first or last records.
+    `older_log` is the plain log of a broker that was converted to DLedger.
     """
 
     store: Store
@@ -55,6 +56,8 @@ class Overview:
     checkpoint: dict[str, int] | None
     committed: CommittedOffsets
     unread: Unread
+    older_log: MappedFiles
+    older_range: LogRange | None
     findings: list[Finding] = field(default_factory=list)
 
     def lag(self, committed: CommittedOffset) -> int | None:
@@ -85,14 +88,16 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     holder = lock_holder(store.root)
     reading = Reading(limit, spare_cache=holder is not None)
     unread = Unread()
-    log = store.commit_log(unread.part)
-    queues = list(_with_range(store, log, version or NEWEST, unread.part))
+    log, older = store.commit_log(unread.part), store.older_log(unread.part)
+    queues = list(_with_range(store, older.files or log.files, version or NEWEST, unread.part))
     index = list(_with_geometry(store, unread.part))
-    checkpoint, found_range = None, None
+    checkpoint, found_range, older_range = None, None, None
     with unread.part():
         checkpoint = read_checkpoint(store)
     with unread.part():
         found_range = _log_range(store, log, queues, reading)
+    with unread.part():
+        older_range = log_range(older.files, reading=reading)
     committed = load_offsets(store)
     signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index], committed)
     if found_range is not None:
@@ -111,6 +116,8 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
         checkpoint=checkpoint,
         committed=committed,
         unread=unread,
+        older_log=older,
+        older_range=older_range,
     )
     overview.findings.extend(with_next_command(store, found) for found in _findings(overview))
     return overview
@@ -142,9 +149,11 @@ def _last_record_hint(queues: list[tuple[Queue, QueueRange]]) -> int | None:
     return max(ends, default=None)
 
 
-def _with_range(store: Store, log: MappedFiles, version: Version, part: Part) -> Iterator[tuple[Queue, QueueRange]]:
+def _with_range(
+    store: Store, log: Sequence[MappedFile], version: Version, part: Part
+) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range."""
-    log_min_offset = log.files[0].start_offset if log.files else -1
+    log_min_offset = log[0].start_offset if log else -1
     for queue in list_queues(store, part):
         with part():
             yield queue, queue_range(queue, log_min_offset, version)
@@ -170,6 +179,7 @@ def _findings(overview: Overview) -> Iterator[Finding]:
     if overview.last_exit == "unclean":
         message = "the last broker was killed or crashed: the file abort is there and no broker runs"
         yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
+    yield from log_findings(store, overview.older_log)
     yield from log_findings(store, overview.log)
     unread = {error.file for error in overview.unread.errors}
     for file, geometry in overview.index:

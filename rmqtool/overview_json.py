@@ -71,6 +71,20 @@ def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[st
         "last_store_time": rfc3339(last),
         "messages": statistics.total.messages if statistics else None,
         "bytes_per_hour": bytes_per_hour(overview),
+        "before_dledger": _older_log(overview),
+    }
+
+
+def _older_log(overview: Overview) -> dict[str, Any] | None:
+    older, found = overview.older_log, overview.older_range
+    if not older.files:
+        return None
+    return {
+        "files": len(older.files),
+        "bytes": older.size,
+        "file_size": older.file_size,
+        "min_offset": older.files[0].start_offset,
+        "max_offset": found.max_offset if found else None,
     }
 
 

@@ -89,6 +89,17 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     growth = bytes_per_hour(overview)
     if growth is not None:
         yield "", f"{byte_size(growth)} an hour on average"
+    yield from _older_log_facts(overview)
+
+
+def _older_log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
+    """The log from before a conversion to DLedger, which the broker goes on to read."""
+    older, found = overview.older_log, overview.older_range
+    if older.files:
+        where = overview.store.relative(older.files[0].path.parent)
+        end = found.max_offset if found else "an end that cannot be read"
+        files = f"{_count(len(older.files), 'file')} of {byte_size(older.file_size)}"
+        yield "", f"before DLedger in {where}: {files}, offsets {older.files[0].start_offset} to {end}"
 
 
 def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:

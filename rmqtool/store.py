@@ -34,16 +34,25 @@ _DLEDGER_PREFIX = "dledger-"
 
 @dataclass(frozen=True)
 class Store:
-    """A store that is only read; `root` is the broker's `storePathRootDir`."""
+    """A store that is only read; `root` is the broker's `storePathRootDir`.
+
+    `older_log_directories` hold the plain log of a broker that was converted to DLedger: it goes on to serve what is
+    below the DLedger log (`DLedgerCommitLog#getData`).
+    """
 
     root: Path
     layout: Layout
     conf: BrokerConf
     commit_log_directories: tuple[Path, ...]
+    older_log_directories: tuple[Path, ...] = ()
 
     def commit_log(self, part: Part = nullcontext) -> MappedFiles:
         """The commit log files as they stand now, of all its directories; each is a `part`."""
         return list_mapped_files(*self.commit_log_directories, part=part)
+
+    def older_log(self, part: Part = nullcontext) -> MappedFiles:
+        """The plain log files from before a conversion to DLedger."""
+        return list_mapped_files(*self.older_log_directories, part=part)
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
@@ -58,15 +67,16 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
     conf = conf or BrokerConf()
     names = {entry.name for entry in list_directory(_existing_directory(root))}
     dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and os.path.isdir(root / name / "data"))
+    directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
     if dledger and with_dledger:
-        return Store(root, "dledger", conf, (root / dledger[0] / "data",))
+        older = tuple(path for path in directories if os.path.isdir(path))
+        return Store(root, "dledger", conf, (root / dledger[0] / "data",), older)
     if dledger:
         raise UnsupportedError(
             f"a DLedger store ({dledger[0]}/): its log is wrapped in Raft entries, which only inspect reads",
             file=root,
             hint=f"rmqtool inspect {quote(str(root / dledger[0]))} shows its messages",
         )
-    directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
     if not (names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE} or conf.commit_log_paths or _has_index(root)):
         message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
         raise NotAStoreError(message, file=root, hint=_where_else(root, names))

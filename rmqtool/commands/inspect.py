@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from rmqtool.versions import Version
 if TYPE_CHECKING:
     from rmqtool.files import RateLimit, Reading
     from rmqtool.log_statistics import LogStatistics
+    from rmqtool.mapped_files import MappedFile, MappedFiles
     from rmqtool.overview import Overview
     from rmqtool.places import Kind
     from rmqtool.scan.reader import Event
@@ -159,27 +161,36 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
 
-    first = overview.log_range.min_offset if overview.log_range else 0
+    files = overview.older_log.files or overview.log.files
+    first = files[0].start_offset if files else 0
     live = overview.holder is not None
     statistics = LogStatistics(live=live)
-    with byte_progress("reading the commit log", overview.log.size, style.quiet) as progress:
-        for event in _readable_events(overview, Reading(limit, spare_cache=live)):
+    with byte_progress("reading the commit log", overview.older_log.size + overview.log.size, style.quiet) as progress:
+        for event in _events(overview, Reading(limit, spare_cache=live)):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - first)
     overview.add_signs(statistics.signs)
     return statistics
 
 
-def _readable_events(overview: Overview, reading: Reading) -> Iterator[Event]:
-    """The scan of the whole log; a file that cannot be read is told and left out from there on."""
+def _events(overview: Overview, reading: Reading) -> Iterator[Event]:
+    """The scan of the whole log, of a converted broker first of the one before DLedger."""
     from rmqtool.dledger_log import scan_entries
     from rmqtool.scan.reader import scan_files
 
     scan = scan_entries if overview.store.layout == "dledger" else scan_files
-    files, position = list(overview.log.files), 0
+    yield from _readable_events(overview, partial(scan_files, reading=reading), overview.older_log)
+    yield from _readable_events(overview, partial(scan, reading=reading), overview.log)
+
+
+def _readable_events(
+    overview: Overview, scan: Callable[[Sequence[MappedFile], int], Iterator[Event]], log: MappedFiles
+) -> Iterator[Event]:
+    """The scan of some files; one that cannot be read is told and left out from there on."""
+    files, position = list(log.files), 0
     while files:
         try:
-            for event in scan(files, position, reading=reading):
+            for event in scan(files, position):
                 position = event.physical_offset + event.size
                 yield event
             return

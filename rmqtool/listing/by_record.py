@@ -94,9 +94,10 @@ class RecordFilter:
     @cached_property
     def _log_of_store(self) -> tuple[Path, ...]:
         try:
-            return open_store(self.place.root, self.conf, with_dledger=True).commit_log_directories
+            store = open_store(self.place.root, self.conf, with_dledger=True)
         except NotAStoreError:
             return ()
+        return (*store.older_log_directories, *store.commit_log_directories)
 
 
 def _log_beside(queue: Path, root: Path) -> Iterator[Path]:

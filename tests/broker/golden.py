@@ -25,9 +25,11 @@ MORE = {
     "more/5.5.0-extras": "consume queue ext, timer wheel with a snapshot, timer log and check, compaction",
     "more/5.3.3-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
     "more/4.9.7-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
+    "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
 """Stores of other layouts, each with what it holds; no oracle reads them back."""
 
+_CONVERTED = ("single", "dledger")  # scenarios, one after the other in the same store
 _KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
 NAMES = (
     *(f"{version}-{scenario}" for version in VERSIONS for scenario in ("clean", "killed", "trimmed", "shop")),
@@ -58,7 +60,8 @@ def make_more(name: str) -> None:
     with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
         root = Path(scratch, "store")
         root.mkdir()
-        Harness(version).write(root, scenario)
+        for part in _CONVERTED if scenario == "converted" else (scenario,):
+            Harness(version).write(root, part)
         for index in root.glob("dledger-*/index/*"):
             os.truncate(index, _KEPT_OF_INDEX)
         stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name]})
