@@ -25,6 +25,8 @@ MORE = {
     "more/5.5.0-extras": "consume queue ext, timer wheel with a snapshot, timer log and check, compaction",
     "more/5.3.3-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
     "more/4.9.7-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
+    "more/5.5.0-compacted": "a compaction log after the broker's own schedule has compacted it",
+    "more/5.3.3-compacted": "a compaction log after the broker's own schedule has compacted it",
     "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
 """Stores of other layouts, each with what it holds; no oracle reads them back."""

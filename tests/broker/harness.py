@@ -47,6 +47,7 @@ _SHOP_SETTINGS = {
     "autoCreateSubscriptionGroup": "true",
     "mappedFileSizeTimerLog": "5200",  # 100 units
 }
+_WRITTEN_AS = {"compacted": "extras"}  # the same messages under other settings
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example")
 _MORE_SETTINGS = {
@@ -60,6 +61,12 @@ _MORE_SETTINGS = {
         "timerWheelEnable": "true",
         "mappedFileSizeTimerLog": "1100",
     },
+    "compacted": {
+        "enableCompaction": "true",
+        "compactionMappedFileSize": "4600",
+        "compactionCqMappedFileSize": "920",
+        "compactionScheduleInternal": "500",  # ms; an hour's quarter by default
+    },
     "dledger": {
         "enableDLegerCommitLog": "true",
         "dLegerGroup": "harness",
@@ -72,7 +79,7 @@ def scenarios(version: str) -> tuple[str, ...]:
     """Names of the scenarios that `version` can write."""
     found = [*_SCENARIOS]
     found += ["crc32-property"] if "crc32-property" in features(version) else []
-    found += ["extras"] if family(version) == "v5" else []
+    found += ["extras", "compacted"] if family(version) == "v5" else []
     return (*found, "dledger") if version != VERSIONS[0] else tuple(found)
 
 
@@ -92,7 +99,7 @@ class Harness:
         settings = dict(_MORE_SETTINGS.get(scenario, {}))
         if scenario == "dledger":
             settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
-        with self._jvm(["write", str(root), scenario], settings) as jvm:
+        with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
             if scenario == "killed":
                 jvm.wait_ready()
                 time.sleep(_WRITING_S)

@@ -41,3 +41,19 @@ def test_extras_of_each_release(harness: Factory, tmp_path: Path, version: str) 
         assert all(slot["in_place"] for slot in slots)
         kept = [found for found in objects(tmp_path / "compaction" / "compactionLog") if found["kind"] == "message"]
         assert [found["queue_offset"] for found in kept] == list(range(60))
+
+
+@pytest.mark.parametrize("version", [version for version in VERSIONS if "compacted" in scenarios(version)])
+def test_a_compaction_of_each_release(harness: Factory, tmp_path: Path, version: str) -> None:
+    """Once the broker's own schedule has compacted, the log has one message of each key there, and all behind it."""
+    harness(version).write(tmp_path, "compacted")
+    with unchanged(tmp_path):
+        lines = objects(tmp_path / "compaction" / "compactionLog")
+        kept = [found for found in lines if found["kind"] == "message"]
+        units = [unit for unit in objects(tmp_path / "compaction" / "compactionCq") if unit["kind"] == "batch"]
+    assert {line["kind"] for line in lines} == {"message"}
+    assert [unit["physical_offset"] for unit in units] == [found["physical_offset"] for found in kept]
+    offsets = [found["queue_offset"] for found in kept]
+    assert offsets == list(range(offsets[0], 60))
+    assert len({found["keys"][0] for found in kept[:7]}) == 7
+    assert offsets[0] > 0

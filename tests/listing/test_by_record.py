@@ -26,7 +26,10 @@ QUEUES, BATCHES, INDEX = "consumequeue", "batchconsumequeue", "index"
 EXTRAS, GROUP = "more/5.5.0-extras", "more/5.3.3-dledger"
 PLACES = [(name, part, "commitlog") for name in stores.names() for part in (QUEUES, BATCHES, INDEX)]
 PLACES += [(EXTRAS, part, "commitlog") for part in (QUEUES, INDEX, "timerlog")]
-PLACES += [(EXTRAS, "compaction/compactionCq/state/0", "compaction/compactionLog/state/0")]
+PLACES += [
+    (name, "compaction/compactionCq/state/0", "compaction/compactionLog/state/0")
+    for name in (EXTRAS, "more/5.5.0-compacted")
+]
 PLACES += [
     (name, part, "dledger-n0") for name in (GROUP, "more/4.9.7-dledger") for part in (QUEUES, "dledger-n0/index")
 ]

@@ -96,6 +96,30 @@ def test_compaction(extras: Path) -> None:
     assert backwards == objects(extras / "compaction/compactionLog/state/0")[::-1]
 
 
+@pytest.mark.parametrize("name", ["more/5.5.0-compacted", "more/5.3.3-compacted"])
+def test_after_a_compaction(golden_store: GoldenStore, name: str) -> None:
+    """Of each key the last message up to where was compacted, and all behind it: moved, and otherwise as they were."""
+    store = golden_store(name)
+    [entry] = [e for e in objects(store / "compaction/position-checkpoint") if e["table"]]
+    assert entry["name"] == "state_0"
+    compacted: int = entry["value"]
+    written = [m for m in objects(store / "commitlog") if m.get("topic") == "state"]
+    last = {m["keys"][0]: m["queue_offset"] for m in written if m["queue_offset"] <= compacted}
+    expected = [m for m in written if m["queue_offset"] > compacted or last[m["keys"][0]] == m["queue_offset"]]
+    assert len(expected) < len(written)
+    lines = objects(store / "compaction/compactionLog")
+    found = [line for line in lines if line["kind"] == "message"]
+    assert {line["kind"] for line in lines} == {"message"}
+    moved = {"physical_offset", "message_id", "file"}
+    assert [{n: v for n, v in m.items() if n not in moved} for m in found] == [
+        {n: v for n, v in m.items() if n not in moved} for m in expected
+    ]
+    units = [unit for unit in objects(store / "compaction/compactionCq/state/0") if unit["kind"] == "batch"]
+    names = ("queue_offset", "physical_offset", "message_size", "store_timestamp")
+    assert [[unit[n] for n in names] for unit in units] == [[m[n] for n in names] for m in found]
+    assert objects(store / "compaction/compactionLog", reverse=True) == lines[::-1]
+
+
 @pytest.mark.parametrize("name", GROUPS)
 def test_dledger_messages(golden_store: GoldenStore, name: str) -> None:
     """The messages are those that the consume queues lead to, each with the Raft index that the index gives it."""
