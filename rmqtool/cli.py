@@ -13,21 +13,43 @@ from typing import NoReturn
 import click
 
 from rmqtool import __version__
-from rmqtool.commands.clean import clean
-from rmqtool.commands.explain import explain
-from rmqtool.commands.export import export
-from rmqtool.commands.inspect import inspect
+from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import examples_and_statuses, global_options
-from rmqtool.commands.query import query
-from rmqtool.commands.rebuild import rebuild_cq, rebuild_index
-from rmqtool.commands.undo import undo
-from rmqtool.commands.verify import verify
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
 _NAME = "rmqtool"
 _COMPLETE = "_RMQTOOL_COMPLETE"  # click's: a shell asks for the completion of a line
 
+_COMMANDS = {
+    "clean": (
+        "What the broker's cleaner deletes with its next run, why, when the rest goes, and who loses what.",
+        "rmqtool.commands.clean:clean",
+    ),
+    "explain": (
+        "Explain a finding: what it is, how it happens, what each broker version does, how to repair.",
+        "rmqtool.commands.explain:explain",
+    ),
+    "export": (
+        "Export the messages of stores to Parquet files, and prove that they are complete.",
+        "rmqtool.commands.export:export",
+    ),
+    "inspect": ("Show what a store holds, or everything at a place in one.", "rmqtool.commands.inspect:inspect"),
+    "query": (
+        "Find a message, and explain it: where it stands, who has it, when it goes.",
+        "rmqtool.commands.query:query",
+    ),
+    "rebuild-cq": ("Rebuild the consume queues from the commit log.", "rmqtool.commands.rebuild:rebuild_cq"),
+    "rebuild-index": (
+        "Rebuild the index files, by which messages are found by key, from the commit log.",
+        "rmqtool.commands.rebuild:rebuild_index",
+    ),
+    "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
+    "verify": (
+        "Prove a store: every message, consume queue and index unit, compared both ways.",
+        "rmqtool.commands.verify:verify",
+    ),
+}
 
 _EPILOG = examples_and_statuses(
     (
@@ -49,7 +71,12 @@ _EPILOG = examples_and_statuses(
 )
 
 
-@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RMQTOOL"})
+@click.group(
+    cls=LazyGroup,
+    places=_COMMANDS,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RMQTOOL"},
+)
 @click.version_option(__version__, prog_name=_NAME, allow_from_autoenv=False)
 @global_options
 def cli() -> None:
@@ -57,17 +84,6 @@ def cli() -> None:
 
     Reading changes nothing: files are opened read-only, and no modification time moves.
     """
-
-
-cli.add_command(explain)
-cli.add_command(inspect)
-cli.add_command(clean)
-cli.add_command(export)
-cli.add_command(query)
-cli.add_command(rebuild_cq)
-cli.add_command(rebuild_index)
-cli.add_command(undo)
-cli.add_command(verify)
 
 
 def main() -> NoReturn:
@@ -126,7 +142,7 @@ def _run(style: Style, arguments: list[str]) -> int:
 
 
 def _tell(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
-    command = next((argument for argument in arguments if argument in cli.commands), _NAME)
+    command = next((argument for argument in arguments if argument in _COMMANDS), _NAME)
     write_error(style, command, error)
     return error.status
 

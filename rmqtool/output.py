@@ -9,15 +9,17 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from rmqtool.errors import Exit, RmqtoolError
 from rmqtool.findings import Finding
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 ColorChoice = Literal["auto", "always", "never"]
 
@@ -63,6 +65,8 @@ class Style:
 
     def console(self) -> Console:
         """A console on stdout that wraps nothing where no terminal reads."""
+        from rich.console import Console
+
         colored = self.wants_color()
         width = None if sys.stdout.isatty() else _UNFOLDED
         return Console(force_terminal=colored, no_color=not colored, highlight=False, width=width, emoji=False)
@@ -165,6 +169,9 @@ def byte_size(size: int) -> str:
 
 def table(title: str, columns: Columns, rows: Iterable[Sequence[object]]) -> Table:
     """A table without frame; text columns give way where the terminal is narrow."""
+    from rich.table import Table
+    from rich.text import Text
+
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for name, justify in columns:
         shown.add_column(name, justify=justify, overflow="fold", no_wrap=justify == "right")
@@ -182,6 +189,8 @@ def show_table(console: Console, shown: Table) -> None:
 
 def show_finding(console: Console, finding: Finding) -> None:
     """Print one finding in a few lines: what, what the broker does, what to run."""
+    from rich.text import Text
+
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
     show_behind(console, head, f"{finding.file}: {finding.message}" if finding.file else finding.message)
     show_behind(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
@@ -191,6 +200,8 @@ def show_finding(console: Console, finding: Finding) -> None:
 
 def show_behind(console: Console, head: Text, text: str, style: str = "") -> None:
     """Print `text` behind `head`; a terminal gets it wrapped between words, but a long path in one piece."""
+    from rich.text import Text
+
     lines = [visible(text)]
     if sys.stdout.isatty():
         width = max(1, console.width - head.cell_len)

@@ -17,9 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+import click
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from rmqtool.cli import run
+from rmqtool.cli import cli, run
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,13 @@ def rmqtool(*arguments: str | Path, every: int | None = None) -> Result:
     if "--json" in arguments and "--columns" not in arguments:
         check_json(result.out, every, "query" if "query" in arguments else "listing")
     return result
+
+
+def command_named(name: str) -> click.Command:
+    """A command of the program, loaded."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
 
 
 def inspect(store: Path, *options: str | Path, part: str = "", every: int | None = None) -> Result:

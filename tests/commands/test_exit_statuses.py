@@ -238,7 +238,8 @@ def as_nobody(*arguments: str | Path) -> Result:
     code = (
         "import os, sys; import rmqtool.overview_text, rmqtool.overview_json, rmqtool.overview, rmqtool.listing.kinds;"
         "import rmqtool.listing.follow, rmqtool.rendering.json_lines, rmqtool.message_text;"
-        f"import rmqtool.log_statistics, rmqtool.locate; from rmqtool.cli import run; os.seteuid({NOBODY});"
+        "import rmqtool.log_statistics, rmqtool.locate, rmqtool.commands.inspect;"
+        f"from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", code, *map(str, arguments)]

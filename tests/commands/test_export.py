@@ -13,10 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.cli import cli
 from rmqtool.errors import Exit
 from tests.building import LogBuilder, write_log
-from tests.commands.running import ROOT, Result, environment, rmqtool, spawn
+from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
 from tests.golden import stores
@@ -225,7 +224,7 @@ def test_every_option_is_documented() -> None:
     """In docs/export.md or with those of every command; and every exit status of the help."""
     text = (ROOT / "docs" / "export.md").read_text() + (ROOT / "docs" / "inspect.md").read_text()
     text += (ROOT / "docs" / "filters.md").read_text()
-    names = [name for option in cli.commands["export"].params for name in option.opts if name.startswith("--")]
+    names = [name for option in command_named("export").params for name in option.opts if name.startswith("--")]
     assert [name for name in names if name not in text] == []
 
 

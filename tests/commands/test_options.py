@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +15,11 @@ import pytest
 from rmqtool.cli import cli
 from rmqtool.errors import Exit
 from tests.building import LogBuilder
-from tests.commands.running import ROOT, inspect, rmqtool
+from tests.commands.running import ROOT, command_named, inspect, rmqtool
 from tests.unchanged import unchanged
 
 ESCAPE = "\x1b["
-COMMANDS = {"": cli, **cli.commands}
+COMMANDS = {"": cli, **{name: command_named(name) for name in cli.places}}
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def test_every_option_is_tried_in_the_environment() -> None:
     """The list above leaves out no option of inspect but those that end at once."""
     parameters = test_options_from_the_environment.pytestmark[0].args[1]  # type: ignore[attr-defined]
     tried = {word for _, _, line in parameters for word in line if word.startswith("-")}
-    options = long_options(cli.commands["inspect"]) - {"--help", "--quiet", "--verbose"}
+    options = long_options(command_named("inspect")) - {"--help", "--quiet", "--verbose"}
     assert options <= tried
 
 
@@ -203,3 +205,33 @@ def test_exit_statuses_are_documented() -> None:
     """The page for programs has every exit status with its name."""
     text = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
     assert [status for status in Exit if f"| {int(status)} | `{status.label}` |" not in text] == []
+
+
+@pytest.mark.parametrize("name", cli.places)
+def test_the_help_of_the_program_tells_each_command_as_it_tells_itself(name: str) -> None:
+    """It loads none of them: the first sentence of each is told twice."""
+    command = command_named(name)
+    assert command.name == name
+    assert command.get_short_help_str(1000) == cli.places[name][0]
+    shown = rmqtool("--help").out
+    assert re.search(rf"^  {name} +{re.escape(cli.places[name][0][:20])}", shown, re.MULTILINE)
+
+
+def test_help_loads_no_command() -> None:
+    """Neither a command's module nor what only commands need."""
+    code = "import sys; from rmqtool.cli import run; run(['--help']); sys.stderr.write(' '.join(sys.modules))"
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr.split()
+    assert "rmqtool.commands.lazy" in loaded
+    assert not {name for name in loaded if name.startswith("rmqtool.commands.")} - {
+        "rmqtool.commands.lazy",
+        "rmqtool.commands.options",
+    }
+    assert not {"rich", "numpy", "construct", "rmqtool.catalogue"} & set(loaded)
+
+
+def test_a_command_that_is_none() -> None:
+    """It is named, and the help is pointed to."""
+    found = rmqtool("inspekt")
+    assert found.status == Exit.USAGE
+    assert "inspekt" in found.err
