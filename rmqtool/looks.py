@@ -24,6 +24,7 @@ from rmqtool.places import Kind
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 
 _HEAD = 4096
+_FIRST_UNITS = 4  # of a consume queue: a batch queue's first unit begins as one of these
 _FIRST_TIME, _LAST_TIME = 946_684_800_000, 4_102_444_800_000  # the years 2000 to 2100, epoch ms
 _MAGIC_CODES = (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
 _NAMES: dict[Kind, str] = {
@@ -64,6 +65,17 @@ def require_kind(path: Path, kind: Kind) -> None:
         raise WrongKindError(f"this looks like {name_of(found)}, not {name_of(kind)}", file=path, hint=as_hint(found))
 
 
+def looks_unlike(path: Path, kind: Kind) -> Kind | None:
+    """The other kind that the first bytes show where they do not show `kind`; None where nothing speaks against it.
+
+    No proof: a file of `kind` may begin with damage that looks like something else.
+    """
+    own = {**_SURE, **_LIKELY, "timercheck": _nothing}.get(_ALIKE.get(kind, kind))
+    with InputFile(path) as file:
+        head, size = file.read(0, _HEAD), file.size
+    return None if own is None or own(head, size) else look_at(path)
+
+
 def as_hint(kind: Kind) -> str:
     """How to read a file as what it looks like."""
     return f"--as {kind} reads it as {name_of(kind)}"
@@ -71,6 +83,10 @@ def as_hint(kind: Kind) -> str:
 
 def _is_time(value: int) -> bool:
     return _FIRST_TIME <= value <= _LAST_TIME
+
+
+def _nothing(head: bytes, size: int) -> bool:
+    return False  # its numbers may be any
 
 
 def _number(head: bytes, position: int, size: int = 4) -> int:
@@ -126,11 +142,13 @@ def _batch_queue(head: bytes, size: int) -> bool:
 
 
 def _queue(head: bytes, size: int) -> bool:
-    units = consume_queue.decode_units(head)
-    if size % consume_queue.UNIT_SIZE or not len(units):
+    units = consume_queue.decode_units(head)[:_FIRST_UNITS]
+    if size % consume_queue.UNIT_SIZE or not len(units) or _index(head, size):
         return False
-    written = consume_queue.is_written(units[:1]) & (units["message_size"][:1] <= MAX_MESSAGE_SIZE)
-    return bool(written[0] or consume_queue.is_pre_blank(units[:1])[0])
+    written = consume_queue.is_written(units) & (units["message_size"] <= MAX_MESSAGE_SIZE)
+    written |= consume_queue.is_pre_blank(units)
+    unused = (units["physical_offset"] == 0) & (units["message_size"] == 0)
+    return bool(written[0] and (written | unused).all())
 
 
 def _ext(head: bytes, size: int) -> bool:

@@ -46,7 +46,7 @@ def fields_text(row: dict[str, Any], layout: Struct | None, color: bool) -> str:
     width = max(map(len, shown), default=0)
     lines = [_styled(row["kind"].replace("_", " "), color, bold=True)]
     for name, value in shown.items():
-        text = visible("-" if value is None else str(value))
+        text = visible("-" if value is None else str(value).lower() if isinstance(value, bool) else str(value))
         meaning = _styled(f"  {meanings[name]}", color, dim=True) if name in meanings else ""
         lines.append(f"{_INDENT}{name:<{width}}  {text}{meaning}")
     return "\n".join(lines) + "\n"

@@ -59,6 +59,8 @@ def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: Br
     status = list_at(shown, _found(place, wanted, options), options.by_record)
     if shown.empty and wanted.limit != 0 and not style.quiet:
         note(_nothing(place))
+    if not style.quiet:
+        _tell_other_looks(place)
     return status
 
 
@@ -103,6 +105,18 @@ def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Fo
 
 def _nothing(place: Place) -> str:
     return f"nothing is stored in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
+
+
+def _tell_other_looks(place: Place) -> None:
+    """Say of a file that was told to be something when it looks like something else."""
+    from rmqtool.looks import as_hint, looks_unlike, name_of
+
+    files = place.files
+    if len(files) != 1 or files[0].path.name != place.path.name:
+        return
+    looks = looks_unlike(files[0].path, place.kind)
+    if looks:
+        note(f"this looks like {name_of(looks)} rather than {name_of(place.kind)}: {as_hint(looks)}")
 
 
 def _fitting(place: Place, filters: Filters, conf: BrokerConf, reading: Reading) -> tuple[Filters, RecordFilter | None]:

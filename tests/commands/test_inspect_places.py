@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -91,6 +92,26 @@ def test_a_copy_is_read_as_what_it_is(
     assert (found.status, found.err) == (Exit.OK, "")
     original = inspect(golden_store(name), "--json", part=f"{part}/{source.name}" if kind == "index" else part)
     assert len(found.lines) == len(original.lines)
+
+
+@pytest.mark.parametrize(("name", "kind", "part"), PLACES)
+def test_a_file_of_the_wrong_kind_says_what_it_looks_like(
+    golden_store: GoldenStore, tmp_path: Path, name: str, kind: str, part: str
+) -> None:
+    """Refused where that is sure, a note where it is likely; never for what it is."""
+    source = golden_store(name) / part
+    if source.is_dir():
+        source = next(source.iterdir())
+    shutil.copyfile(source, tmp_path / "copy.bin")
+    known = inspect(tmp_path, part="copy.bin").err
+    looks = re.search(r"looks like (.*)", known)
+    for other in sorted(set(KINDS) - {"store", "text", "abort", "lock", "commitlog"}):
+        found = inspect(tmp_path, "--as", other, "--limit", "1", part="copy.bin")
+        alike = {kind, other} in ({"commitlog", "compaction"}, {"batchconsumequeue", "compaction-queue"})
+        if other == kind or alike:
+            assert "looks like" not in found.err
+        elif looks:
+            assert f"looks like {looks[1]}" in found.err, other
 
 
 def damages(data: bytes, seed: int) -> dict[str, bytes]:
