@@ -29,6 +29,8 @@ from rmqtool.store_findings import (
     layout_findings,
     log_findings,
     offset_findings,
+    one_of_each,
+    queue_findings,
     unread_finding,
     with_next_command,
 )
@@ -181,6 +183,8 @@ def _findings(overview: Overview) -> Iterator[Finding]:
         yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
     yield from log_findings(store, overview.older_log)
     yield from log_findings(store, overview.log)
+    if overview.holder is None:  # a file that a broker has just begun is as long as it is for a moment only
+        yield from one_of_each(found for queue, _ in overview.queues for found in queue_findings(store, queue))
     unread = {error.file for error in overview.unread.errors}
     for file, geometry in overview.index:
         if geometry is None and file.keys and str(file.path) not in unread:

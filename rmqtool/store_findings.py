@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 from rmqtool.catalogue import finding
 from rmqtool.config_json import ConfigFile
@@ -16,6 +17,7 @@ from rmqtool.findings import Finding
 from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET
+from rmqtool.queues import Queue
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 _LOOKED_AT: Mapping[str, str] = {
@@ -96,6 +98,38 @@ def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding
     conf = "" if store.conf.commit_log_paths else " If the log has several paths, give --broker-conf."
     message = f"{distance} bytes of the commit log before this file are in no file.{conf}"
     return finding("commitlog.gap", message, store=store.root, file=file, offset=before.end_offset)
+
+
+def queue_findings(store: Store, queue: Queue) -> Iterator[Finding]:
+    """Names, sizes and the chain of a consume queue's files (`MappedFileQueue#load`)."""
+    files = queue.files
+    place: dict[str, Any] = {"store": store.root, "topic": queue.topic, "queue_id": queue.queue_id}
+    for stray in files.strays:
+        message = f"not a consume queue file ({stray.kind})"
+        yield finding("consumequeue.stray", message, file=store.relative(stray.path), **place)
+    for file in files.files:
+        message = ""
+        if file.size != files.file_size or file.size % queue.unit_size:
+            message = f"{file.size} bytes where the others have {files.file_size}"
+        elif file.start_offset % file.size:
+            message = f"begins at {file.start_offset}, which is no multiple of {file.size}"
+        if message:
+            yield finding("consumequeue.file-size", message, file=store.relative(file.path), **place)
+    for before, after in pairwise(file for file in files.files if file.size):
+        if before.end_offset != after.start_offset:
+            distance = after.start_offset - before.end_offset
+            message = f"begins {distance} bytes behind the end of the file before it"
+            yield finding("consumequeue.gap", message, file=store.relative(after.path), offset=0, **place)
+
+
+def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:
+    """The first finding of each code, which counts the others."""
+    of_code: dict[str, list[Finding]] = {}
+    for each in found:
+        of_code.setdefault(each.code, []).append(each)
+    for first, *others in of_code.values():
+        more = f" ({len(others)} more like this)" if others else ""
+        yield replace(first, message=first.message + more, count=1 + len(others))
 
 
 def index_finding(store: Store, file: IndexFile) -> Finding:

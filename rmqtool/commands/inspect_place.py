@@ -58,7 +58,7 @@ def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: Br
     shown = Shown(style, place, listing_format, wanted.body_format, names, wanted.as_hex)
     status = list_at(shown, _found(place, wanted, options), options.by_record)
     if shown.empty and wanted.limit != 0 and not style.quiet:
-        note(_nothing(place))
+        note(_nothing(place, wanted.filters))
     if not style.quiet:
         _tell_other_looks(place)
     return status
@@ -103,8 +103,11 @@ def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Fo
     return limited(follow_log(place, options, from_end), wanted.limit)
 
 
-def _nothing(place: Place) -> str:
-    return f"nothing is stored in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
+def _nothing(place: Place, filters: Filters) -> str:
+    from rmqtool.filters import Filters
+
+    part = f"in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
+    return f"nothing {part} passes the filters" if filters != Filters() else f"nothing is stored {part}"
 
 
 def _tell_other_looks(place: Place) -> None:

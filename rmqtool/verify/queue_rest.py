@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import Store
+from rmqtool.store_findings import queue_findings
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
@@ -71,26 +71,10 @@ class QueueRest:
 
     def _check_files(self, queue: Queue) -> None:
         """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
-        report, files = self.report, queue.files
-        place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id}
         for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
-            report.check(code, len(files.files))
-        for stray in files.strays:
-            report.add("consumequeue.stray", f"not a consume queue file ({stray.kind})",
-                       file=self.store.relative(stray.path), **place)  # fmt: skip
-        for file in files.files:
-            shown = self.store.relative(file.path)
-            if file.size != files.file_size or file.size % queue.unit_size:
-                message = f"{file.size} bytes where the others have {files.file_size}"
-                report.add("consumequeue.file-size", message, file=shown, **place)
-            elif file.start_offset % file.size:
-                message = f"begins at {file.start_offset}, which is no multiple of {file.size}"
-                report.add("consumequeue.file-size", message, file=shown, **place)
-        for before, after in pairwise(file for file in files.files if file.size):
-            if before.end_offset != after.start_offset:
-                distance = after.start_offset - before.end_offset
-                report.add("consumequeue.gap", f"begins {distance} bytes behind the end of the file before it",
-                           file=self.store.relative(after.path), offset=0, **place)  # fmt: skip
+            self.report.check(code, len(queue.files.files))
+        for found in queue_findings(self.store, queue):
+            self.report.take(found)
 
     def _check_end(self, files: QueueFiles) -> None:
         """Files of zeros behind the last unit: one is allocated when it is needed, and filled at once."""

@@ -48,6 +48,11 @@ def _expired(store: Path) -> None:
     write(store / "consumequeue/orders/0" / ("0" * 20), (bytes(8) + b"\0\0\0\x64" + bytes(8)) * 3)
 
 
+def _queue_files(store: Path, sizes: Mapping[int, int]) -> None:
+    for start, size in sizes.items():
+        write(store / "consumequeue/orders/0" / str(start).zfill(20), bytes(size))
+
+
 MAKE: Mapping[str, Callable[[Path], object]] = {
     "store.unclean-stop": lambda store: write(store / "abort"),
     "store.unreadable": lambda store: os.symlink(store / "nowhere", log_file(store, 9)),
@@ -62,6 +67,9 @@ MAKE: Mapping[str, Callable[[Path], object]] = {
     "commitlog.empty-file": lambda store: write(log_file(store, 2)),
     "commitlog.gap": lambda store: log_file(store, 1).rename(log_file(store, 5)),
     "commitlog.overlap": _overlap,
+    "consumequeue.stray": lambda store: write(store / "consumequeue/orders/0/a note.txt"),
+    "consumequeue.file-size": lambda store: _queue_files(store, {0: 600, 600: 600, 1200: 7}),
+    "consumequeue.gap": lambda store: _queue_files(store, {0: 600, 1200: 600}),
     "index.geometry": _bad_index,
 }
 
@@ -108,3 +116,12 @@ def test_tables_name_the_next_command(golden_store: GoldenStore) -> None:
         found = rmqtool(*shlex.split(command)[1:])
         assert found.status == Exit.OK
         assert found.out
+
+
+def test_many_equal_findings_of_queues_are_one(store: Path) -> None:
+    """It counts the others."""
+    for number in range(5):
+        write(store / "consumequeue/orders" / str(number) / "note", b"")
+    [found] = inspect(store, "--json").document["findings"]
+    assert (found["code"], found["count"], found["queue_id"]) == ("consumequeue.stray", 5, 0)
+    assert found["message"].endswith("(4 more like this)")
