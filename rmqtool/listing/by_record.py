@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import NotAStoreError
+from rmqtool.errors import NotAStoreError, UnreadableError
 from rmqtool.files import UNLIMITED, Reading
 from rmqtool.filters import Filters, Mask
 from rmqtool.locate import Part, Place
 from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.places import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
-from rmqtool.pointed_records import Heads, passing_records, read_heads
+from rmqtool.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.store import open_store
 
 _OF_HEADS = ("store_timestamp",)  # filters that need no more of a record than its head
@@ -56,18 +56,31 @@ class RecordFilter:
         if not len(rows):
             return selected
         distinct, of_row = np.unique(offsets[rows].astype(np.int64), return_inverse=True)
+        wanted = None if sizes is None else sizes[rows]
+        try:
+            selected[rows] = self._select(part, distinct, of_row, wanted)
+        except UnreadableError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._logs.clear()  # the broker's cleaner has deleted a file since the log was listed
+            selected[rows] = self._select(part, distinct, of_row, wanted)
+        return selected
+
+    def _select(self, part: Part, distinct: Offsets, of_row: NDArray[np.intp], sizes: NDArray[Any] | None) -> Mask:
+        """The same for units that point to ``distinct[of_row]``."""
         files = self._log(part, int(distinct[-1]))
         heads = read_heads(files, distinct, self.reading)
-        passed, sound = self._judge(files, heads)
-        is_sound = sound[of_row]
-        if sizes is not None:
-            is_sound &= heads.message_sizes[of_row] == sizes[rows]
-        selected[rows] = is_sound & passed[of_row]
+        fits = np.ones(len(of_row), dtype=np.bool_) if sizes is None else heads.message_sizes[of_row] == sizes
+        meant = np.zeros(len(distinct), dtype=np.bool_)
+        meant[of_row[fits]] = True
+        # A record of another size is not looked at: its size may be damaged, and lead far.
+        passed, sound = self._judge(files, replace(heads, is_record=heads.is_record & meant))
+        is_sound = sound[of_row] & fits
         first = files[0].start_offset if files else 0
         is_deleted = ~is_sound & (distinct[of_row] < first) & (distinct[of_row] >= 0)
         self.deleted += int(is_deleted.sum())
         self.unread += int((~is_sound).sum() - is_deleted.sum())
-        return selected
+        return is_sound & passed[of_row]
 
     def _judge(self, files: tuple[MappedFile, ...], heads: Heads) -> tuple[Mask, Mask]:
         """Which records pass, and which are sound."""

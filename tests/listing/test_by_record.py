@@ -16,7 +16,7 @@ from rmqtool.listing.by_record import RecordFilter
 from rmqtool.listing.kinds import LISTINGS, list_place, split_filters
 from rmqtool.listing.options import ListingOptions
 from rmqtool.rows import Rows
-from tests.building import LogBuilder
+from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.listing.test_oracle import objects, place_of
@@ -166,6 +166,39 @@ def test_a_log_that_a_broker_goes_on_with(tmp_path: Path) -> None:
     [rows] = list_place(place_of(queue), ListingOptions(by_record=judge))
     assert isinstance(rows, Rows)
     assert (len(rows), judge.unread) == (10, 0)
+
+
+def test_a_log_that_the_cleaner_shortens(tmp_path: Path) -> None:
+    """A file that was deleted since the log was listed has taken its messages with it."""
+    log = LogBuilder().add_all([{"body": bytes(500)} for _ in range(20)])
+    log.write(tmp_path)
+    queue = tmp_path / "consumequeue/orders/0"
+    queue.mkdir(parents=True)
+    size = log.offsets[1]
+    (queue / ("0" * 20)).write_bytes(b"".join(build_unit(offset, size, 0) for offset in log.offsets))
+    judge = RecordFilter(place_of(queue), Filters(from_timestamp=0))
+    assert judge.has_log
+    (tmp_path / "commitlog" / ("0" * 20)).unlink()
+    [rows] = list_place(place_of(queue), ListingOptions(by_record=judge))
+    assert isinstance(rows, Rows)
+    gone = sum(offset < 4096 for offset in log.offsets)
+    assert (len(rows), judge.deleted, judge.unread) == (20 - gone, gone, 0)
+
+
+def test_a_record_whose_size_leads_far(tmp_path: Path) -> None:
+    """Its own unit has no record of its size; the units of those that it would cover are judged as before."""
+    log = LogBuilder(file_size=1 << 16).add_all([{"properties": {"KEYS": "k"}} for _ in range(300)])
+    image = bytearray(log.images()[0])
+    size = log.offsets[1]
+    image[log.offsets[3] : log.offsets[3] + 4] = (size * 200).to_bytes(4, "big")
+    write_log(tmp_path, {0: bytes(image)})
+    queue = tmp_path / "consumequeue/orders/0"
+    queue.mkdir(parents=True)
+    (queue / ("0" * 20)).write_bytes(b"".join(build_unit(offset, size, 0) for offset in log.offsets))
+    found, judge = found_at(queue, Filters(keys=("k",)))
+    assert judge is not None
+    assert judge.unread == 1
+    assert [unit["queue_offset"] for unit in found] == [number for number in range(300) if number != 3]
 
 
 @pytest.mark.parametrize(
