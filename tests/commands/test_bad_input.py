@@ -203,6 +203,7 @@ SIZE, EMPTY, CONFIG = "commitlog.file-size", "commitlog.empty-file", "config.con
 STRAY, FOLDER = "commitlog.stray", "commitlog.stray-directory"
 GAP, OVERLAP, GEOMETRY = "commitlog.gap", "commitlog.overlap", "index.geometry"
 UNCLEAN, AMBIGUOUS, UNREADABLE = "store.unclean-stop", "store.version-ambiguous", "store.unreadable"
+QUEUE_SIZE, QUEUE_GAP, QUEUE_STRAY = "consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"
 V4, V5 = NAMES[:1], NAMES[1:]
 
 LOG_CASES = {
@@ -259,29 +260,33 @@ LOG_CASES = {
 }
 
 QUEUE_CASES = {
-    "partial unit": Case(on(queue, lambda data: data[:-7])),
-    "less than a unit": Case(on(queue, lambda data: data[:7])),
+    "partial unit": Case(on(queue, lambda data: data[:-7]), codes=(QUEUE_SIZE, QUEUE_GAP)),
+    "less than a unit": Case(on(queue, lambda data: data[:7]), codes=(QUEUE_SIZE, QUEUE_GAP)),
     "zeroed": Case(on(queue, lambda data: bytes(len(data)))),
     "zeroed in the middle": Case(on(queue, lambda data: data[:200] + bytes(200) + data[400:])),
     "all ones": Case(on(queue, lambda data: b"\xff" * len(data))),
     "greatest numbers": Case(on(queue, lambda data: b"\x7f" + b"\xff" * 7 + data[8:])),
     "backwards": Case(on(queue, lambda data: b"".join(data[at : at + 20] for at in range(580, -1, -20)))),
-    "empty": Case(sparse(queue, 0)),
-    "huge and sparse": Case(sparse(queue, 1 << 42)),
-    "stray names": Case(put("consumequeue/orders/0/readme", b"x")),
-    "off the grid": Case(lambda store: queue(store).rename(queue(store).with_name("7".zfill(20)))),
-    "at the end of numbers": Case(put(f"consumequeue/orders/0/{2**63 - 1:020d}", b"\1" * 600)),
+    "empty": Case(sparse(queue, 0), codes=(QUEUE_SIZE,)),
+    "huge and sparse": Case(sparse(queue, 1 << 42), codes=(QUEUE_SIZE, QUEUE_GAP)),
+    "stray names": Case(put("consumequeue/orders/0/readme", b"x"), codes=(QUEUE_STRAY,)),
+    "off the grid": Case(
+        lambda store: queue(store).rename(queue(store).with_name("7".zfill(20))), codes=(QUEUE_SIZE, QUEUE_GAP)
+    ),
+    "at the end of numbers": Case(
+        put(f"consumequeue/orders/0/{2**63 - 1:020d}", b"\1" * 600), codes=(QUEUE_SIZE, QUEUE_GAP)
+    ),
     "topic is a file": Case(put("consumequeue/topic")),
     "queue is a file": Case(put("consumequeue/orders/9")),
     "no number": Case(directory("consumequeue/orders/a")),
     "negative number": Case(directory("consumequeue/orders/-1")),
     "number of another script": Case(directory("consumequeue/orders/٣")),
     "numbers too long": Case(directory(f"consumequeue/orders/{'9' * 200}")),
-    "directory for file": Case(directory("consumequeue/orders/0/00000000000000009000")),
+    "directory for file": Case(directory("consumequeue/orders/0/00000000000000009000"), codes=(QUEUE_STRAY,)),
     "dangling topic": Case(link("consumequeue/x", "nowhere")),
     "dangling queue": Case(link("consumequeue/orders/9", "nowhere")),
     "looping topic": Case(link("consumequeue/x", "x"), LOSSY, LOSSY, OK, "consumequeue/x", (UNREADABLE,)),
-    "topic in itself": Case(link("consumequeue/orders/9", "..")),
+    "topic in itself": Case(link("consumequeue/orders/9", ".."), codes=(QUEUE_STRAY,)),
     "dangling file": Case(
         link("consumequeue/orders/0/00000000000000009000", "nowhere"),
         LOSSY,
@@ -294,10 +299,10 @@ QUEUE_CASES = {
         file_for_directory("consumequeue"), LOSSY, LOSSY, OK, "consumequeue", (UNREADABLE,), (AMBIGUOUS,)
     ),
     "no queues": Case(lambda store: shutil.rmtree(store / "consumequeue"), gone=(AMBIGUOUS,)),
-    "batch: partial unit": Case(on(batch, lambda data: data[:-3]), stores=V5),
+    "batch: partial unit": Case(on(batch, lambda data: data[:-3]), stores=V5, codes=(QUEUE_SIZE, QUEUE_GAP)),
     "batch: zeroed": Case(on(batch, lambda data: bytes(len(data))), stores=V5),
     "batch: all ones": Case(on(batch, lambda data: b"\xff" * len(data)), stores=V5),
-    "batch: empty": Case(sparse(batch, 0), stores=V5),
+    "batch: empty": Case(sparse(batch, 0), stores=V5, codes=(QUEUE_SIZE,)),
 }
 
 
