@@ -109,7 +109,9 @@ def queue_findings(store: Store, queue: Queue) -> Iterator[Finding]:
         yield finding("consumequeue.stray", message, file=store.relative(stray.path), **place)
     for file in files.files:
         message = ""
-        if file.size != files.file_size or file.size % queue.unit_size:
+        if not file.size:
+            message = "0 bytes"
+        elif file.size != files.file_size or file.size % queue.unit_size:
             message = f"{file.size} bytes where the others have {files.file_size}"
         elif file.start_offset % file.size:
             message = f"begins at {file.start_offset}, which is no multiple of {file.size}"

@@ -443,3 +443,12 @@ def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
     assert counts[10, 10][0] == counts[100, 10][0] == counts[100, 1000][0] <= 20
     assert counts[10, 10][1] == counts[100, 10][1] <= 5 * 10
     assert counts[100, 1000][1] <= 5 * 1000
+
+
+def test_a_queue_of_nothing_but_an_empty_file(store: Path) -> None:
+    """A broker refuses to start on it, and no other file tells its size."""
+    queue = store / "consumequeue" / "empty" / "0"
+    queue.mkdir(parents=True)
+    (queue / file_name(600)).touch()
+    finding = the_finding(store)
+    assert (finding.code, finding.topic, finding.message) == ("consumequeue.file-size", "empty", "0 bytes")
