@@ -187,7 +187,8 @@ class SplitReader:
         self.messages += len(frames)
         self.bytes += frames.size
         names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
-        self.last_record = LastRecord(*(int(frames.headers.field(name)[-1]) for name in names))
+        last = frames[len(frames) - 1 :].headers
+        self.last_record = LastRecord(*(int(last.field(name)[0]) for name in names))
 
     def _visible(self, frames: Frames) -> Frames | None:
         """Those of a transaction type that is wanted; the others are counted."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from rmqtool.catalogue import finding
 from rmqtool.errors import UsageError
-from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Sums, add_sums, merge_sums
+from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.filters import Filters
 from rmqtool.findings import Finding
 from rmqtool.named_stores import NamedStore
@@ -114,11 +114,12 @@ def check_split(task: CheckTask) -> CheckResult:
     pa.set_cpu_count(1)
     result = CheckResult(task.split.store)
     reader = SplitReader(task.split, task.query, (*SUMMED_COLUMNS, _OFFSET))
-    batches = []
+    batches, summing = [], Summing(task.split.store)
     for event in reader.events():
         if not isinstance(event, Damage):
-            add_sums(result.sums, task.split.store, event)
+            summing.add(event)
             batches.append(reader.to_messages(event))
+    result.sums = summing.sums()
     if _OFFSET in task.query.columns:
         expected = pa.Table.from_batches(batches, task.query.schema)
         result.rows = expected.num_rows

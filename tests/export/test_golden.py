@@ -77,6 +77,20 @@ def test_the_types_are_those_of_the_contract(golden_store: GoldenStore, tmp_path
     assert "INT96" not in {column.physical_type for column in physical}
 
 
+def test_readers_can_pass_over_row_groups(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """What is looked for has its smallest and largest value in each; what is not costs nothing."""
+    output = tmp_path / "out"
+    export(golden_store(ALL_FORMS), output)
+    metadata = pq.read_metadata(output / manifest_of(output)["files"][0]["path"])
+    columns = {one.path_in_schema: one for one in map(metadata.row_group(0).column, range(metadata.num_columns))}
+    offsets = [row["physical_offset"] for row in rows_of(output)]
+    statistics = columns["physical_offset"].statistics
+    assert (statistics.min, statistics.max) == (offsets[0], offsets[-1])
+    assert columns["topic"].statistics.has_min_max
+    assert not columns["body"].is_stats_set
+    assert columns["physical_offset"].encodings == ("DELTA_BINARY_PACKED",)
+
+
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "brotli", "snappy", "lz4", "none"])
 def test_every_compression(codec: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Each is what the files say, and what is in them stays the same."""
