@@ -229,6 +229,7 @@ def _export_options(filters: Filters, with_store: bool, options: dict[str, Any])
 def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
     """Write the splits of a plan with the engine that was chosen."""
     from rmqtool.export.local import run_local, usable_cores
+    from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
     from rmqtool.progress import byte_progress
 
@@ -242,7 +243,7 @@ def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
 
         with spark_context(options["master"], options["conf"]) as context:
             tasks = _limited(plan.tasks, limit, context.defaultParallelism)
-            return run_on_spark(context, write_split, tasks, progress.update)
+            return run_on_spark(context, write_split, join_results, tasks, progress.update)
 
 
 def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:

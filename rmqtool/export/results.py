@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -142,6 +142,21 @@ class PartResult:
     sums: Sums = field(default_factory=dict)
     files: list[DataFile] = field(default_factory=list)
     damaged: list[DataFile] = field(default_factory=list)
+
+
+def join_results(results: Sequence[PartResult]) -> list[PartResult]:
+    """Those of splits that follow one another, one for each store: sums of its queues are then there once."""
+    joined: list[PartResult] = []
+    for result in results:
+        if not joined or joined[-1].store != result.store:
+            joined.append(result)
+            continue
+        last = joined[-1]
+        last.totals.merge(result.totals)
+        merge_sums(last.sums, [result.sums])
+        last.files += result.files
+        last.damaged += result.damaged
+    return joined
 
 
 def merge_sums(into: Sums, parts: Iterable[Sums]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 from rmqtool.errors import RmqtoolError
@@ -26,9 +27,17 @@ T = TypeVar("T", bound=HasSplit)
 R = TypeVar("R")
 
 
-def run_on_spark(context: Any, work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], None]) -> list[R]:
+def run_on_spark(
+    context: Any,
+    work: Callable[[T], R],
+    join: Callable[[list[R]], list[R]],
+    tasks: Sequence[T],
+    done: Callable[[int], None],
+) -> list[R]:
     """Do `work`, a module's function, for each task on the workers of a SparkContext; results in any order.
 
+    `join`, such a function too, makes of the results of tasks that follow one another fewer: all of them go through
+    the driver, which has little room where the tasks are many.
     `done` is told about how many bytes of log are finished. A task that fails for a reason of Spark's, such as a
     lost executor, is tried again by Spark; what `work` raises as RmqtoolError would be the same again, and ends the
     job. Raises that error, and what pyspark raises.
@@ -43,9 +52,8 @@ def run_on_spark(context: Any, work: Callable[[T], R], tasks: Sequence[T], done:
     def job() -> None:
         try:
             context.setJobGroup(_GROUP, "rmqtool export", interruptOnCancel=True)
-            pickled = [pickle.dumps(task) for task in tasks]
-            parts = context.parallelize(pickled, min(len(pickled), _MOST_TASKS))
-            found.extend(parts.mapPartitions(_Work(work)).collect())
+            groups = [pickle.dumps(group) for group in _groups(tasks)]
+            found.extend(context.parallelize(groups, len(groups)).map(_Work(work, join)).collect())
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             failed.append(error)
 
@@ -62,20 +70,25 @@ def run_on_spark(context: Any, work: Callable[[T], R], tasks: Sequence[T], done:
     return _checked(found)
 
 
+def _groups(tasks: Sequence[Any]) -> Iterator[list[Any]]:
+    """The tasks in their order, as many as are scheduled as one together: what they share is sent once for them."""
+    count = min(len(tasks), _MOST_TASKS)
+    bounds = [len(tasks) * number // count for number in range(count + 1)]
+    return (list(tasks[low:high]) for low, high in pairwise(bounds))
+
+
 class _Work:
-    """What a worker does with its tasks. An error of ours comes back as a value: to try again would not help."""
+    """What a worker does with tasks. An error of ours comes back as a value: to try again would not help."""
 
-    def __init__(self, work: Callable[[Any], Any]) -> None:
+    def __init__(self, work: Callable[[Any], Any], join: Callable[[list[Any]], list[Any]]) -> None:
         self._work = work
+        self._join = join
 
-    def __call__(self, tasks: Iterator[bytes]) -> Iterator[bytes]:
-        for task in tasks:
-            try:
-                result = self._work(pickle.loads(task))
-            except RmqtoolError as error:
-                yield pickle.dumps(error)
-                return
-            yield pickle.dumps(result)
+    def __call__(self, group: bytes) -> bytes:
+        try:
+            return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
+        except RmqtoolError as error:
+            return pickle.dumps(error)
 
 
 def _wait(thread: Any, context: Any, size: int, done: Callable[[int], None]) -> None:
@@ -94,8 +107,10 @@ def _wait(thread: Any, context: Any, size: int, done: Callable[[int], None]) -> 
 
 def _checked(found: Sequence[bytes]) -> list[Any]:
     """The results; raises the first error that came back among them."""
-    results = [pickle.loads(one) for one in found]
-    for result in results:
-        if isinstance(result, RmqtoolError):
-            raise result
+    results = []
+    for one in found:
+        group = pickle.loads(one)
+        if isinstance(group, RmqtoolError):
+            raise group
+        results += group
     return results

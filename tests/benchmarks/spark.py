@@ -25,7 +25,7 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import Output
 from rmqtool.export.plan import Plan
-from rmqtool.export.results import PartResult
+from rmqtool.export.results import PartResult, join_results
 from rmqtool.export.run import run_export
 from rmqtool.export.write import write_split
 from rmqtool.filters import Filters
@@ -117,7 +117,7 @@ def _processes() -> Iterator[Engine]:
 
 
 def _on_spark(context: Any) -> Engine:
-    return lambda plan: run_on_spark(context, write_split, plan.tasks, lambda _: None)
+    return lambda plan: run_on_spark(context, write_split, join_results, plan.tasks, lambda _: None)
 
 
 def _peak_rss(_: int) -> int:
