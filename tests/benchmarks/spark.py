@@ -39,6 +39,8 @@ from tests.benchmarks.logs import make_log
 
 CORES = 2
 MAX_WORKER_RSS = 600 * MIB
+MAX_GROWTH = 1.2
+MAX_BESIDE_CONTEXT = 3.0  # seconds, for 1 GiB on a machine that does nothing else
 
 Engine = Callable[[Plan], list[PartResult]]
 
@@ -66,11 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Bodies of noise are not compressed, only copied: what they cost is told above, and no target.
         print("Bodies that are text")
         met += _measure((with_bodies, replace(without, max_ratio=1 / 3)), text, options.runs)
+        met.append(_measure_growth(context, options))
         peak = max(result for result in context.parallelize(range(CORES * 4), CORES * 4).map(_peak_rss).collect())
     print(f"largest worker of Spark: {peak / MIB:.0f} MiB, at most {MAX_WORKER_RSS // MIB}")
     met.append(peak < MAX_WORKER_RSS)
     met.append(_measure_source(store, options.runs))
-    _measure_program(store)
+    met.append(_measure_program(store))
     return 0 if all(met) else 1
 
 
@@ -151,16 +154,40 @@ def _measure_source(store: Path, runs: int) -> bool:
     return met
 
 
-def _measure_program(store: Path) -> None:
-    """The whole program, Java's start included."""
+def _measure_growth(context: Any, options: argparse.Namespace) -> bool:
+    """A quarter, a half and all of the size, in turn: each byte of the most costs about what one of the least does."""
+    sizes = [options.size // part for part in (4, 2, 1)]
+    logs = [make_log(options.dir / f"A-{size}", "A", size) for size in sizes]
+    case = Case("Spark", lambda store: _export(store, _on_spark(context)))
+    rounds = [[_seconds(case, log) for log in logs] for _ in range(options.runs)]
+    for number, size in enumerate(sizes):
+        ratio = statistics.median(times[number] / times[0] for times in rounds) * sizes[0] / size
+        seconds = statistics.median(times[number] for times in rounds)
+        target = f"at most {MAX_GROWTH:.2f}" if number else ""
+        print(f"{size / MIB:6.0f} MiB, for each byte      {seconds:7.2f} s {ratio:6.2f}  {target}")
+    return bool(ratio <= MAX_GROWTH)
+
+
+def _measure_program(store: Path) -> bool:
+    """The whole program, Java's start included, against the start and the end of a context with nothing between."""
     output = store.parent / "output"
-    for engine in ("local", "spark"):
+    program = (sys.executable, "-m", "rmqtool", "--quiet", "export", str(store), "--output", str(output))
+    nothing = "from rmqtool.spark.session import spark_context\nwith spark_context('local[*]', {}): pass"
+    seconds = {}
+    for name, command in (
+        ("rmqtool export --engine local", (*program, "--engine", "local")),
+        ("rmqtool export", program),
+        ("a context of Spark, nothing else", (sys.executable, "-c", nothing)),
+    ):
         shutil.rmtree(output, ignore_errors=True)
         start = time.perf_counter()
-        command = [sys.executable, "-m", "rmqtool", "export", str(store), "--output", str(output), "--engine", engine]
-        subprocess.run([*command, "--quiet"], check=True, capture_output=True)
-        print(f"rmqtool export --engine {engine:<6} {time.perf_counter() - start:5.2f} s")
+        subprocess.run(command, check=True, capture_output=True)
+        seconds[name] = time.perf_counter() - start
+        print(f"{name:<33} {seconds[name]:5.2f} s")
     shutil.rmtree(output, ignore_errors=True)
+    *_, whole, context = seconds.values()
+    print(f"the program without the context   {whole - context:5.2f} s, at most {MAX_BESIDE_CONTEXT:.2f}")
+    return whole - context <= MAX_BESIDE_CONTEXT
 
 
 if __name__ == "__main__":
