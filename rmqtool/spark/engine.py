@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from threading import Event
 from typing import Any, Protocol, TypeVar
 
 from rmqtool.errors import RmqtoolError
@@ -13,6 +15,7 @@ from rmqtool.splits import Split
 _MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
 _GROUP = "rmqtool"
 _POLL_SECONDS = 0.1
+_CANCEL_SECONDS = 5
 
 
 class HasSplit(Protocol):
@@ -57,14 +60,23 @@ def run_on_spark(
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             failed.append(error)
 
-    thread = InheritableThread(target=job, daemon=True)
-    thread.start()
+    size = sum(task.split.size for task in tasks)
+    share = _Share(context)
+    threads = [InheritableThread(target=target, daemon=True) for target in (job, share.poll)]
+    for thread in threads:
+        thread.start()
     try:
-        _wait(thread, context, sum(task.split.size for task in tasks), done)
+        while threads[0].is_alive():
+            threads[0].join(_POLL_SECONDS)
+            done(int(size * share.done))
     except BaseException:
-        context.cancelJobGroup(_GROUP)
-        thread.join(_POLL_SECONDS * 50)
+        with suppress(Exception):  # the interruption is what is told
+            context.cancelJobGroup(_GROUP)
+        threads[0].join(_CANCEL_SECONDS)
         raise
+    finally:
+        share.ended.set()
+        threads[1].join(_CANCEL_SECONDS)
     if failed:
         raise failed[0]
     return _checked(found)
@@ -91,18 +103,31 @@ class _Work:
             return pickle.dumps(error)
 
 
-def _wait(thread: Any, context: Any, size: int, done: Callable[[int], None]) -> None:
-    tracker = context.statusTracker()
-    while thread.is_alive():
-        thread.join(_POLL_SECONDS)
-        finished = total = 0
-        for job in tracker.getJobIdsForGroup(_GROUP):
-            info = tracker.getJobInfo(job)
-            for stage in info.stageIds if info else ():
-                stage_info = tracker.getStageInfo(stage)
-                if stage_info:
-                    finished, total = finished + stage_info.numCompletedTasks, total + stage_info.numTasks
-        done(size * finished // total if total else 0)
+class _Share:
+    """How much of a job is done, from 0 to 1.
+
+    Asked in a thread of its own: the main one may be interrupted at any moment, and what the connection to Java
+    makes of that is not always the interruption.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self.done = 0.0
+        self.ended = Event()
+        self._context = context
+
+    def poll(self) -> None:
+        """Ask until it is `ended`, or until nobody answers."""
+        with suppress(Exception):
+            tracker = self._context.statusTracker()
+            while not self.ended.wait(_POLL_SECONDS):
+                self.done = _share_done(tracker)
+
+
+def _share_done(tracker: Any) -> float:
+    jobs = [info for job in tracker.getJobIdsForGroup(_GROUP) if (info := tracker.getJobInfo(job))]
+    stages = [info for job in jobs for stage in job.stageIds if (info := tracker.getStageInfo(stage))]
+    total = sum(stage.numTasks for stage in stages)
+    return sum(stage.numCompletedTasks for stage in stages) / total if total else 0.0
 
 
 def _checked(found: Sequence[bytes]) -> list[Any]:
