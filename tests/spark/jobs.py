@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,36 @@ def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> 
     counts = [part["numInputRows"] for part in query.recentProgress]
     has_rows = any(Path(folder, "sink").glob("*.parquet"))
     return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
+
+
+def follow(session: Any, path: str, folder: str, steps: Sequence[Mapping[int, bytes]]) -> list[int]:
+    """Run a stream while its log becomes each of `steps`, as a broker makes it; how many rows there are after each."""
+    source = session.readStream.format("rocketmq").option("columns", "physical_offset").load(path)
+    writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+    query = writer.option("path", f"{folder}/sink").start()
+    counts = []
+    try:
+        for images in steps:
+            become(Path(path), images)
+            query.processAllAvailable()
+            counts.append(session.read.parquet(f"{folder}/sink").count())
+    finally:
+        query.stop()
+    return counts
+
+
+def become(store: Path, images: Mapping[int, bytes]) -> None:
+    """Write files of a log that somebody reads: in place, a new one with all its size at once; remove the others."""
+    for start, data in images.items():
+        file = store / "commitlog" / f"{start:020d}"
+        if not file.exists():
+            file.with_name("new").write_bytes(bytes(len(data)))
+            file.with_name("new").rename(file)
+        with file.open("r+b") as opened:
+            opened.write(data)
+    for file in (store / "commitlog").iterdir():
+        if int(file.name) not in images:
+            file.unlink()
 
 
 def _plain(frame: Any) -> Rows:
