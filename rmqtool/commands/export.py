@@ -241,6 +241,7 @@ def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
         from rmqtool.spark.engine import run_on_spark
         from rmqtool.spark.session import spark_context
 
+        progress.wait_for("starting Spark")
         with spark_context(options["master"], options["conf"]) as context:
             tasks = _limited(plan.tasks, limit, context.defaultParallelism)
             return run_on_spark(context, write_split, join_results, tasks, progress.update)
