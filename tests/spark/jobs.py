@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.spark.sessions import EXECUTOR, descendants
 
 Rows = list[dict[str, Any]]
 
@@ -79,6 +84,34 @@ def follow(session: Any, path: str, folder: str, steps: Sequence[Mapping[int, by
     finally:
         query.stop()
     return counts
+
+
+def read_and_kill(session: Any, path: str, options: Mapping[str, str], folder: str) -> list[int]:
+    """Physical offsets of all rows, though an executor is killed in mid-job; `folder` gets a file for each attempt."""
+    from pyspark import InheritableThread
+
+    from rmqtool.spark import register
+
+    def slowly(rows: Iterable[Any]) -> Iterator[int]:
+        from pyspark import TaskContext
+
+        task: Any = TaskContext.get()
+        for row in rows:
+            Path(folder, f"{task.partitionId()}-{task.attemptNumber()}").touch()
+            time.sleep(0.02)
+            yield row.physical_offset
+
+    register(session)
+    found: list[int] = []
+    rows = session.read.format("rocketmq").options(**options).load(path).select("physical_offset").rdd
+    thread = InheritableThread(target=lambda: found.extend(rows.mapPartitions(slowly).collect()))
+    thread.start()
+    while thread.is_alive() and len(list(Path(folder).iterdir())) < 2:
+        time.sleep(0.05)
+    executors = [pid for pid, command in descendants(os.getpid()).items() if EXECUTOR in command]
+    os.kill(min(executors), signal.SIGKILL)
+    thread.join()
+    return found
 
 
 def become(store: Path, images: Mapping[int, bytes]) -> None:

@@ -18,14 +18,13 @@ from tests.commands.running import ROOT, check_json, environment, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
-from tests.spark.sessions import descendants, require_spark
+from tests.spark.sessions import EXECUTOR, descendants, require_spark
 from tests.unchanged import unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STORE = "5.5.0-killed"
 SECONDS = 500
-EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 @pytest.fixture(autouse=True)

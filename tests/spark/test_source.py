@@ -231,3 +231,10 @@ def test_executors_in_other_processes(cluster: Session, golden_store: GoldenStor
     assert comparable(found) == comparable(oracle_rows(STORE))
     _, rows = cluster.run(jobs.stream, store, str(tmp_path), EVERYTHING)
     assert len(rows) == len(found)
+
+
+def test_an_executor_that_is_killed_costs_no_row(cluster: Session, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Nor is a row there twice: its splits are read again by another."""
+    found = cluster.run(jobs.read_and_kill, str(golden_store(STORE)), EVERYTHING, str(tmp_path))
+    assert sorted(found) == [row["physical_offset"] for row in oracle_rows(STORE)]
+    assert any(path.name.endswith("-1") for path in tmp_path.iterdir())
