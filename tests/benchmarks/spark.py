@@ -29,11 +29,12 @@ from rmqtool.export.results import PartResult, join_results
 from rmqtool.export.run import run_export
 from rmqtool.export.write import write_split
 from rmqtool.filters import Filters
+from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
 from rmqtool.spark.engine import run_on_spark
 from rmqtool.spark.package import share_python_path
 from rmqtool.spark.session import spark_context
-from rmqtool.split_reader import BodyChoice, make_query
+from rmqtool.split_reader import make_query
 from tests.benchmarks.__main__ import GIB, MIB, size_in_bytes
 from tests.benchmarks.logs import make_log
 

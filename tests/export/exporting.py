@@ -25,8 +25,9 @@ from rmqtool.filters import Filters
 from rmqtool.findings import Finding
 from rmqtool.formats.properties import split_keys
 from rmqtool.formats.sys_flag import compression, transaction
+from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
-from rmqtool.split_reader import BodyChoice, make_query
+from rmqtool.split_reader import make_query
 from rmqtool.splits import SPLIT_SIZE
 from tests.unchanged import unchanged
 
