@@ -74,7 +74,9 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
     known = {source["store"]: source for source in manifest["source"]}
     for named in stores:
         if named.name not in known:
-            raise UsageError("the output holds nothing of this store", file=named.store.root)
+            names = ", ".join([*sorted(known)[:_EXAMPLES], *(["..."] if len(known) > _EXAMPLES else [])])
+            hint = f"it holds {names}: NAME=STORE says which of them this is"
+            raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
     for name in known.keys() - {named.name for named in stores}:
         plan.unproven.append(f"store {name} was not given: its rows are not compared")
     if _OFFSET not in query.columns:
