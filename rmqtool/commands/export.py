@@ -281,7 +281,7 @@ def _check(
     plan = plan_check(path, manifest, open_stores(given, conf, names_in(manifest)), rate)
     with byte_progress("comparing", plan.size, style.quiet) as progress:
         results: list[CheckResult] = run_local(check_split, plan.tasks, jobs or usable_cores(), progress.update)
-    findings = [*check_files(path, manifest), *(finding for result in results for finding in result.findings)]
+    findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)
     status = Exit.FINDINGS if findings else Exit.OK
     rows = sum(result.rows for result in results)

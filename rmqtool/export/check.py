@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +30,7 @@ CHECK_SPLIT = 32 << 20
 _OFFSET = "physical_offset"
 _REMEDY = "rmqtool export --mode overwrite"
 _EXAMPLES = 5
+_UNREADABLE = (OSError, ValueError, pa.ArrowException)  # what pyarrow raises for a damaged file
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,13 @@ class CheckTask:
 
 @dataclass
 class CheckResult:
-    """What comparing one split gave."""
+    """What comparing one split gave; `unreadable` are reasons by the file's path below the output."""
 
     store: str
     rows: int = 0
     sums: Sums = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,19 +129,22 @@ def check_split(task: CheckTask) -> CheckResult:
     if _OFFSET in task.query.columns:
         expected = pa.Table.from_batches(batches, task.query.schema)
         result.rows = expected.num_rows
-        result.findings += _differences(task, expected, _exported(task))
+        result.findings += _differences(task, expected, _exported(task, result.unreadable))
     return result
 
 
-def check_files(output: Path, manifest: dict[str, Any]) -> Iterator[Finding]:
-    """Files that are gone, changed, or in no manifest."""
+def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckResult]) -> Iterator[Finding]:
+    """Files that are gone, changed, in no manifest, or could not be read for `results`."""
     known = {file["path"]: file for file in manifest["files"]}
+    unreadable = {path: reason for result in results for path, reason in result.unreadable.items()}
     for path, file in known.items():
         try:
             rows = pq.read_metadata(output / path).num_rows
             size = (output / path).stat().st_size
-        except (OSError, pa.ArrowException) as error:
-            yield _finding("export.file", f"cannot be read: {str(error).splitlines()[0]}", file=path)
+        except _UNREADABLE as error:
+            unreadable[path] = _reason(error)
+        if path in unreadable:
+            yield _finding("export.file", f"cannot be read: {unreadable[path]}", file=path)
             continue
         if (rows, size) != (file["rows"], file["bytes"]):
             told = f"{file['rows']} rows in {file['bytes']} bytes"
@@ -177,17 +184,32 @@ def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
     )
 
 
-def _exported(task: CheckTask) -> pa.Table:
-    """The rows of the split that the files hold, in the order of the log."""
-    paths = [str(task.output / name) for name in task.files if (task.output / name).is_file()]
+def _exported(task: CheckTask, unreadable: dict[str, str]) -> pa.Table:
+    """The rows of the split that the files hold, in the order of the log; what cannot be read goes to `unreadable`."""
+    parts = {name: _rows_in(task, name) for name in task.files}
+    unreadable.update({name: part for name, part in parts.items() if isinstance(part, str)})
+    tables = [part for part in parts.values() if not isinstance(part, str)]
+    return pa.concat_tables([task.query.schema.empty_table(), *tables]).sort_by(_OFFSET)
+
+
+def _rows_in(task: CheckTask, name: str) -> pa.Table | str:
+    """The rows of the split in one file, or why there are none to read."""
     schema = task.query.schema
-    if not paths:
-        return schema.empty_table()
     wanted = (ds.field(_OFFSET) >= task.split.start) & (ds.field(_OFFSET) < task.split.stop)
     if STORE_COLUMN in schema.names:
         wanted &= ds.field(STORE_COLUMN) == task.split.store
-    source = ds.dataset(paths, schema=schema, format="parquet", partitioning=None)
-    return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False).sort_by(_OFFSET)
+    try:
+        source = ds.dataset([str(task.output / name)], schema=schema, format="parquet", partitioning=None)
+        return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
+    except _UNREADABLE as error:
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    """What Arrow or the system says, in a line, without the path that is told anyway."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return re.sub(r"^Could not open Parquet input source '.*?': ", "", str(error).splitlines()[0])
 
 
 def _differences(task: CheckTask, expected: pa.Table, found: pa.Table) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ def check(stores: Path | Sequence[Path | str], output: Path) -> list[Finding]:
     plan = plan_check(output, manifest, named, None)
     results = run_local(check_split, plan.tasks, 1, lambda _: None)
     found = [finding for result in results for finding in result.findings]
-    return [*check_files(output, manifest), *found, *check_sums(manifest, plan, results)]
+    return [*check_files(output, manifest, results), *found, *check_sums(manifest, plan, results)]
 
 
 def manifest_of(output: Path) -> dict[str, Any]:
