@@ -28,7 +28,7 @@ CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""
 
 _OFFSET = "physical_offset"
-_REMEDY = "rmqtool export --mode overwrite"
+_REMEDY = "rmqtool export STORE... --output DIR --mode overwrite"
 _EXAMPLES = 5
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)  # what pyarrow raises for a damaged file
 

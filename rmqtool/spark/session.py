@@ -41,9 +41,9 @@ _ALWAYS = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 _MODULE = re.compile(r"No module named '([\w.]+)'")
-_NO_WORKER = re.compile(r"pyspark\.daemon|Python worker (?:exited unexpectedly|failed to connect)")
+_NO_WORKER = re.compile(r"pyspark\.daemon's|Python worker (?:exited unexpectedly|failed to connect)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
-_CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:: |Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
 _CLOSING_SECONDS = 10
 _GREETINGS = ("WARNING:", "NOTE:", "Using ", "Picked up ")
 

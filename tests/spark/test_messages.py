@@ -29,6 +29,10 @@ Traceback (most recent call last):
 ModuleNotFoundError: No module named 'pyarrow'
 """
 NO_PROGRAM = """Caused by: java.io.IOException: Cannot run program "python3.99": error=2, No such file or directory"""
+NO_DAEMON = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
+\tat org.apache.spark.errors.SparkCoreErrors$.eofExceptionWhileReadPortNumberError(SparkCoreErrors.scala:55)
+"""
 OTHER = """An error occurred while calling o0.x.
 : org.apache.spark.SparkException: Job aborted
 \tat org.apache.spark.X(X.scala:1)
@@ -44,6 +48,7 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
         (MISSING, "the workers' Python has no module pyarrow"),
         (NO_PROGRAM, "the workers have no program python3.99"),
         ("... No space left on device ...", "no space is left on a disk that Spark uses"),
+        (NO_DAEMON, "the workers' Python, "),
         (OTHER, "Spark failed: Java heap space"),
         ("", "Spark failed: no reason is told"),
     ],
