@@ -25,8 +25,9 @@ def show_export(exported: Exported, output: Path, style: Style) -> None:
     console = style.console()
     manifest, totals = exported.manifest, exported.totals
     run = manifest["runs"][-1]
-    _line(console, "exported", f"{_count(run['rows'], 'message')} in {_count(run['files'], 'file')} of "
-          f"{byte_size(run['bytes'])}, from {byte_size(totals.bytes)} of log")  # fmt: skip
+    written = f"{_count(run['files'], 'file')} of {byte_size(run['bytes'])}, from {byte_size(totals.bytes)} of log"
+    is_idle = len(manifest["runs"]) > 1 and not run["files"]
+    _line(console, "exported", "nothing is new" if is_idle else f"{_count(run['rows'], 'message')} in {written}")
     if len(manifest["runs"]) > 1:
         sizes = f"{_count(len(manifest['files']), 'file')} of {byte_size(manifest['bytes'])}"
         _line(console, "in all", f"{_count(manifest['rows'], 'message')} in {sizes}, {len(manifest['runs'])} runs")
@@ -39,7 +40,7 @@ def show_export(exported: Exported, output: Path, style: Style) -> None:
     if style.verbosity > 0:
         for queue in manifest["queues"]:
             offsets = f"offsets {queue['queue_offset_first']} to {queue['queue_offset_last']}"
-            _line(console, "queue", f"{queue['topic']} {queue['queue_id']}: {queue['rows']} rows, {offsets}")
+            _line(console, "queue", f"{queue['topic']} {queue['queue_id']}: {_count(queue['rows'], 'row')}, {offsets}")
     excluded = ", ".join(f"{count} {name}" for name, count in totals.excluded.items() if count)
     if excluded:
         _line(console, "left out", f"{excluded}: no consumer sees them (--include)")
@@ -70,8 +71,8 @@ def _show_losses(console: Console, exported: Exported) -> None:
         if totals.skipped_count > _MOST:
             _line(console, "", "... all of them are in _manifest.json")
     for problems, text in (
-        (totals.wrong_crc, "do not have their CRC: exported as they stand"),
-        (totals.not_decompressed, "do not decompress: exported as stored"),
+        (totals.wrong_crc, "with another CRC than stored, exported unchanged"),
+        (totals.not_decompressed, "that cannot be decompressed, exported as stored"),
     ):
         if problems.count:
             places = ", ".join(map(str, problems.physical_offsets[:_MOST]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +15,13 @@ from rmqtool.errors import UsageError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.filters import Filters
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.messages import BodyChoice
 from rmqtool.scan.columns import message_schema, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.splits import Split
-
-BodyChoice = Literal["decompressed", "stored", "none"]
 
 MESSAGE_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
@@ -187,7 +185,8 @@ class SplitReader:
         self.messages += len(frames)
         self.bytes += frames.size
         names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
-        self.last_record = LastRecord(*(int(frames.headers.field(name)[-1]) for name in names))
+        last = frames[len(frames) - 1 :].headers
+        self.last_record = LastRecord(*(int(last.field(name)[0]) for name in names))
 
     def _visible(self, frames: Frames) -> Frames | None:
         """Those of a transaction type that is wanted; the others are counted."""

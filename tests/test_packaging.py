@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 import zipfile
@@ -15,20 +16,38 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.spark.sessions import require_spark
 from tests.test_layers import imports_of, modules_under
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "examples" / "store"
 BUILT = ["LICENSE", "MANIFEST.in", "README.md", "formats", "pyproject.toml", "rmqtool", "tests"]
 OPTIONAL = {"pyspark", "py4j", "rmqtool"}  # an extra, and ourselves
+MESSAGES = 181
+"""That consumers of the example store could see."""
+
 FOR_SPARK = "rmqtool/spark/pyspark_rocketmq/"  # where it stands in the checkout; installed at the top level
 
 pytestmark = pytest.mark.slow
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+READ_WITH_SPARK = """
+import sys
+from importlib.util import find_spec
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+session = builder.config("spark.driver.memory", "640m").getOrCreate()
+print(find_spec("rmqtool").origin)
+print(session.read.format("rocketmq").load(sys.argv[1]).count())
+session.stop()
+"""
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
     """Run a program away from the checkout; its standard output. A failure shows both streams."""
     environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
+    environment.update(variables)
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -154,3 +173,22 @@ def test_the_installed_program_exports_the_example_store(installed: Path, tmp_pa
 def test_the_installed_program_inspects_the_example_store(installed: Path, tmp_path: Path) -> None:
     for place in (STORE, STORE / "commitlog"):
         assert run(installed / "rmqtool", "inspect", place, cwd=tmp_path).strip() != ""
+
+
+@pytest.mark.spark
+def test_spark_finds_what_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """The format is there where the wheel is, without being registered; what both depend on comes from here."""
+    require_spark()
+    home = tmp_path / "environment"
+    venv.create(home, symlinks=True)
+    [site] = home.glob("lib/python*/site-packages")
+    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--target", site)
+    run(sys.executable, "-m", "pip", "install", *options, wheel, cwd=tmp_path)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    path = os.pathsep.join([str(home / "bin"), os.environ["PATH"]])
+    told = run(
+        home / "bin" / "python", "-c", READ_WITH_SPARK, STORE, cwd=tmp_path, PATH=path, SPARK_LOCAL_IP="127.0.0.1"
+    )
+    origin, count = told.splitlines()
+    assert origin == str(site / "rmqtool" / "__init__.py")
+    assert int(count) == MESSAGES

@@ -229,6 +229,7 @@ def _export_options(filters: Filters, with_store: bool, options: dict[str, Any])
 def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
     """Write the splits of a plan with the engine that was chosen."""
     from rmqtool.export.local import run_local, usable_cores
+    from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
     from rmqtool.progress import byte_progress
 
@@ -240,9 +241,10 @@ def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
         from rmqtool.spark.engine import run_on_spark
         from rmqtool.spark.session import spark_context
 
+        progress.wait_for("starting Spark")
         with spark_context(options["master"], options["conf"]) as context:
             tasks = _limited(plan.tasks, limit, context.defaultParallelism)
-            return run_on_spark(context, write_split, tasks, progress.update)
+            return run_on_spark(context, write_split, join_results, tasks, progress.update)
 
 
 def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:
@@ -279,7 +281,7 @@ def _check(
     plan = plan_check(path, manifest, open_stores(given, conf, names_in(manifest)), rate)
     with byte_progress("comparing", plan.size, style.quiet) as progress:
         results: list[CheckResult] = run_local(check_split, plan.tasks, jobs or usable_cores(), progress.update)
-    findings = [*check_files(path, manifest), *(finding for result in results for finding in result.findings)]
+    findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)
     status = Exit.FINDINGS if findings else Exit.OK
     rows = sum(result.rows for result in results)

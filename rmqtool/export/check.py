@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ import pyarrow.parquet as pq
 
 from rmqtool.catalogue import finding
 from rmqtool.errors import UsageError
-from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Sums, add_sums, merge_sums
+from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.filters import Filters
 from rmqtool.findings import Finding
 from rmqtool.named_stores import NamedStore
@@ -26,8 +28,9 @@ CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""
 
 _OFFSET = "physical_offset"
-_REMEDY = "rmqtool export --mode overwrite"
+_REMEDY = "rmqtool export STORE... --output DIR --mode overwrite"
 _EXAMPLES = 5
+_UNREADABLE = (OSError, ValueError, pa.ArrowException)  # what pyarrow raises for a damaged file
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,13 @@ class CheckTask:
 
 @dataclass
 class CheckResult:
-    """What comparing one split gave."""
+    """What comparing one split gave; `unreadable` are reasons by the file's path below the output."""
 
     store: str
     rows: int = 0
     sums: Sums = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -74,7 +78,9 @@ def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedSto
     known = {source["store"]: source for source in manifest["source"]}
     for named in stores:
         if named.name not in known:
-            raise UsageError("the output holds nothing of this store", file=named.store.root)
+            names = ", ".join([*sorted(known)[:_EXAMPLES], *(["..."] if len(known) > _EXAMPLES else [])])
+            hint = f"it holds {names}: NAME=STORE says which of them this is"
+            raise UsageError("the output holds nothing of this store", file=named.store.root, hint=hint)
     for name in known.keys() - {named.name for named in stores}:
         plan.unproven.append(f"store {name} was not given: its rows are not compared")
     if _OFFSET not in query.columns:
@@ -114,27 +120,31 @@ def check_split(task: CheckTask) -> CheckResult:
     pa.set_cpu_count(1)
     result = CheckResult(task.split.store)
     reader = SplitReader(task.split, task.query, (*SUMMED_COLUMNS, _OFFSET))
-    batches = []
+    batches, summing = [], Summing(task.split.store)
     for event in reader.events():
         if not isinstance(event, Damage):
-            add_sums(result.sums, task.split.store, event)
+            summing.add(event)
             batches.append(reader.to_messages(event))
+    result.sums = summing.sums()
     if _OFFSET in task.query.columns:
         expected = pa.Table.from_batches(batches, task.query.schema)
         result.rows = expected.num_rows
-        result.findings += _differences(task, expected, _exported(task))
+        result.findings += _differences(task, expected, _exported(task, result.unreadable))
     return result
 
 
-def check_files(output: Path, manifest: dict[str, Any]) -> Iterator[Finding]:
-    """Files that are gone, changed, or in no manifest."""
+def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckResult]) -> Iterator[Finding]:
+    """Files that are gone, changed, in no manifest, or could not be read for `results`."""
     known = {file["path"]: file for file in manifest["files"]}
+    unreadable = {path: reason for result in results for path, reason in result.unreadable.items()}
     for path, file in known.items():
         try:
             rows = pq.read_metadata(output / path).num_rows
             size = (output / path).stat().st_size
-        except (OSError, pa.ArrowException) as error:
-            yield _finding("export.file", f"cannot be read: {str(error).splitlines()[0]}", file=path)
+        except _UNREADABLE as error:
+            unreadable[path] = _reason(error)
+        if path in unreadable:
+            yield _finding("export.file", f"cannot be read: {unreadable[path]}", file=path)
             continue
         if (rows, size) != (file["rows"], file["bytes"]):
             told = f"{file['rows']} rows in {file['bytes']} bytes"
@@ -174,17 +184,32 @@ def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
     )
 
 
-def _exported(task: CheckTask) -> pa.Table:
-    """The rows of the split that the files hold, in the order of the log."""
-    paths = [str(task.output / name) for name in task.files if (task.output / name).is_file()]
+def _exported(task: CheckTask, unreadable: dict[str, str]) -> pa.Table:
+    """The rows of the split that the files hold, in the order of the log; what cannot be read goes to `unreadable`."""
+    parts = {name: _rows_in(task, name) for name in task.files}
+    unreadable.update({name: part for name, part in parts.items() if isinstance(part, str)})
+    tables = [part for part in parts.values() if not isinstance(part, str)]
+    return pa.concat_tables([task.query.schema.empty_table(), *tables]).sort_by(_OFFSET)
+
+
+def _rows_in(task: CheckTask, name: str) -> pa.Table | str:
+    """The rows of the split in one file, or why there are none to read."""
     schema = task.query.schema
-    if not paths:
-        return schema.empty_table()
     wanted = (ds.field(_OFFSET) >= task.split.start) & (ds.field(_OFFSET) < task.split.stop)
     if STORE_COLUMN in schema.names:
         wanted &= ds.field(STORE_COLUMN) == task.split.store
-    source = ds.dataset(paths, schema=schema, format="parquet", partitioning=None)
-    return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False).sort_by(_OFFSET)
+    try:
+        source = ds.dataset([str(task.output / name)], schema=schema, format="parquet", partitioning=None)
+        return source.to_table(columns=list(schema.names), filter=wanted, use_threads=False)
+    except _UNREADABLE as error:
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    """What Arrow or the system says, in a line, without the path that is told anyway."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno).lower()
+    return re.sub(r"^Could not open Parquet input source '.*?': ", "", str(error).splitlines()[0])
 
 
 def _differences(task: CheckTask, expected: pa.Table, found: pa.Table) -> Iterator[Finding]:

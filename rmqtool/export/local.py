@@ -41,6 +41,7 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
     splits that are being worked on and starts no more.
     """
     jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
+    done(0)
     if jobs <= 1:
         return _run_here(work, tasks, done)
     # Not forked: a fork would copy this process's threads' locks and its memory.

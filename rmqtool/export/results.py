@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -44,23 +44,48 @@ Sums = dict[Queue, QueueSums]
 SUMMED_COLUMNS = ("topic", "queue_id", "queue_offset", "message_size", "body_crc")
 """The columns of a scan that sums are made of."""
 
+_SUMMED_BYTES = 4 << 20  # of these columns are held at most, some 80,000 rows
 
-def add_sums(sums: Sums, store: str, batch: pa.RecordBatch) -> None:
-    """Add the rows of a batch that has at least SUMMED_COLUMNS."""
-    table = pa.Table.from_batches([batch.select(list(SUMMED_COLUMNS))])
-    grouped = table.group_by(["topic", "queue_id"], use_threads=False).aggregate(
-        [
-            ("queue_offset", "count"),
-            ("queue_offset", "min"),
-            ("queue_offset", "max"),
-            ("message_size", "sum"),
-            ("body_crc", "sum"),
-        ]
-    )
-    names = ("topic", "queue_id", "queue_offset_count", "queue_offset_min", "queue_offset_max", "message_size_sum",
-             "body_crc_sum")  # fmt: skip
-    for topic, queue_id, *values in zip(*(grouped.column(name).to_pylist() for name in names), strict=True):
-        sums.setdefault((store, topic, queue_id), QueueSums()).merge(QueueSums(*values))
+
+class Summing:
+    """Sums of one store's rows; those of several batches are made at once, which costs less."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._sums: Sums = {}
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch that has at least SUMMED_COLUMNS."""
+        columns = batch.select(list(SUMMED_COLUMNS))
+        self._batches.append(columns)
+        self._bytes += columns.nbytes
+        if self._bytes >= _SUMMED_BYTES:
+            self._sum()
+
+    def sums(self) -> Sums:
+        """The sums of all rows that were added."""
+        self._sum()
+        return self._sums
+
+    def _sum(self) -> None:
+        batches, self._batches, self._bytes = self._batches, [], 0
+        if not batches:
+            return
+        table = pa.Table.from_batches(batches).group_by(["topic", "queue_id"], use_threads=False).aggregate(
+            [
+                ("queue_offset", "count"),
+                ("queue_offset", "min"),
+                ("queue_offset", "max"),
+                ("message_size", "sum"),
+                ("body_crc", "sum"),
+            ]
+        )  # fmt: skip
+        names = ("topic", "queue_id", "queue_offset_count", "queue_offset_min", "queue_offset_max",
+                 "message_size_sum", "body_crc_sum")  # fmt: skip
+        for topic, queue_id, *values in zip(*(table.column(name).to_pylist() for name in names), strict=True):
+            self._sums.setdefault((self._store, topic, queue_id), QueueSums()).merge(QueueSums(*values))
 
 
 @dataclass
@@ -117,6 +142,21 @@ class PartResult:
     sums: Sums = field(default_factory=dict)
     files: list[DataFile] = field(default_factory=list)
     damaged: list[DataFile] = field(default_factory=list)
+
+
+def join_results(results: Sequence[PartResult]) -> list[PartResult]:
+    """Those of splits that follow one another, one for each store: sums of its queues are then there once."""
+    joined: list[PartResult] = []
+    for result in results:
+        if not joined or joined[-1].store != result.store:
+            joined.append(result)
+            continue
+        last = joined[-1]
+        last.totals.merge(result.totals)
+        merge_sums(last.sums, [result.sums])
+        last.files += result.files
+        last.damaged += result.damaged
+    return joined
 
 
 def merge_sums(into: Sums, parts: Iterable[Sums]) -> None:

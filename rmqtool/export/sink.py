@@ -18,10 +18,16 @@ from rmqtool.export.options import ExportOptions
 ROW_GROUP_BYTES = 64 << 20
 """A row group is written when its columns reach this in memory, bytes."""
 
+_VALUES_AT_ONCE = 1 << 16  # Arrow's 1024 cost calls
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
 _DICTIONARY = ("topic", "tags", "born_host", "store_host", "transaction", "compression", "queue_id", "store",
                "flag", "sys_flag", "reconsume_times", "properties.key_value.key")  # fmt: skip
-_NO_STATISTICS = ("properties", "keys", "body")
+_DELTA = ("queue_offset", "physical_offset", "message_size", "body_size", "born_timestamp", "store_timestamp")
+"""Numbers near the one before: their differences take half the time to write, and less room."""
+
+_STATISTICS = ("topic", "queue_id", "queue_offset", "physical_offset", "message_id", "unique_key", "tags",
+               "born_timestamp", "store_timestamp", "store")  # fmt: skip
+"""What is looked for: readers pass over row groups that cannot hold it."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,10 @@ class ParquetFile:
                 schema,
                 compression=options.codec,
                 compression_level=options.level,
+                write_batch_size=_VALUES_AT_ONCE,
                 use_dictionary=[name for name in _DICTIONARY if name.partition(".")[0] in schema.names],
-                write_statistics=[name for name in schema.names if name not in _NO_STATISTICS],
+                column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in schema.names},
+                write_statistics=[name for name in _STATISTICS if name in schema.names],
             )
 
     def add(self, batch: pa.RecordBatch) -> None:

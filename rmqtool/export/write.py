@@ -14,7 +14,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.export.damaged import DamagedTable
 from rmqtool.export.options import ExportOptions, Target
 from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
-from rmqtool.export.results import SUMMED_COLUMNS, PartResult, add_sums
+from rmqtool.export.results import SUMMED_COLUMNS, PartResult, Summing
 from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import SplitReader
@@ -56,6 +56,7 @@ class _SplitWriter:
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
         self._numbers = itertools.count()
         self._result = PartResult(task.number, task.split.store)
+        self._summing = Summing(task.split.store)
         self._file: ParquetFile | None = None
         self._span = (0, 0)  # physical offsets of the file's first and last rows
         self._rows = PartitionedRows()
@@ -79,7 +80,7 @@ class _SplitWriter:
         return self._result
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        add_sums(self._result.sums, self._task.split.store, batch)
+        self._summing.add(batch)
         self._result.totals.rows += batch.num_rows
         messages = self._reader.to_messages(batch)
         offsets = np.asarray(batch.column("physical_offset"))
@@ -125,6 +126,7 @@ class _SplitWriter:
         self._write_partitions()
         for damaged in self._damaged.values():
             self._result.damaged += damaged.close()
+        self._result.sums = self._summing.sums()
         reader = self._reader
         self._result.totals = replace(
             self._result.totals,

@@ -10,8 +10,15 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make the format ``rocketmq`` known to a session, and the package to its executors, however it was installed."""
+    from pyspark.errors import AnalysisException
+
     from rmqtool.spark.package import ship
     from rmqtool.spark.source import RocketMQDataSource
 
     ship(spark.sparkContext)
-    spark.dataSource.register(RocketMQDataSource)
+    try:
+        spark.dataSource.register(RocketMQDataSource)
+    except AnalysisException as error:
+        # pyspark 4.0 refuses what it has found without registering, and 4.1 and later replace it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -12,8 +12,9 @@ from rmqtool.broker_conf import BrokerConf, parse_broker_conf
 from rmqtool.errors import UsageError
 from rmqtool.files import read_all
 from rmqtool.filters import Filters
+from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import NamedStore, open_stores
-from rmqtool.split_reader import INCLUDABLE, BodyChoice, Query, make_query
+from rmqtool.split_reader import INCLUDABLE, Query, make_query
 from rmqtool.splits import SPLIT_SIZE
 from rmqtool.times import parse_time
 

@@ -6,8 +6,10 @@ import logging
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,8 +41,9 @@ _ALWAYS = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 _MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_WORKER = re.compile(r"pyspark\.daemon's|Python worker (?:exited unexpectedly|failed to connect)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
-_CAUSE = re.compile(r"^(?:Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:: |Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
 _CLOSING_SECONDS = 10
 _GREETINGS = ("WARNING:", "NOTE:", "Using ", "Picked up ")
 
@@ -116,6 +119,10 @@ def failure(error: Exception) -> SparkError:
         hint = "Spark keeps its own files in SPARK_LOCAL_DIRS (default: /tmp)"
         return SparkError("no space is left on a disk that Spark uses", hint=hint)
     causes = _CAUSE.findall(text)
+    if causes and _NO_WORKER.search(causes[-1]):
+        python = os.environ.get("PYSPARK_PYTHON", "python3")
+        hint = "set PYSPARK_PYTHON to a Python of the same version as here, with pyspark's and rmqtool's dependencies"
+        return SparkError(f"the workers' Python, {python}, does not start or was ended from outside", hint=hint)
     return SparkError(f"Spark failed: {(causes or text.strip().splitlines() or ['no reason is told'])[-1]}")
 
 
@@ -146,7 +153,8 @@ def _running(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
     try:
         with log.open("ab", 0) as file:
             gateway = launch_gateway(conf, popen_kwargs={"stdout": file, "stderr": file})
-        context = SparkContext(conf=conf, gateway=gateway)
+        with _own_interruption():
+            context = SparkContext(conf=conf, gateway=gateway)
         yield context
     except (Py4JError, PySparkException) as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
@@ -154,6 +162,17 @@ def _running(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
         raise failure(error) from error
     finally:
         _stop(context, gateway)
+
+
+@contextmanager
+def _own_interruption() -> Iterator[None]:
+    """Ctrl-C stays ours: pyspark's handler talks to Java first, which fails in the midst of another talk."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def _stop(context: Any, gateway: Any) -> None:

@@ -35,8 +35,11 @@ from rmqtool.formats.unique_key import UniqueKeyV4
 GENERATOR = 1
 """Raised whenever other bytes come out for the same parameters, so that kept logs are made anew."""
 
-BODY_SIZES = {"A": (768, 1280), "B": (96, 160)}
-"""Smallest and largest body by kind, bytes."""
+BODY_SIZES = {"A": (768, 1280), "B": (96, 160), "T": (768, 1280)}
+"""Smallest and largest body by kind, bytes. Those of T are text, which zstd makes 2.5 times smaller, others noise."""
+
+FIELDS = ("orderId", "customer", "amount", "currency", "status", "createdAt", "warehouse", "sku", "quantity",
+          "discount", "channel", "region", "traceId", "version", "note", "address")  # fmt: skip
 
 TOPICS = (
     "payments",
@@ -111,7 +114,7 @@ class _Messages:
 
 
 def make_log(directory: Path, kind: str, size: int = 1 << 30, file_size: int = 1 << 30, seed: int = 5) -> Path:
-    """Write a store whose commit log of `kind` A or B ends at or just before `size`; keep the one already there.
+    """Write a store whose commit log, of a kind of BODY_SIZES, ends at or just before `size`; keep one already there.
 
     Each file has `file_size` bytes; a full one ends with a blank, what is left of the last one is zeros.
     """
@@ -195,17 +198,16 @@ def _write_files(folder: Path, parameters: LogParameters) -> int:
         position.physical_offset = start
         end = start + parameters.file_size
         with (folder / file_name(start)).open("wb") as file:
-            _append_messages(file, rng, BODY_SIZES[parameters.kind], position, min(end, parameters.size))
+            _append_messages(file, rng, parameters.kind, position, min(end, parameters.size))
             if end <= parameters.size:
                 file.write(build_blank(end - position.physical_offset))
             file.truncate(parameters.file_size)
     return position.number
 
 
-def _append_messages(
-    file: BinaryIO, rng: np.random.Generator, body_sizes: tuple[int, int], position: _Position, end: int
-) -> None:
+def _append_messages(file: BinaryIO, rng: np.random.Generator, kind: str, position: _Position, end: int) -> None:
     """Append messages until the next one and a blank would not fit before `end`; chunks stay in the cache."""
+    body_sizes = BODY_SIZES[kind]
     chunk = CHUNK_BYTES // (sum(body_sizes) // 2 + 250)
     fitting = chunk
     while fitting == chunk:
@@ -213,7 +215,7 @@ def _append_messages(
         ends = position.physical_offset + messages.sizes().cumsum()
         fitting = int(np.searchsorted(ends, end - BLANK_SIZE, side="right"))
         if fitting:
-            file.write(_encode(rng, messages.first(fitting), position))
+            file.write(_encode(rng, kind, messages.first(fitting), position))
 
 
 def _draw_messages(rng: np.random.Generator, count: int, body_sizes: tuple[int, int], number: int) -> _Messages:
@@ -249,10 +251,10 @@ def _unique_keys(number: int, store_timestamp: NDArray[np.int64]) -> Any:
     return _fixed_width(_HEX[keys.view(np.uint8)].reshape(count, -1))
 
 
-def _encode(rng: np.random.Generator, messages: _Messages, position: _Position) -> Any:
+def _encode(rng: np.random.Generator, kind: str, messages: _Messages, position: _Position) -> Any:
     """Encode `messages` at `position`, which moves behind them."""
     ends = messages.body_size.cumsum()
-    data = rng.bytes(int(messages.body_size.sum()))
+    data = _text(rng, int(ends[-1])) if kind == "T" else rng.bytes(int(ends[-1]))
     sizes = messages.sizes()
     property_sizes = _lengths(messages.properties)
 
@@ -280,6 +282,15 @@ def _encode(rng: np.random.Generator, messages: _Messages, position: _Position) 
         messages.properties,
     )
     return records.buffers()[2]
+
+
+def _text(rng: np.random.Generator, size: int) -> bytes:
+    """Make `size` bytes of what looks like JSON."""
+    count = size // 20 + 1  # no piece is shorter
+    names = pa.array([f'"{field}":' for field in FIELDS]).take(pa.array(rng.integers(0, len(FIELDS), count)))
+    values = (10 ** rng.uniform(13, 18, count)).astype(np.int64)
+    text: bytes = pc.binary_join_element_wise(names, pa.array(values).cast(pa.string()), ",", "").buffers()[2]
+    return memoryview(text)[:size].tobytes()
 
 
 def _body_crcs(data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint32]:

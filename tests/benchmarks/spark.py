@@ -25,20 +25,24 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import Output
 from rmqtool.export.plan import Plan
-from rmqtool.export.results import PartResult
+from rmqtool.export.results import PartResult, join_results
 from rmqtool.export.run import run_export
-from rmqtool.export.write import write_split
+from rmqtool.export.write import Task, write_split
 from rmqtool.filters import Filters
+from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
 from rmqtool.spark.engine import run_on_spark
 from rmqtool.spark.package import share_python_path
 from rmqtool.spark.session import spark_context
-from rmqtool.split_reader import BodyChoice, make_query
+from rmqtool.split_reader import make_query
 from tests.benchmarks.__main__ import GIB, MIB, size_in_bytes
 from tests.benchmarks.logs import make_log
 
 CORES = 2
 MAX_WORKER_RSS = 600 * MIB
+MAX_WITHOUT_BODIES = 1 / 3
+MAX_GROWTH = 1.2
+MAX_BESIDE_CONTEXT = 3.0  # seconds, for 1 GiB on a machine that does nothing else
 
 Engine = Callable[[Plan], list[PartResult]]
 
@@ -56,19 +60,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure everything and print a table; 1 when a target is missed."""
     options = _parse(arguments)
     store = make_log(options.dir / f"A-{options.size}", "A", options.size)
+    text = make_log(options.dir / f"T-{options.size}", "T", options.size)
     share_python_path()
     with _processes() as processes, spark_context(f"local[{CORES}]", {}) as context:
-        cases = (
-            Case("base: two processes", lambda store: _export(store, processes)),
-            Case("Spark, context up", lambda store: _export(store, _on_spark(context)), max_ratio=1.3),
-            Case("Spark, without bodies", lambda store: _export(store, _on_spark(context), "none"), max_ratio=2 / 3),
-        )
-        met = list(_measure(cases, store, options.runs))
+        base = Case("base: two processes", lambda store: _export(store, processes))
+        with_bodies = Case("Spark, context up", lambda store: _export(store, _on_spark(context)), max_ratio=1.3)
+        without = Case("Spark, without bodies", lambda store: _export(store, _on_spark(context), "none"))
+        met = list(_measure((base, with_bodies, without), store, options.runs))
+        met.append(_measure_bodies(context, text, options.runs))
+        met.append(_measure_growth(context, options))
         peak = max(result for result in context.parallelize(range(CORES * 4), CORES * 4).map(_peak_rss).collect())
     print(f"largest worker of Spark: {peak / MIB:.0f} MiB, at most {MAX_WORKER_RSS // MIB}")
     met.append(peak < MAX_WORKER_RSS)
     met.append(_measure_source(store, options.runs))
-    _measure_program(store)
+    met.append(_measure_program(store))
     return 0 if all(met) else 1
 
 
@@ -115,7 +120,7 @@ def _processes() -> Iterator[Engine]:
 
 
 def _on_spark(context: Any) -> Engine:
-    return lambda plan: run_on_spark(context, write_split, plan.tasks, lambda _: None)
+    return lambda plan: run_on_spark(context, write_split, join_results, plan.tasks, lambda _: None)
 
 
 def _peak_rss(_: int) -> int:
@@ -149,16 +154,75 @@ def _measure_source(store: Path, runs: int) -> bool:
     return met
 
 
-def _measure_program(store: Path) -> None:
-    """The whole program, Java's start included."""
+def _measure_bodies(context: Any, store: Path, runs: int) -> bool:
+    """What bodies cost that are text: noise, as above, is only copied and not compressed.
+
+    The CPU time of the workers counts: their wall time is that on a machine that does nothing else, and on another one
+    says more about the others.
+    """
+    rounds = []
+    for number in range(runs + 1):
+        times = [_cpu_seconds(context, store, body) for body in ("decompressed", "none")]
+        rounds += [times] if number else []  # the first is for warming up
+    ratio = statistics.median(without / with_bodies for with_bodies, without in rounds)
+    for number, name in enumerate(("with bodies of text", "without bodies")):
+        target = f"at most {MAX_WITHOUT_BODIES:.2f}" if number else ""
+        seconds = statistics.median(times[number] for times in rounds)
+        print(f"CPU of workers, {name:<21} {seconds:5.2f} s {ratio if number else 1:6.2f}  {target}")
+    return bool(ratio <= MAX_WITHOUT_BODIES)
+
+
+def _cpu_seconds(context: Any, store: Path, body: BodyChoice) -> float:
+    spent: list[float] = []
+
+    def engine(plan: Plan) -> list[PartResult]:
+        found = run_on_spark(context, _timed_split, list, plan.tasks, lambda _: None)
+        spent.extend(seconds for _, seconds in found)
+        return [result for result, _ in found]
+
+    _export(store, engine, body)
+    return sum(spent)
+
+
+def _timed_split(task: Task) -> tuple[PartResult, float]:
+    begin = time.process_time()
+    return write_split(task), time.process_time() - begin
+
+
+def _measure_growth(context: Any, options: argparse.Namespace) -> bool:
+    """A quarter, a half and all of the size, in turn: each byte of the most costs about what one of the least does."""
+    sizes = [options.size // part for part in (4, 2, 1)]
+    logs = [make_log(options.dir / f"A-{size}", "A", size) for size in sizes]
+    case = Case("Spark", lambda store: _export(store, _on_spark(context)))
+    rounds = [[_seconds(case, log) for log in logs] for _ in range(options.runs)]
+    for number, size in enumerate(sizes):
+        ratio = statistics.median(times[number] / times[0] for times in rounds) * sizes[0] / size
+        seconds = statistics.median(times[number] for times in rounds)
+        target = f"at most {MAX_GROWTH:.2f}" if number else ""
+        print(f"{size / MIB:6.0f} MiB, for each byte      {seconds:7.2f} s {ratio:6.2f}  {target}")
+    return bool(ratio <= MAX_GROWTH)
+
+
+def _measure_program(store: Path) -> bool:
+    """The whole program, Java's start included, against the start and the end of a context with nothing between."""
     output = store.parent / "output"
-    for engine in ("local", "spark"):
+    program = (sys.executable, "-m", "rmqtool", "--quiet", "export", str(store), "--output", str(output))
+    nothing = "from rmqtool.spark.session import spark_context\nwith spark_context('local[*]', {}): pass"
+    seconds = {}
+    for name, command in (
+        ("rmqtool export --engine local", (*program, "--engine", "local")),
+        ("rmqtool export", program),
+        ("a context of Spark, nothing else", (sys.executable, "-c", nothing)),
+    ):
         shutil.rmtree(output, ignore_errors=True)
         start = time.perf_counter()
-        command = [sys.executable, "-m", "rmqtool", "export", str(store), "--output", str(output), "--engine", engine]
-        subprocess.run([*command, "--quiet"], check=True, capture_output=True)
-        print(f"rmqtool export --engine {engine:<6} {time.perf_counter() - start:5.2f} s")
+        subprocess.run(command, check=True, capture_output=True)
+        seconds[name] = time.perf_counter() - start
+        print(f"{name:<33} {seconds[name]:5.2f} s")
     shutil.rmtree(output, ignore_errors=True)
+    *_, whole, context = seconds.values()
+    print(f"the program without the context   {whole - context:5.2f} s, at most {MAX_BESIDE_CONTEXT:.2f}")
+    return whole - context <= MAX_BESIDE_CONTEXT
 
 
 if __name__ == "__main__":

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pyarrow.parquet as pq
 import pytest
 
 from rmqtool.errors import Exit
+from rmqtool.output import Style
 from tests.building import LogBuilder, write_log
 from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
@@ -73,7 +76,7 @@ def test_text(store: Path, output: Path) -> None:
     end = manifest_of(output)["source"][0]["next_physical_offset"]
     assert lines[1:] == [f"output       {output}", f"store        a, offsets 0 to {end}"]
     again = export(store, output, "--mode", "incremental", "-v").out
-    assert "in all       60 messages in 2 files" in again
+    assert again.startswith("exported     nothing is new\nin all       60 messages in 2 files")
     assert "queue        t0 0: 10 rows" in again
     assert "the export is what the log says" in rmqtool("export", store, "--check", output).out
 
@@ -89,7 +92,7 @@ def test_damage_is_told(tmp_path: Path, output: Path) -> None:
     assert found.status == Exit.LOSSY
     assert "skipped      1 extent of" in found.out
     assert f"{builder.offsets[4]} to {builder.offsets[5]}: physical-offset" in found.out
-    assert f"1 body do not have their CRC: exported as they stand; physical offsets {wrong}" in found.out
+    assert f"1 body with another CRC than stored, exported unchanged; physical offsets {wrong}" in found.out
     assert len(rows_of(output)) == 20
     assert export(tmp_path / "store", output, "--mode", "incremental").status == Exit.OK
 
@@ -218,6 +221,60 @@ def test_an_interruption_leaves_nothing(number: signal.Signals, status: Exit, tm
     assert (process.returncode, out) == (status, b"")
     assert b"Traceback" not in err
     assert not output.exists()
+
+
+IN_ENVIRONMENT = {
+    "--output": "/lake",
+    "--check": "/lake",
+    "--mode": "append",
+    "--columns": "topic,body",
+    "--body": "stored",
+    "--include": "prepared,rolled-back",
+    "--partition-by": "topic,date",
+    "--compression": "gzip:9",
+    "--engine": "local",
+    "--master": "spark://m:7077",
+    "--conf": "a=b",
+    "--jobs": "3",
+    "--split-size": "64MiB",
+    "--topic": "orders",
+    "--queue": "3",
+    "--tag": "red",
+    "--key": "k",
+    "--from": "2026-11-21T00:00:00Z",
+    "--to": "5",
+    "--from-offset": "1",
+    "--to-offset": "200",
+    "--limit-rate": "1MiB",
+    "--broker-version": "5.3",
+    "--broker-conf": str(ROOT / "Makefile"),
+    "--store-column": "",
+}
+
+
+def parsed(*arguments: str) -> dict[str, str]:
+    """What `export` is called with, as text."""
+    command = cli.commands["export"]
+    with click.Context(cli, info_name="rmqtool", obj=Style(), auto_envvar_prefix="RMQTOOL") as parent:
+        found = command.make_context("export", ["store", *arguments], parent=parent).params
+    return {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in found.items()}
+
+
+@pytest.mark.parametrize("option", IN_ENVIRONMENT)
+def test_options_in_the_environment(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is what it is on the command line."""
+    value = IN_ENVIRONMENT[option]
+    given = parsed(option, *([value] if value else []))
+    assert given != parsed()
+    monkeypatch.setenv(f"RMQTOOL_EXPORT_{option[2:].replace('-', '_').upper()}", value or "1")
+    assert parsed() == given
+
+
+def test_no_option_is_missing_in_the_environment() -> None:
+    """The global ones are tested with those of every command."""
+    told = {"--json", "--color", "--quiet", "--verbose", "--no-verbose", "--help", "--version"}
+    names = {option.opts[-1] for option in cli.commands["export"].params if option.opts[-1].startswith("--")}
+    assert names - told == set(IN_ENVIRONMENT)
 
 
 def test_every_option_is_documented() -> None:

@@ -25,8 +25,9 @@ from rmqtool.filters import Filters
 from rmqtool.findings import Finding
 from rmqtool.formats.properties import split_keys
 from rmqtool.formats.sys_flag import compression, transaction
+from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
-from rmqtool.split_reader import BodyChoice, make_query
+from rmqtool.split_reader import make_query
 from rmqtool.splits import SPLIT_SIZE
 from tests.unchanged import unchanged
 
@@ -74,7 +75,7 @@ def check(stores: Path | Sequence[Path | str], output: Path) -> list[Finding]:
     plan = plan_check(output, manifest, named, None)
     results = run_local(check_split, plan.tasks, 1, lambda _: None)
     found = [finding for result in results for finding in result.findings]
-    return [*check_files(output, manifest), *found, *check_sums(manifest, plan, results)]
+    return [*check_files(output, manifest, results), *found, *check_sums(manifest, plan, results)]
 
 
 def manifest_of(output: Path) -> dict[str, Any]:

@@ -83,7 +83,26 @@ def test_files_and_the_manifest(store: Path, tmp_path: Path) -> None:
 def check_files_only(output: Path) -> list[Any]:
     from rmqtool.export.check import check_files
 
-    return list(check_files(output, manifest_of(output)))
+    return list(check_files(output, manifest_of(output), []))
+
+
+def test_a_damaged_file_is_a_finding(store: Path, tmp_path: Path) -> None:
+    """Cut or changed anywhere: it is said which file, and the rest is compared."""
+    export(store, tmp_path / "out", split_size=2000)
+    manifest = manifest_of(tmp_path / "out")
+    path = manifest["files"][0]["path"]
+    file, rows = tmp_path / "out" / path, manifest["files"][0]["rows"]
+    data = file.read_bytes()
+    for size in (0, 4, 100, len(data) // 2, len(data) - 1):
+        file.write_bytes(data[:size])
+        found = check(store, tmp_path / "out")
+        counts = {one.code: (one.file, one.count) for one in found}
+        assert counts == {"export.file": (path, 1), "export.missing": (str(store), rows)}
+    codes = set()
+    for at in range(4, len(data), 41):
+        file.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        codes |= {one.code for one in check(store, tmp_path / "out")}
+    assert {"export.file", "export.missing", "export.differs"} <= codes
 
 
 def test_sums_of_the_manifest(store: Path, tmp_path: Path) -> None:

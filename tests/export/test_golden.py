@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.split_reader import MESSAGE_COLUMNS, BodyChoice
+from rmqtool.export.results import join_results
+from rmqtool.messages import BodyChoice
+from rmqtool.split_reader import MESSAGE_COLUMNS
 from tests.conftest import GoldenStore
-from tests.export.exporting import check, export, manifest_of, oracle_row, rows_of, sorted_properties
+from tests.export.exporting import check, export, manifest_of, oracle_row, rows_of, run_here, sorted_properties
 from tests.golden import stores
 
 SPLIT = 20_000
@@ -75,6 +77,32 @@ def test_the_types_are_those_of_the_contract(golden_store: GoldenStore, tmp_path
     physical = pq.ParquetFile(tmp_path / "out" / file["path"]).schema
     assert {column.physical_type for column in physical} >= {"INT64", "INT32", "BYTE_ARRAY"}
     assert "INT96" not in {column.physical_type for column in physical}
+
+
+def test_results_may_be_joined(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The manifest is that of a run whose results came one by one, for each of several stores."""
+    stores_given = [golden_store(ALL_FORMS), golden_store("4.4.0-clean")]
+    for name, engine in (("one", run_here), ("joined", lambda plan: join_results(run_here(plan)))):
+        export(stores_given, tmp_path / name, split_size=SPLIT, engine=engine)
+    one, joined = (manifest_of(tmp_path / name) for name in ("one", "joined"))
+    for name in one.keys() - {"runs", "files"}:
+        assert one[name] == joined[name], name
+    assert rows_of(tmp_path / "one") == rows_of(tmp_path / "joined")
+    assert check(stores_given, tmp_path / "joined") == []
+
+
+def test_readers_can_pass_over_row_groups(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """What is looked for has its smallest and largest value in each; what is not costs nothing."""
+    output = tmp_path / "out"
+    export(golden_store(ALL_FORMS), output)
+    file = manifest_of(output)["files"][0]
+    metadata = pq.read_metadata(output / file["path"])
+    columns = {one.path_in_schema: one for one in map(metadata.row_group(0).column, range(metadata.num_columns))}
+    statistics = columns["physical_offset"].statistics
+    assert (statistics.min, statistics.max) == (file["physical_offset_first"], file["physical_offset_last"])
+    assert columns["topic"].statistics.has_min_max
+    assert columns["body"].statistics is None
+    assert "DELTA_BINARY_PACKED" in columns["physical_offset"].encodings
 
 
 @pytest.mark.parametrize("codec", ["zstd", "gzip", "brotli", "snappy", "lz4", "none"])

@@ -83,6 +83,32 @@ def test_a_commit_that_is_interrupted_is_finished_by_the_next_run(
         assert [row["physical_offset"] for row in rows_of(output)] == builder.offsets, step
 
 
+@pytest.mark.parametrize("mode", ["overwrite", "incremental"])
+def test_what_the_manifest_names_is_one_export_at_any_moment(
+    mode: Any, builder: LogBuilder, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before every step of a commit: all rows of before, or all of after; and there is no _SUCCESS meanwhile."""
+    output = tmp_path / "out"
+    export(store, output, split_size=1000)
+    before = list(builder.offsets)
+    builder.add_all([{}] * 60).write(store)
+    seen: list[list[int]] = []
+
+    def look() -> None:
+        files = [output / file["path"] for file in manifest_of(output)["files"]]
+        seen.append([row for file in files for row in pq.read_table(file)["physical_offset"].to_pylist()])
+        assert {path.name for path in output.glob("*.parquet")} == {file.name for file in files} or not (
+            output / "_SUCCESS"
+        ).exists()
+
+    with monkeypatch.context() as patch:
+        _steps(patch, look)
+        export(store, output, mode, split_size=1000)
+    look()
+    assert {len(rows) for rows in seen} == {len(before), len(builder.offsets)}
+    assert all(sorted(rows) in (before, builder.offsets) for rows in seen)
+
+
 def _steps(patch: pytest.MonkeyPatch, before: Callable[[], None]) -> None:
     """Call `before` each time that a commit is about to change a name."""
     for owner, name in ((os, "replace"), (Path, "unlink"), (Path, "touch"), (Path, "rmdir")):

@@ -25,7 +25,7 @@ def found(records: list[dict[str, str]]) -> list[list[tuple[str, str]]] | None:
         return None
     maps = same.maps().to_pylist()
     assert maps == expected
-    return maps
+    return expected
 
 
 def test_same_names_and_constant_values() -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.spark.sessions import EXECUTOR, descendants
 
 Rows = list[dict[str, Any]]
 
@@ -63,6 +68,64 @@ def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> 
     counts = [part["numInputRows"] for part in query.recentProgress]
     has_rows = any(Path(folder, "sink").glob("*.parquet"))
     return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
+
+
+def follow(session: Any, path: str, folder: str, steps: Sequence[Mapping[int, bytes]]) -> list[int]:
+    """Run a stream while its log becomes each of `steps`, as a broker makes it; how many rows there are after each."""
+    source = session.readStream.format("rocketmq").option("columns", "physical_offset").load(path)
+    writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
+    query = writer.option("path", f"{folder}/sink").start()
+    counts = []
+    try:
+        for images in steps:
+            become(Path(path), images)
+            query.processAllAvailable()
+            counts.append(session.read.parquet(f"{folder}/sink").count())
+    finally:
+        query.stop()
+    return counts
+
+
+def read_and_kill(session: Any, path: str, options: Mapping[str, str], folder: str) -> list[int]:
+    """Physical offsets of all rows, though an executor is killed in mid-job; `folder` gets a file for each attempt."""
+    from pyspark import InheritableThread
+
+    from rmqtool.spark import register
+
+    def slowly(rows: Iterable[Any]) -> Iterator[int]:
+        from pyspark import TaskContext
+
+        task: Any = TaskContext.get()
+        for row in rows:
+            Path(folder, f"{task.partitionId()}-{task.attemptNumber()}").touch()
+            time.sleep(0.02)
+            yield row.physical_offset
+
+    register(session)
+    found: list[int] = []
+    rows = session.read.format("rocketmq").options(**options).load(path).select("physical_offset").rdd
+    thread = InheritableThread(target=lambda: found.extend(rows.mapPartitions(slowly).collect()))
+    thread.start()
+    while thread.is_alive() and len(list(Path(folder).iterdir())) < 2:
+        time.sleep(0.05)
+    executors = [pid for pid, command in descendants(os.getpid()).items() if EXECUTOR in command]
+    os.kill(min(executors), signal.SIGKILL)
+    thread.join()
+    return found
+
+
+def become(store: Path, images: Mapping[int, bytes]) -> None:
+    """Write files of a log that somebody reads: in place, a new one with all its size at once; remove the others."""
+    for start, data in images.items():
+        file = store / "commitlog" / f"{start:020d}"
+        if not file.exists():
+            file.with_name("new").write_bytes(bytes(len(data)))
+            file.with_name("new").rename(file)
+        with file.open("r+b") as opened:
+            opened.write(data)
+    for file in (store / "commitlog").iterdir():
+        if int(file.name) not in images:
+            file.unlink()
 
 
 def _plain(frame: Any) -> Rows:

@@ -37,6 +37,9 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 
+EXECUTOR = "CoarseGrainedExecutorBackend"
+"""What stands in the command line of an executor."""
+
 Job = Callable[..., Any]
 """A function of a module that takes the session first; what it gives and takes can be pickled."""
 

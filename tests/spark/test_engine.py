@@ -18,14 +18,13 @@ from tests.commands.running import ROOT, check_json, environment, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
-from tests.spark.sessions import descendants, require_spark
+from tests.spark.sessions import EXECUTOR, descendants, require_spark
 from tests.unchanged import unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STORE = "5.5.0-killed"
 SECONDS = 500
-EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +176,27 @@ def test_what_spark_says_when_it_cannot_start_is_told(golden_store: GoldenStore,
     assert status == Exit.FAILED
     assert "lots" in err
     assert "Traceback" not in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("python", "text"),
+    [
+        ("python9", "the workers have no program python9"),
+        ("/bin/false", "the workers' Python, /bin/false, does not start"),
+    ],
+)
+def test_what_is_wrong_with_the_workers_is_a_sentence(
+    python: str, text: str, golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    """A Python that is not there, and one that is none: exit 4, and nothing is left."""
+    process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out", "--master", "local[1]",
+                    env=environment(PYSPARK_PYTHON=python))  # fmt: skip
+    status, out, err = finished(process)
+    assert (status, out) == (Exit.FAILED, "")
+    assert text in err.splitlines()[0]
+    assert "PYSPARK_PYTHON" in err.splitlines()[1]
+    assert len(err.splitlines()) == 2
     assert not (tmp_path / "out").exists()
 
 

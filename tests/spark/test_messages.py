@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import zipfile
 from datetime import datetime, timedelta, timezone
@@ -11,6 +12,7 @@ import pytest
 
 from rmqtool.errors import UsageError
 from rmqtool.filters import Filters
+from rmqtool.spark import engine
 from rmqtool.spark.options import OPTIONS, parse_options
 from rmqtool.spark.package import package_zip
 from rmqtool.spark.pushdown import narrowed
@@ -27,6 +29,10 @@ Traceback (most recent call last):
 ModuleNotFoundError: No module named 'pyarrow'
 """
 NO_PROGRAM = """Caused by: java.io.IOException: Cannot run program "python3.99": error=2, No such file or directory"""
+NO_DAEMON = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
+\tat org.apache.spark.errors.SparkCoreErrors$.eofExceptionWhileReadPortNumberError(SparkCoreErrors.scala:55)
+"""
 OTHER = """An error occurred while calling o0.x.
 : org.apache.spark.SparkException: Job aborted
 \tat org.apache.spark.X(X.scala:1)
@@ -42,6 +48,7 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
         (MISSING, "the workers' Python has no module pyarrow"),
         (NO_PROGRAM, "the workers have no program python3.99"),
         ("... No space left on device ...", "no space is left on a disk that Spark uses"),
+        (NO_DAEMON, "the workers' Python, "),
         (OTHER, "Spark failed: Java heap space"),
         ("", "Spark failed: no reason is told"),
     ],
@@ -52,6 +59,30 @@ def test_what_a_failed_job_means(text: str, sentence: str) -> None:
     assert error.message.startswith(sentence)
     assert "\n" not in error.message
     assert error.hint or "Spark failed" in error.message
+
+
+def test_many_tasks_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them, in order, in at most so many groups; and what they give comes back as one."""
+    monkeypatch.setattr(engine, "_MOST_TASKS", 3)
+    for count in range(1, 8):
+        groups = list(engine._groups(range(count)))
+        assert [task for group in groups for task in group] == list(range(count))
+        assert len(groups) == min(count, 3)
+        assert all(groups)
+    worker = engine._Work(_doubled, _summed)
+    assert engine._checked([worker(pickle.dumps([1, 2])), worker(pickle.dumps([3]))]) == [6, 6]
+    with pytest.raises(UsageError, match="odd"):
+        engine._checked([worker(pickle.dumps([1])), worker(pickle.dumps([2, 13]))])
+
+
+def _doubled(task: int) -> int:
+    if task > 10:
+        raise UsageError("odd")
+    return 2 * task
+
+
+def _summed(results: list[int]) -> list[int]:
+    return [sum(results)]
 
 
 def test_the_zip_for_workers_holds_the_package() -> None:
