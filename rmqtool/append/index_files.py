@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.append.sinks import IndexSink
 from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.dispatch.units import group
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.index import Geometry
@@ -137,11 +138,12 @@ class IndexBuilder:
     @staticmethod
     def _seconds(file: _Open, timestamps: Numbers) -> Numbers:
         """Seconds since the header's begin; that of a file's first unit is still the end of the file before."""
-        begins = np.full(len(timestamps), file.begin_timestamp if file.count > 1 else timestamps[0], dtype=np.int64)
+        begin = file.begin_timestamp if file.count > 1 else int(timestamps[0])
+        seconds = _seconds_between(begin, timestamps)
         if file.count == 1:
-            begins[0] = file.begin_timestamp
-        seconds = np.clip((timestamps - begins) // 1000, 0, _MAX_INT)
-        seconds[begins <= 0] = 0
+            seconds[:1] = _seconds_between(file.begin_timestamp, timestamps[:1])
+        if seconds.min() < 0 or seconds.max() > _MAX_INT:
+            np.clip(seconds, 0, _MAX_INT, out=seconds)
         return seconds
 
     @staticmethod
@@ -151,9 +153,13 @@ class IndexBuilder:
         places = (hashes - hashes // len(file.slots) * len(file.slots)).astype(np.intp)
         previous = file.slots.take(places)
         file.slots[places] = numbers
-        repeated = np.flatnonzero(file.slots.take(places) != numbers)  # the same slot comes again in this block
+        newest = file.slots.take(places)
+        repeated = np.flatnonzero(newest != numbers)  # the same slot comes again in this block
         if len(repeated):
-            _link_within(previous, places, numbers, repeated)
+            linked = np.zeros(len(numbers), dtype=np.bool_)
+            linked[repeated] = True
+            linked[newest[repeated] - file.count] = True
+            _link_within(previous, places, numbers, np.flatnonzero(linked))
         return previous
 
     def _complete(self, file: _Open) -> None:
@@ -171,10 +177,12 @@ class IndexBuilder:
         self._sink.finish(file.number, file.end_timestamp)
 
 
-def _link_within(previous: Numbers, places: Numbers, numbers: Numbers, repeated: Numbers) -> None:
-    """Link units to older ones of the same block: each in `repeated` is followed by one in its slot."""
-    wanted = np.unique(places[repeated])
-    rows = np.flatnonzero(wanted.take(np.minimum(np.searchsorted(wanted, places), len(wanted) - 1)) == places)
-    order = rows[np.argsort(places[rows], kind="stable")]
+def _seconds_between(begin: int, timestamps: Numbers) -> Numbers:
+    return (timestamps - begin) // 1000 if begin > 0 else np.zeros(len(timestamps), dtype=np.int64)
+
+
+def _link_within(previous: Numbers, places: Numbers, numbers: Numbers, rows: Numbers) -> None:
+    """Link each of the units `rows` to the one before it in its slot; of each slot all units of the block are given."""
+    order = rows[group(places[rows])[0]]
     same = np.flatnonzero(places[order[1:]] == places[order[:-1]])
     previous[order[same + 1]] = numbers[order[same]]

@@ -88,9 +88,9 @@ def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) 
     return count
 
 
-def rebuild(parts: Sequence[Part], store: Path, output: Path) -> int:
+def rebuild(parts: Sequence[Part], store: Path, output: Path, version: Version = Version(5, 3, 3), jobs: int = 1) -> int:
     """Write consume queues, or index files too, below `output`; count the messages in the queues."""
-    source = open_source(open_store(store), RebuildOptions(frozenset(parts), version=Version(5, 3, 3)))
+    source = open_source(open_store(store), RebuildOptions(frozenset(parts), version=version))
     plan = write_output(source, Path(tempfile.mkdtemp(dir=output)))
     return sum(queue.units for queue in plan.queues)
 

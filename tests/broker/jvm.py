@@ -15,8 +15,13 @@ TIMEOUT_S = 120
 _READY = "harness: ready"
 _POLL_S = 0.01
 _LAST_LINES = 40
-_OPENED = ("nio", "lang", "lang.reflect", "util", "net", "util.concurrent")
+_OPENED = ("java.nio", "java.lang", "java.lang.reflect", "java.util", "java.net", "java.util.concurrent")
 _OPENED_INTERNALS = ("sun.nio.ch", "jdk.internal.ref", "jdk.internal.misc")
+OPENED = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*_OPENED, *_OPENED_INTERNALS))
+QUIET_DISK = (  # how full this machine's disk is must not matter
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+)
 _LOGBACK = Path(__file__).parent / "logback.xml"
 _LOOPBACK = Path(__file__).parent / "loopback.py"
 
@@ -91,12 +96,11 @@ class Jvm:
 
 
 def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> list[str]:
-    opened = [*(f"java.{name}" for name in _OPENED), *_OPENED_INTERNALS]
     return [
         "-Xmx384m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",  # a run is short: compile fast rather than well
-        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened),
+        *OPENED,
         "-XX:-UsePerfData",
         f"-Duser.home={scratch}",  # logs go below it
         f"-Drocketmq.home.dir={scratch}",
@@ -104,9 +108,7 @@ def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> 
         "-Dfile.encoding=UTF-8",
         f"-Dlogback.configurationFile={_LOGBACK}",
         f"-Drmq.logback.configurationFile={_LOGBACK}",
-        # How full this machine's disk is must not matter.
-        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
-        "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+        *QUIET_DISK,
         f"-Dharness.settings={settings_file}",
         f"-Dharness.features={','.join(sorted(features(version)))}",
         "-cp",
