@@ -74,6 +74,8 @@ shops: $(VENV)/.test ## let a whole broker of every release write its store, and
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks.spark
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.benchmarks.java
 
 clean: ## remove what is built or cached; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
