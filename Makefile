@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds cleaner shops matrix bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds faults cleaner shops matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -53,6 +53,9 @@ starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself,
 rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.rebuilds
+
+faults: $(VENV)/.test ## let every system call of a small rebuild, and of its undo, fail in seven ways
+	$(BIN)/python -m tests.rebuild.faults
 
 cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
 	@tests/setup-java.sh

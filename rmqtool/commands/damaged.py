@@ -26,9 +26,7 @@ def damaged_queues(
     return frozenset((topic, queue_id) for topic, queue_id in found if topic is not None and queue_id is not None)
 
 
-def damaged_index(
-    style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int
-) -> bool:
+def damaged_index(style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int) -> bool:
     """Whether any index file has a finding above `info`."""
     return bool(_verify(style, store, version, limit, jobs, _INDEX))
 
