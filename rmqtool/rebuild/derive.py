@@ -26,7 +26,7 @@ from rmqtool.scan.events import Blank, Damage
 from rmqtool.versions import INDEX_COUNTS_SLOTS
 
 _FEW_UNITS = 3 << 17  # a batch this small stays in the processor's cache ...
-_MOST_UNITS = 1 << 21  # ... and this large in memory
+_MOST_UNITS = 1 << 20  # ... and this large in memory
 _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than filling them
 
 

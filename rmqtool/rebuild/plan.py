@@ -17,7 +17,7 @@ from rmqtool.queues import Kind, Queue, queue_range
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.findings import derivation_findings, patch_findings
-from rmqtool.rebuild.index_files import IndexComparison
+from rmqtool.rebuild.index_compare import IndexComparison
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
@@ -126,7 +126,9 @@ class Comparing(Sinks):
         """A comparison with the index files."""
         if "index" not in self._source.options.parts:
             return None
-        self.of_index = IndexComparison(_existing_index(self._source), self._source.sizes.index)
+        self.of_index = IndexComparison(
+            _existing_index(self._source), self._source.sizes.index, self._source.log_min_offset
+        )
         return self.of_index
 
 
