@@ -119,7 +119,7 @@ class Comparing(Sinks):
         if "queues" not in self._source.options.parts:
             return None
         watched = self._watched if kind == "simple" else {}
-        self.of_queues[kind] = Comparison(self._source.existing[kind], names, watched)
+        self.of_queues[kind] = Comparison(self._source.existing[kind], names, watched, self._source.has_ext_units)
         return self.of_queues[kind]
 
     def index(self) -> IndexComparison | None:

@@ -10,6 +10,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
 from rmqtool.mapped_files import MappedFiles
+from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import UNIT_SIZES, Kind, Queue, list_queues
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
 from rmqtool.rebuild.digest import Task
@@ -17,6 +18,7 @@ from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_head
 from rmqtool.rebuild.geometry import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.rules_version import rules_version
+from rmqtool.rebuild.settings import honour_settings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.store import Store
 from rmqtool.topics import load_topics
@@ -43,6 +45,11 @@ class Source:
         """The commit log's minimum, bytes; -1 without a file."""
         return self.log.files[0].start_offset if self.log.files else -1
 
+    @property
+    def has_ext_units(self) -> bool:
+        """Whether there are any that a unit may lead to."""
+        return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
+
     def close(self) -> None:
         """Close the files that were read."""
         for existing in self.existing.values():
@@ -53,6 +60,7 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
     """Look at a store; raise UnsupportedError for queues that are no files."""
     if store.layout == "rocksdb" and "queues" in options.parts:
         raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
+    options, setting_findings = honour_settings(store, options)
     queues = list(list_queues(store))
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
@@ -67,7 +75,7 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
         queues=queues,
         sizes=sizes,
         version=version,
-        findings=[*sizes.findings, *findings],
+        findings=[*sizes.findings, *findings, *setting_findings],
         batch_topics=found,
         learns_batch_topics=has_batches and topics is None,
     )

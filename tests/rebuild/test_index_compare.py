@@ -80,7 +80,8 @@ def test_a_missing_file(unpacked: GoldenStore, tmp_path: Path) -> None:
 
 def place_of(dtype: np.dtype[np.void], field: str) -> int:
     """Where a field begins in a structure, bytes."""
-    return (dtype.fields or {})[field][1]
+    assert dtype.fields is not None
+    return dtype.fields[field][1]
 
 
 def change(path: Path, position: int) -> None:
