@@ -27,7 +27,7 @@ from tests.rebuild.damaging import (
     unit_points_behind_the_log,
     unit_zeroed,
 )
-from tests.unchanged import snapshot, unchanged
+from tests.unchanged import Entry, snapshot, unchanged
 
 VERSION = "5.3.3"
 
@@ -92,13 +92,11 @@ def test_damaged_queues(golden_store: GoldenStore, tmp_path: Path, version: str,
     assert result_of(done)["queues"] == result_of(planned)["queues"]
     assert contents(store, "checkpoint") == {name: data for name, data in sound.items() if name != "checkpoint"}
 
+    assert_clean(store, version)
     again = rebuild("rebuild-cq", store, "--yes", version=version)
     assert (again.status, result_of(again)["state"], result_of(again)["transaction"]) == (Exit.OK, "nothing", None)
     assert rmqtool("undo", store, "--yes").status == Exit.OK
-    back = snapshot(store)
-    assert {name: entry.content for name, entry in back.items() if name != "lock"} == {
-        name: entry.content for name, entry in damaged.items() if name != "lock"
-    }
+    assert_same_tree(snapshot(store), damaged)
 
 
 @pytest.mark.parametrize(("version", "damage"), cases(INDEX_DAMAGE, index_gone))
@@ -107,11 +105,33 @@ def test_damaged_index(golden_store: GoldenStore, tmp_path: Path, version: str, 
     store = copy(golden_store(f"{version}-clean"), tmp_path)
     sound = [data for name, data in sorted(contents(store).items()) if name.startswith("index/")]
     damage(store)
+    damaged = snapshot(store)
     done = rebuild("rebuild-index", store, "--yes", version=version)
 
     assert (done.status, result_of(done)["state"]) == (Exit.OK, "done")
     assert [data for name, data in sorted(contents(store).items()) if name.startswith("index/")] == sound
+    assert_clean(store, version)
     assert result_of(rebuild("rebuild-index", store, "--yes", version=version))["state"] == "nothing"
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert_same_tree(snapshot(store), damaged)
+
+
+def assert_clean(store: Path, version: str) -> None:
+    """A verification has nothing to say of queues and index."""
+    conf = store.parent / "broker.conf"
+    found = rmqtool("verify", store, "--json", "--broker-version", version, "--broker-conf", conf).document
+    assert found["result"]["verdict"] == "clean"
+    assert [entry for entry in found["findings"] if entry["code"].startswith(("consumequeue.", "index."))] == []
+
+
+def assert_same_tree(found: dict[str, Entry], expected: dict[str, Entry]) -> None:
+    """Every entry is as before, with its mode and owner, and its time where it is a file; the lock is the broker's."""
+    assert found.keys() - {"lock"} == expected.keys() - {"lock"}
+    for name in expected.keys() - {"lock"}:
+        new, old = found[name], expected[name]
+        assert (new.content, new.mode, new.owner) == (old.content, old.mode, old.owner)
+        if old.content:
+            assert new.mtime_ns == old.mtime_ns
 
 
 def test_only_what_differs_is_written(one: Path) -> None:
