@@ -14,7 +14,7 @@ import click
 
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import Given, Request, command_line, narrow, rebuild_options, request_of
-from rmqtool.commands.writing import confirm, recovered_json, require_answer, tell_recovered
+from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
 from rmqtool.errors import Exit, RmqtoolError
 from rmqtool.output import Style, note, write_document
 
@@ -86,7 +86,8 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
         return _write_elsewhere(style, request, request.output)
     if request.dry_run:
         return _show_only(style, request)
-    return _write(style, request)
+    with interruption_told(style, request.store.root):
+        return _write(style, request)
 
 
 def _progress(style: Style, request: Request, title: str) -> AbstractContextManager[ByteProgress]:

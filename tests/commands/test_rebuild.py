@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import Exit
+from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.transaction.system import System
 from tests.broker.harness import GEOMETRY
 from tests.broker.versions import VERSIONS
@@ -295,6 +296,18 @@ def test_topic_names_never_leave_the_directory(tmp_path: Path) -> None:
     assert sorted(path.name for path in (store / "consumequeue").iterdir()) == ["orders", "x" * 127]
     new = snapshot(tmp_path / "a" / "b").keys() - outside
     assert all(name.startswith("store/") for name in new - {"broker.conf"})
+
+
+def test_longer_than_any_name(tmp_path: Path) -> None:
+    """Records of the newer magic code may have topics of 32 KiB; a directory's name has 255 bytes."""
+    topics = ["y" * 255, "y" * 256, "\N{EURO SIGN}" * 86]
+    log = LogBuilder(1 << 16).add_all({"topic": topic, "magic_code": MAGIC_CODE_V2} for topic in topics)
+    store = log.write(tmp_path / "store")
+    found = rebuild("rebuild-cq", store, "--yes")
+
+    refused = [entry["topic"] for entry in found.document["findings"] if entry["code"] == "rebuild.topic-name"]
+    assert (found.status, sorted(refused)) == (Exit.LOSSY, sorted(topics[1:]))
+    assert [path.name for path in (store / "consumequeue").iterdir()] == topics[:1]
 
 
 def test_negative_queue_number_is_refused(tmp_path: Path) -> None:
