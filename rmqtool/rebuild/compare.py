@@ -90,8 +90,7 @@ class Comparison:
 
     def _look_behind_end(self, file: MappedFile, end: int, found: Difference) -> None:
         in_file = end - self._grid.first_unit(file.start_offset)
-        rest = self._existing.read(file, in_file * self._grid.unit_size, self._grid.file_size)
-        if rest.count(0) != len(rest):
+        if not self._existing.is_zero_from(file, in_file * self._grid.unit_size):
             found.write.add(file.start_offset)
             found.dropped += self._written(file, in_file)
 
