@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds cleaner shops matrix bench clean
+.PHONY: help demo test lint findings flips golden starts rebuilds faults cleaner shops matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -54,6 +54,9 @@ rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's o
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.rebuilds
 
+faults: $(VENV)/.test ## let every system call of a small rebuild, and of its undo, fail in seven ways
+	$(BIN)/python -m tests.rebuild.faults
+
 cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.cleaning
@@ -74,6 +77,8 @@ shops: $(VENV)/.test ## let a whole broker of every release write its store, and
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks
 	$(BIN)/python -m tests.benchmarks.spark
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.benchmarks.java
 
 clean: ## remove what is built or cached; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

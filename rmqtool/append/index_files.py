@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.append.sinks import IndexSink
 from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.dispatch.units import group
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.index import Geometry
@@ -18,7 +19,8 @@ from rmqtool.index import Geometry
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WESTERNMOST = timedelta(hours=-12)
 _LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
-_MAX_INT = (1 << 31) - 1
+MAX_SECONDS = (1 << 31) - 1
+"""The longest time that a unit can tell, seconds."""
 
 Numbers = NDArray[Any]
 
@@ -70,6 +72,7 @@ class IndexBuilder:
 
         A broker creates a file for the first record that it looks at, whether that has keys or not.
         """
+        self._sink.keys(keys)
         done = 0
         while True:
             if self._is_full():
@@ -122,7 +125,7 @@ class IndexBuilder:
         units["key_hash"] = keys.key_hashes[rows]
         units["physical_offset"] = keys.physical_offsets[rows]
         units["seconds_since_begin"] = self._seconds(file, timestamps)
-        units["previous"] = previous = self._link(file, keys.key_hashes[rows])
+        units["previous"] = previous = link(file.slots, file.count, keys.key_hashes[rows])
         self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.tobytes())
         if file.count == 1:
             file.begin_physical_offset = int(keys.physical_offsets[start])
@@ -137,24 +140,13 @@ class IndexBuilder:
     @staticmethod
     def _seconds(file: _Open, timestamps: Numbers) -> Numbers:
         """Seconds since the header's begin; that of a file's first unit is still the end of the file before."""
-        begins = np.full(len(timestamps), file.begin_timestamp if file.count > 1 else timestamps[0], dtype=np.int64)
+        begin = file.begin_timestamp if file.count > 1 else int(timestamps[0])
+        seconds = seconds_between(begin, timestamps)
         if file.count == 1:
-            begins[0] = file.begin_timestamp
-        seconds = np.clip((timestamps - begins) // 1000, 0, _MAX_INT)
-        seconds[begins <= 0] = 0
+            seconds[:1] = seconds_between(file.begin_timestamp, timestamps[:1])
+        if seconds.min() < 0 or seconds.max() > MAX_SECONDS:
+            np.clip(seconds, 0, MAX_SECONDS, out=seconds)
         return seconds
-
-    @staticmethod
-    def _link(file: _Open, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The older unit in each one's slot; the slots then hold the newest."""
-        numbers = np.arange(file.count, file.count + len(hashes), dtype=np.int32)
-        places = (hashes - hashes // len(file.slots) * len(file.slots)).astype(np.intp)
-        previous = file.slots.take(places)
-        file.slots[places] = numbers
-        repeated = np.flatnonzero(file.slots.take(places) != numbers)  # the same slot comes again in this block
-        if len(repeated):
-            _link_within(previous, places, numbers, repeated)
-        return previous
 
     def _complete(self, file: _Open) -> None:
         data = file.slots.astype(SLOT_DTYPE)
@@ -171,10 +163,29 @@ class IndexBuilder:
         self._sink.finish(file.number, file.end_timestamp)
 
 
-def _link_within(previous: Numbers, places: Numbers, numbers: Numbers, repeated: Numbers) -> None:
-    """Link units to older ones of the same block: each in `repeated` is followed by one in its slot."""
-    wanted = np.unique(places[repeated])
-    rows = np.flatnonzero(wanted.take(np.minimum(np.searchsorted(wanted, places), len(wanted) - 1)) == places)
-    order = rows[np.argsort(places[rows], kind="stable")]
+def link(slots: NDArray[np.int32], first: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The older unit in the slot of each unit from number `first` on; the slots then hold the newest."""
+    numbers = np.arange(first, first + len(hashes), dtype=np.int32)
+    places = (hashes - hashes // len(slots) * len(slots)).astype(np.intp)
+    previous = slots.take(places)
+    slots[places] = numbers
+    newest = slots.take(places)
+    repeated = np.flatnonzero(newest != numbers)  # the same slot comes again in this block
+    if len(repeated):
+        linked = np.zeros(len(numbers), dtype=np.bool_)
+        linked[repeated] = True
+        linked[newest[repeated] - first] = True
+        _link_within(previous, places, numbers, np.flatnonzero(linked))
+    return previous
+
+
+def seconds_between(begin: int, timestamps: Numbers) -> Numbers:
+    """What units tell of their messages' times when the header's begin is `begin`, not yet cut to what they can."""
+    return (timestamps - begin) // 1000 if begin > 0 else np.zeros(len(timestamps), dtype=np.int64)
+
+
+def _link_within(previous: Numbers, places: Numbers, numbers: Numbers, rows: Numbers) -> None:
+    """Link each of the units `rows` to the one before it in its slot; of each slot all units of the block are given."""
+    order = rows[group(places[rows])[0]]
     same = np.flatnonzero(places[order[1:]] == places[order[:-1]])
     previous[order[same + 1]] = numbers[order[same]]

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+from rmqtool.dispatch.keys import IndexKeys
+
 Units = NDArray[Any]
 """Stored units of one queue, one behind the other, one element each."""
 
@@ -66,6 +68,9 @@ class UnitSink(Protocol):
 
 class IndexSink(Protocol):
     """Takes the bytes of index files, which are numbered from 0 on in the order of their creation."""
+
+    def keys(self, keys: IndexKeys) -> None:
+        """Keys that follow, whatever files they go to."""
 
     def begin(self, number: int, name: str) -> None:
         """A file is created."""

@@ -18,27 +18,29 @@ _INDEX = "index."
 
 
 def damaged_queues(
-    style: Style, store: Store, version: Version | None, limit: RateLimit | None
+    style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int
 ) -> frozenset[tuple[str, int]]:
     """Topic and queue id of each queue with a finding above `info`."""
-    findings = _verify(style, store, version, limit, _QUEUES)
+    findings = _verify(style, store, version, limit, jobs, _QUEUES)
     found = ((finding.topic, finding.queue_id) for finding in findings)
     return frozenset((topic, queue_id) for topic, queue_id in found if topic is not None and queue_id is not None)
 
 
-def damaged_index(style: Style, store: Store, version: Version | None, limit: RateLimit | None) -> bool:
+def damaged_index(style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int) -> bool:
     """Whether any index file has a finding above `info`."""
-    return bool(_verify(style, store, version, limit, _INDEX))
+    return bool(_verify(style, store, version, limit, jobs, _INDEX))
 
 
-def _verify(style: Style, store: Store, version: Version | None, limit: RateLimit | None, prefix: str) -> list[Finding]:
+def _verify(
+    style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int, prefix: str
+) -> list[Finding]:
     from rmqtool.progress import byte_progress
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.report import Selection
     from rmqtool.verify.verification import Request, Verification
 
     rate = limit.bytes_per_second if limit else None
-    request = Request(version, Selection((prefix,)), max_examples=_EVERY, rate=rate)
+    request = Request(version, Selection((prefix,)), max_examples=_EVERY, rate=rate, jobs=jobs)
     verification = Verification(store, request)
     done = 0
     with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:

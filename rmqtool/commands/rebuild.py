@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.commands.options import examples_and_statuses
-from rmqtool.commands.rebuild_request import Request, command_line, narrow, rebuild_options, request_of
-from rmqtool.commands.writing import confirm, recovered_json, require_answer, tell_recovered
+from rmqtool.commands.rebuild_request import Given, Request, command_line, narrow, rebuild_options, request_of
+from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
 from rmqtool.errors import Exit, RmqtoolError
 from rmqtool.output import Style, note, write_document
 
@@ -79,14 +79,15 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
     style.store = str(given["path"])
-    request = request_of(command, part, **given)
+    request = request_of(command, part, Given(**given))
     if request.only_damaged:
         request = narrow(style, request, part, given["broker_version"])
     if request.output:
         return _write_elsewhere(style, request, request.output)
     if request.dry_run:
         return _show_only(style, request)
-    return _write(style, request)
+    with interruption_told(style, request.store.root):
+        return _write(style, request)
 
 
 def _progress(style: Style, request: Request, title: str) -> AbstractContextManager[ByteProgress]:

@@ -61,59 +61,90 @@ def rebuild_options(command: F) -> F:
             click.option("--save-plan", type=path, metavar="FILE", help="Write the plan to FILE; implies --dry-run."),
             click.option("--plan", type=path, metavar="FILE",
                          help="Carry out a saved plan, if the store is still the one that it was made from."),
+            click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True,
+                         metavar="N", help="Read the log with so many processes; the result is the same."),
         )
     ):  # fmt: skip
         command = option(command)
     return yes_option(store_options(global_options(command)))
 
 
-def request_of(
-    command: str,
-    part: Part,
-    *,
-    path: Path,
-    topics: tuple[str, ...],
-    queue_ids: tuple[int, ...],
-    only_damaged: bool,
-    as_broker: bool,
-    neutralise: bool,
-    output: Path | None,
-    dry_run: bool,
-    save_plan: Path | None,
-    plan: Path | None,
-    yes: bool,
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
-) -> Request:
+@dataclass(frozen=True)
+class Given:
+    """The arguments and options of a rebuild, by the names that click gives them."""
+
+    path: Path
+    topics: tuple[str, ...]
+    queue_ids: tuple[int, ...]
+    only_damaged: bool
+    as_broker: bool
+    neutralise: bool
+    output: Path | None
+    dry_run: bool
+    save_plan: Path | None
+    plan: Path | None
+    jobs: int
+    yes: bool
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+
+    @property
+    def only_shows(self) -> bool:
+        """Whether nothing is to be written."""
+        return self.dry_run or self.save_plan is not None
+
+    @property
+    def selects(self) -> bool:
+        """Whether some queues are chosen."""
+        return bool(self.topics or self.queue_ids or self.only_damaged)
+
+
+def request_of(command: str, part: Part, given: Given) -> Request:
     """Turn what click gives into a request; raise UsageError for choices that contradict each other."""
-    from rmqtool.files import Reading
-    from rmqtool.lock import lock_holder
-    from rmqtool.rebuild.names import Selection
-    from rmqtool.rebuild.options import RebuildOptions
     from rmqtool.rebuild.saved import SavedPlan
     from rmqtool.store import open_store
 
-    dry_run = dry_run or save_plan is not None
-    if plan and (topics or queue_ids or only_damaged or as_broker or neutralise or output or dry_run):
+    _require_consistent(given, part)
+    store = open_store(given.path, given.broker_conf)
+    options = _options(given, part, store)
+    if given.plan:
+        options = SavedPlan(given.plan, command).options(options)
+    return Request(command, store, options, given.only_shows, given.yes, given.output, given.save_plan, given.plan,
+                   given.only_damaged)  # fmt: skip
+
+
+def _require_consistent(given: Given, part: Part) -> None:
+    other = given.selects or given.as_broker or given.neutralise or given.output or given.only_shows
+    if given.plan and other:
         raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
-    if neutralise and (output or topics or queue_ids or only_damaged):
+    if given.neutralise and (given.output or given.selects):
         raise UsageError("--neutralise changes the store's log, for all of its queues: no choice goes with it")
-    if output and dry_run:
+    if given.output and given.only_shows:
         raise UsageError("--output writes at once and leaves the store alone: --dry-run does not go with it")
-    if part == "index" and (topics or queue_ids) and not output:
+    if part == "index" and (given.topics or given.queue_ids) and not given.output:
         raise UsageError(
             "an index file holds the keys of all topics: it cannot be rebuilt for some",
             hint="leave --topic and --queue away, or write elsewhere with --output DIR",
         )
-    store = open_store(path, broker_conf)
-    reading = Reading(limit_rate, spare_cache=lock_holder(store.root) is not None)
-    selection = Selection(frozenset(topics), frozenset(queue_ids))
-    order: Order = "broker" if as_broker else "stored"
-    options = RebuildOptions(frozenset([part]), selection, broker_version, order, reading, neutralise)
-    if plan:
-        options = SavedPlan(plan, command).options(options)
-    return Request(command, store, options, dry_run, yes, output, save_plan, plan, only_damaged)
+
+
+def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
+    from rmqtool.files import Reading
+    from rmqtool.lock import lock_holder
+    from rmqtool.rebuild.names import Selection
+    from rmqtool.rebuild.options import RebuildOptions
+
+    order: Order = "broker" if given.as_broker else "stored"
+    return RebuildOptions(
+        parts=frozenset([part]),
+        selection=Selection(frozenset(given.topics), frozenset(given.queue_ids)),
+        version=given.broker_version,
+        order=order,
+        reading=Reading(given.limit_rate, spare_cache=lock_holder(store.root) is not None),
+        neutralise=given.neutralise,
+        jobs=given.jobs,
+    )
 
 
 def narrow(style: Style, request: Request, part: Part, version: Version | None) -> Request:
@@ -122,9 +153,9 @@ def narrow(style: Style, request: Request, part: Part, version: Version | None) 
 
     options = request.options
     if part == "index":
-        wanted = damaged_index(style, request.store, version, options.reading.rate_limit)
+        wanted = damaged_index(style, request.store, version, options.reading.rate_limit, options.jobs)
     else:
-        only = damaged_queues(style, request.store, version, options.reading.rate_limit)
+        only = damaged_queues(style, request.store, version, options.reading.rate_limit, options.jobs)
         wanted = bool(only)
         options = replace(options, selection=replace(options.selection, only=only))
     return replace(request, options=options if wanted else replace(options, parts=frozenset()))
@@ -140,5 +171,6 @@ def command_line(request: Request, *more: str) -> str:
         words += ["--only-damaged"] if request.only_damaged else []
         words += ["--neutralise"] if request.options.neutralise else []
         words += ["--as-broker"] if request.options.order == "broker" else []
+    words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
     return " ".join(map(quote, words))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -50,3 +52,23 @@ def tell_recovered(style: Style, recovered: Iterable[Recovered]) -> None:
 def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]]:
     """The same for programs."""
     return [{"transaction": found.id, "command": found.command, "outcome": found.outcome} for found in recovered]
+
+
+@contextmanager
+def interruption_told(style: Style, root: Path) -> Iterator[None]:
+    """Around what writes: whoever ends it with Ctrl-C or SIGTERM is told in which state the store is."""
+    from rmqtool.transaction import interrupted
+    from rmqtool.transaction.home import transactions
+
+    before = len(transactions(root))
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        if not style.quiet:
+            if interrupted(root):
+                note("interrupted: the next run that writes to the store, or rmqtool undo, ends what was begun")
+            elif len(transactions(root)) > before:
+                note("interrupted when all was written: the store is as planned")
+            else:
+                note("interrupted: the store is as it was")
+        raise

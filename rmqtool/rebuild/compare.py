@@ -33,16 +33,24 @@ class Difference:
 
 
 class Comparison:
-    """Compares units with those that are there; `watched` are the unit numbers of each queue whose targets are told."""
+    """Compares units with those that are there; `watched` are the unit numbers of each queue whose targets are told.
+
+    With `keeps_ext` a unit with an ext address is as it should be when all else of it is.
+    """
 
     def __init__(
-        self, existing: ExistingQueues, names: list[QueueName], watched: Mapping[QueueName, Sequence[int]]
+        self,
+        existing: ExistingQueues,
+        names: list[QueueName],
+        watched: Mapping[QueueName, Sequence[int]],
+        keeps_ext: bool = True,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self._existing = existing
         self._grid: FileGrid = existing.grid
         self._names = names
         self._watched = watched
+        self._keeps_ext = keeps_ext
         self._spans: dict[int, Spans] = defaultdict(Spans)
         self._write: dict[int, set[int]] = defaultdict(set)
 
@@ -82,8 +90,7 @@ class Comparison:
 
     def _look_behind_end(self, file: MappedFile, end: int, found: Difference) -> None:
         in_file = end - self._grid.first_unit(file.start_offset)
-        rest = self._existing.read(file, in_file * self._grid.unit_size, self._grid.file_size)
-        if rest.count(0) != len(rest):
+        if not self._existing.is_zero_from(file, in_file * self._grid.unit_size):
             found.write.add(file.start_offset)
             found.dropped += self._written(file, in_file)
 
@@ -110,7 +117,8 @@ class Comparison:
         before, after = layout.decode_units(old), layout.decode_units(new)
         size = self._grid.unit_size
         same = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
-        if self._existing.kind == "simple":  # the address of an ext unit stands for the tags code, which is in there
+        if self._existing.kind == "simple" and self._keeps_ext:
+            # The address of an ext unit stands for the tags code, which is in there.
             ext = before["tags_code"] <= MAX_EXT_ADDRESS
             ext &= before["physical_offset"] == after["physical_offset"]
             same |= ext & (before["message_size"] == after["message_size"])

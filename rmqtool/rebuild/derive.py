@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,30 +13,21 @@ from numpy.typing import NDArray
 
 from rmqtool.append.batch_queues import BatchHeads, BatchQueues
 from rmqtool.append.index_files import IndexBuilder
-from rmqtool.append.simple_queues import Heads, Order, SimpleQueues
+from rmqtool.append.simple_queues import Heads, SimpleQueues
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
-from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
-from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
-from rmqtool.files import UNLIMITED, Reading
-from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.index import Geometry
-from rmqtool.mapped_files import MappedFile
-from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent, LostExtents
-from rmqtool.rebuild.names import Selection, refusal
+from rmqtool.rebuild.digest import Digest, Digester, Item, QueueNumbers, Renumbering, Task
+from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.names import refusal
 from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.scan.checksums import body_crcs
+from rmqtool.rebuild.workers import items_of_processes
 from rmqtool.scan.events import Blank, Damage
-from rmqtool.scan.frames import Frames
-from rmqtool.scan.reader import Event, scan_files
 from rmqtool.versions import INDEX_COUNTS_SLOTS
 
 _FEW_UNITS = 3 << 17  # a batch this small stays in the processor's cache ...
-_MOST_UNITS = 1 << 21  # ... and this large in memory
+_MOST_UNITS = 1 << 20  # ... and this large in memory
 _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than filling them
-_REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
-_WRONG_BODY = "body-crc"
 
 
 @dataclass
@@ -48,30 +40,18 @@ class QueueTarget:
     batch_heads: BatchHeads = lambda queue: None
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is derived from which log, by whose rules."""
-
-    files: Sequence[MappedFile]
-    rules: DispatchRules
-    selection: Selection = field(default_factory=Selection)
-    order: Order = "stored"
-    reading: Reading = UNLIMITED
-    drops_wrong_bodies: bool = False  # for they are about to be neutralised
-
-
 class BatchTopicFoundError(Exception):
-    """A topic turned out to have batch queues after some of its records were taken for others."""
+    """Topics turned out to have batch queues after some of their records were taken for others."""
+
+    def __init__(self, topics: frozenset[str]) -> None:
+        super().__init__()
+        self.topics = topics
 
 
 class Derivation:
-    """A pass over the log; what it finds out stands here when it is done.
+    """A pass over the log; what it finds out stands here when it is done."""
 
-    `batch_topics` are the topics with batch queues; with `learn` those are added whose records say that they have.
-    """
-
-    def __init__(self, task: Task, batch_topics: set[str], learn: bool = False) -> None:
-        self.dispatcher = Dispatcher(task.rules, batch_topics)
+    def __init__(self, task: Task) -> None:
         self.lost = LostExtents()
         self.wrong_bodies: list[int] = []  # physical offsets of records whose body is not what was stored
         self.refused: Counter[QueueName] = Counter()  # units of queues that no directory can have
@@ -83,8 +63,7 @@ class Derivation:
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None
         self._task = task
-        self._batch_topics = batch_topics
-        self._learn = learn
+        self._numbers = QueueNumbers()
         self._kinds = np.empty(0, dtype=np.int8)  # of each queue: see _kind_of
         self._held: list[QueueUnits] = []
         self._held_count = 0
@@ -92,11 +71,7 @@ class Derivation:
     @property
     def queues(self) -> list[QueueName]:
         """The queues by their number."""
-        return self.dispatcher.queues
-
-    def is_batch(self, queue: int) -> bool:
-        """Whether a queue is a batch consume queue."""
-        return self.queues[queue].topic in self._batch_topics
+        return self._numbers.names
 
     def run(
         self,
@@ -104,8 +79,13 @@ class Derivation:
         batch: QueueTarget | None,
         index: tuple[IndexSink, Geometry] | None,
         progress: Progress = no_progress,
+        pieces: Sequence[tuple[int, int]] = (),
+        jobs: int = 1,
     ) -> None:
-        """Go over the log; parts without a target are not derived. Raises BatchTopicFoundError, UnreadableError."""
+        """Go over the log, with several `jobs` over its `pieces`; parts without a target are not derived.
+
+        Raises BatchTopicFoundError, PiecesDoNotMeetError, UnreadableError.
+        """
         if simple:
             order, lost = self._task.order, self.lost.between
             self.simple = SimpleQueues(simple.sink, simple.grid.units_per_file, order, simple.heads, lost)
@@ -114,78 +94,46 @@ class Derivation:
         if index:
             every_put = self._task.rules.version < INDEX_COUNTS_SLOTS
             self.index = IndexBuilder(index[0], index[1], every_put)
-        for event in self._events(progress):
-            if isinstance(event, Damage):
-                self.lost.add(event, self.last_store_timestamp)
-            elif isinstance(event, Frames):
-                self._add(event)
+        task = replace(self._task, queues=bool(simple or batch), index=bool(index))
+        with closing(self._items(task, pieces, jobs)) as items:
+            self._take_all(items, progress)
         self._flush()
         if self.simple:
             self.simple.finish()
         if self.index:
             self.index.finish()
 
-    def _events(self, progress: Progress) -> Iterator[Event]:
-        files = self._task.files
-        for event in scan_files(files, reading=self._task.reading):
-            yield event
-            if not isinstance(event, Blank):
-                progress(event.physical_offset + event.size - files[0].start_offset)
+    def _items(self, task: Task, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
+        if jobs > 1 and len(pieces) > 1:
+            yield from items_of_processes(task, self._numbers, pieces, jobs)
+            return
+        digester, renumbering = Digester(task), Renumbering(self._numbers)
+        for item in digester.items():
+            yield renumbering.apply(item, digester.new_queues())
 
-    def _add(self, frames: Frames) -> None:
-        dispatched = self.dispatcher.dispatch(frames)
-        offsets, timestamps = frames.physical_offsets, frames.headers.field("store_timestamp")
-        self.records += len(frames)
+    def _take_all(self, items: Iterable[Item], progress: Progress) -> None:
+        for item in items:
+            if isinstance(item, Damage):
+                self.lost.add(item, self.last_store_timestamp)
+            elif isinstance(item, Digest):
+                self._add(item)
+            if not isinstance(item, Blank):
+                progress(item.physical_offset + item.size - self._task.files[0].start_offset)
+
+    def _add(self, digest: Digest) -> None:
+        if digest.batch_topics:
+            raise BatchTopicFoundError(digest.batch_topics)
+        offsets, timestamps = digest.physical_offsets, digest.store_timestamps
+        self.records += len(offsets)
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
-        self.end = frames.physical_offset + frames.size
-        wrong = self._check_bodies(frames)
-        dropped = wrong if self._task.drops_wrong_bodies and wrong.any() else None
-        if self.simple or self.batch:
-            self._learn_batch_topics(frames)
-            self._hold(dispatched.units if dropped is None else dispatched.units[~dropped[dispatched.units.rows]])
-        if self.index:
-            self.index.add(self._selected_keys(dispatched, frames, dropped), offsets, timestamps)
-        self._add_lost(frames, dispatched, dropped)
-
-    def _selected_keys(self, dispatched: Dispatched, frames: Frames, dropped: NDArray[np.bool_] | None) -> IndexKeys:
-        selection, keys = self._task.selection, dispatched.keys
-        if dropped is not None:
-            keys = keys[~dropped[keys.rows]]
-        if selection.is_all:
-            return keys
-        numbers = self.dispatcher.queue_numbers(self.dispatcher.topic_numbers(frames), frames.headers.field("queue_id"))
-        taken = np.array([selection.takes(*name) for name in self.queues])[numbers]
-        return keys[taken[keys.rows]]
-
-    def _check_bodies(self, frames: Frames) -> NDArray[np.bool_]:
-        computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-        wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
-        wrong &= frames.body_sizes != 0
-        if wrong.any():
-            self.wrong_bodies.extend(frames.physical_offsets[wrong].tolist())
-        return wrong
-
-    def _add_lost(self, frames: Frames, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> None:
-        """Records that are none: to the broker, by our own decision, or because we have put them there."""
-        rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
-        rows.update(dict.fromkeys(dispatched.refused.tolist(), _REFUSED))
-        if dropped is not None:
-            rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
-        for row in sorted(rows):
-            place = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
-            self.lost.add_extent(Extent(*place, rows[row], int(frames.headers.field("store_timestamp")[row])))
-
-    def _learn_batch_topics(self, frames: Frames) -> None:
-        if not self._learn:
-            return
-        flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0
-        if not flagged.any():
-            return
-        numbers = np.unique(self.dispatcher.topic_numbers(frames)[flagged])
-        found = {self.dispatcher.topics[number] for number in numbers.tolist()} - self._batch_topics
-        if found:
-            self._batch_topics |= found
-            raise BatchTopicFoundError
+        self.end = digest.physical_offset + digest.size
+        self.wrong_bodies.extend(digest.wrong_bodies)
+        if digest.units is not None:
+            self._hold(digest.units)
+        if self.index and digest.keys is not None:
+            self.index.add(digest.keys, offsets, timestamps)
+        for extent in digest.lost:
+            self.lost.add_extent(extent)
 
     def _hold(self, units: QueueUnits) -> None:
         """Keep units until there are enough of them: placing a few at a time costs more."""
@@ -225,7 +173,7 @@ class Derivation:
             return _LEFT_OUT
         if refusal(name):
             return _REFUSED_KIND
-        return _BATCH if name.topic in self._batch_topics else _SIMPLE
+        return _BATCH if name.topic in self._task.batch_topics else _SIMPLE
 
 
 _LEFT_OUT, _SIMPLE, _BATCH, _REFUSED_KIND = range(4)
@@ -233,14 +181,3 @@ _LEFT_OUT, _SIMPLE, _BATCH, _REFUSED_KIND = range(4)
 
 def _only(units: QueueUnits, rows: NDArray[Any]) -> QueueUnits:
     return units if rows.all() else units[rows]
-
-
-def _inert_rows(frames: Frames) -> list[int]:
-    """Rows of inert records of ours: rolled back messages of a topic of that name, or of its beginning."""
-    rolled_back = np.flatnonzero((frames.headers.field("sys_flag") & TRANSACTION_MASK) == TRANSACTION_ROLLBACK)
-    if not len(rolled_back):
-        return []
-    starts, sizes = frames.topic_positions[rolled_back], frames.topic_sizes[rolled_back]
-    data = frames.block.data
-    topics = zip(rolled_back.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-    return [row for row, start, size in topics if size and LOST_TOPIC.startswith(data[start : start + size])]

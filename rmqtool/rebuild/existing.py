@@ -58,12 +58,19 @@ class ExistingQueues:
 
     def read(self, file: MappedFile, position: int, size: int) -> bytes:
         """Bytes of a file, which stays open for a while."""
+        return self._opened(file).read(position, size)
+
+    def is_zero_from(self, file: MappedFile, position: int) -> bool:
+        """Whether only zeros follow; holes are not read."""
+        return self._opened(file).next_data(position, file.size) == file.size
+
+    def _opened(self, file: MappedFile) -> InputFile:
         opened = self._open.get(file)
         if opened is None:
             if len(self._open) >= _MAX_OPEN:
                 self._open.popitem(last=False)[1].close()
             opened = self._open[file] = InputFile(file.path)
-        return opened.read(position, size)
+        return opened
 
     def units(self, file: MappedFile, first: int = 0, count: int | None = None) -> NDArray[np.void]:
         """Units of a file from its unit `first` on."""

@@ -11,6 +11,9 @@ from rmqtool.scan.events import Damage
 MAX_EXTENTS = 1000
 """Extents that are listed one by one; all are counted."""
 
+MAX_KEPT = 100_000
+"""Extents that are remembered with their reason, and can be neutralised."""
+
 LOST_TOPIC = b"%RMQTOOL%LOST"
 """Topic of our inert records; of a small one the beginning of it."""
 
@@ -34,7 +37,7 @@ class LostExtents:
     """Damaged and missing extents of a log, and records that a broker takes for damage."""
 
     def __init__(self) -> None:
-        self.extents: list[Extent] = []  # the first MAX_EXTENTS
+        self.extents: list[Extent] = []  # the first MAX_KEPT
         self.count = 0
         self.size = 0  # bytes
         self._harmless = 0  # of these bytes, those behind the last record, and those in inert records
@@ -52,7 +55,7 @@ class LostExtents:
         self.count += 1
         self.size += size
         self._harmless += size if tail or reason == NEUTRALISED else 0
-        if len(self.extents) < MAX_EXTENTS:
+        if len(self.extents) < MAX_KEPT:
             self.extents.append(extent)
         if len(self._starts) < _MOST_KEPT:
             self._starts.append(physical_offset)
@@ -70,7 +73,7 @@ class LostExtents:
     @property
     def listed(self) -> list[tuple[int, int, str]]:
         """The first MAX_EXTENTS: physical offset, size, reason."""
-        return [(extent.physical_offset, extent.size, extent.reason) for extent in self.extents]
+        return [(extent.physical_offset, extent.size, extent.reason) for extent in self.extents[:MAX_EXTENTS]]
 
     def between(self, start: int, stop: int) -> Lost:
         """What is lost from physical offset `start` to before `stop`."""

@@ -6,6 +6,7 @@ magic code and body CRC are right, so every version goes on behind it, also when
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from rmqtool.formats.crc import body_crc
 from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
 from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
 from rmqtool.mapped_files import MappedFile
-from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, LostExtents
+from rmqtool.rebuild.lost import LOST_TOPIC, MAX_KEPT, NEUTRALISED, LostExtents
 from rmqtool.store import Store
 from rmqtool.transaction import Transaction
 
@@ -87,8 +88,11 @@ def inert_record(size: int, physical_offset: int, timestamp: int) -> bytes:
 
 def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
     """What is to be replaced in which file; the torn end of the log is left to the broker, which cuts it."""
-    if lost.count > len(lost.listed):
-        raise UnsupportedError(f"{lost.count} damaged extents: more than {len(lost.listed)} are not neutralised")
+    if lost.count > len(lost.extents):
+        raise UnsupportedError(
+            f"{lost.count} damaged extents: no more than {MAX_KEPT} are neutralised at once",
+            hint="a log with so much damage is better read from its copy, a slave or a backup",
+        )
     found = []
     for offset, size, reason, timestamp, is_tail in lost.extents:
         file = next((file for file in files if file.start_offset <= offset < file.end_offset), None)
@@ -105,7 +109,10 @@ def patched_bytes(patches: Sequence[Patch]) -> int:
 
 def stage_patches(store: Store, patches: Sequence[Patch], transaction: Transaction) -> None:
     """Stage each file with its patches; the transaction keeps the files as they were."""
-    for file in dict.fromkeys(patch.file for patch in patches):
+    by_file: dict[MappedFile, list[Patch]] = defaultdict(list)
+    for patch in patches:
+        by_file[patch.file].append(patch)
+    for file, patches_of_file in by_file.items():
         name = store.relative(file.path)
         staged = transaction.file(name, size=file.size)
         with InputFile(file.path) as source:
@@ -114,8 +121,7 @@ def stage_patches(store: Store, patches: Sequence[Patch], transaction: Transacti
                 data = source.read(position, min(_COPY_SIZE, file.size - position))
                 staged.write(data, position)
                 position += len(data)
-        for patch in patches:
-            if patch.file is file:
-                for position, data in patch.data():
-                    staged.write(data, position)
+        for patch in patches_of_file:
+            for position, data in patch.data():
+                staged.write(data, position)
         transaction.put(name)

@@ -24,6 +24,7 @@ class RebuildOptions:
     order: Order = "stored"
     reading: Reading = UNLIMITED
     neutralise: bool = False
+    jobs: int = 1  # processes that read the log
 
 
 Progress = Callable[[int], None]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rmqtool.append.file_tree import FileTree, create_file, set_time, write_all
 from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
+from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UsageError
 from rmqtool.files import InputFile
@@ -43,6 +44,10 @@ class _Both:
 class _BothIndexes:
     def __init__(self, first: IndexSink, second: IndexSink) -> None:
         self._sinks = (first, second)
+
+    def keys(self, keys: IndexKeys) -> None:
+        for sink in self._sinks:
+            sink.keys(keys)
 
     def begin(self, number: int, name: str) -> None:
         for sink in self._sinks:

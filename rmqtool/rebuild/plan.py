@@ -17,7 +17,7 @@ from rmqtool.queues import Kind, Queue, queue_range
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.findings import derivation_findings, patch_findings
-from rmqtool.rebuild.index_files import IndexComparison
+from rmqtool.rebuild.index_compare import IndexComparison
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
@@ -119,14 +119,16 @@ class Comparing(Sinks):
         if "queues" not in self._source.options.parts:
             return None
         watched = self._watched if kind == "simple" else {}
-        self.of_queues[kind] = Comparison(self._source.existing[kind], names, watched)
+        self.of_queues[kind] = Comparison(self._source.existing[kind], names, watched, self._source.has_ext_units)
         return self.of_queues[kind]
 
     def index(self) -> IndexComparison | None:
         """A comparison with the index files."""
         if "index" not in self._source.options.parts:
             return None
-        self.of_index = IndexComparison(_existing_index(self._source), self._source.sizes.index)
+        self.of_index = IndexComparison(
+            _existing_index(self._source), self._source.sizes.index, self._source.log_min_offset
+        )
         return self.of_index
 
 

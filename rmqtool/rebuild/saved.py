@@ -88,6 +88,7 @@ class SavedPlan:
             "broker" if saved["order"] == "broker" else "stored",
             base.reading,
             saved["neutralise"] is True,
+            base.jobs,
         )
 
     def require_same_store(self, store: Store) -> None:

@@ -10,12 +10,16 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
 from rmqtool.mapped_files import MappedFiles
+from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import UNIT_SIZES, Kind, Queue, list_queues
-from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget, Task
+from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
+from rmqtool.rebuild.digest import Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
 from rmqtool.rebuild.geometry import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.rules_version import rules_version
+from rmqtool.rebuild.settings import honour_settings
+from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.store import Store
 from rmqtool.topics import load_topics
 from rmqtool.versions import BATCH_QUEUES, Version
@@ -41,6 +45,11 @@ class Source:
         """The commit log's minimum, bytes; -1 without a file."""
         return self.log.files[0].start_offset if self.log.files else -1
 
+    @property
+    def has_ext_units(self) -> bool:
+        """Whether there are any that a unit may lead to."""
+        return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
+
     def close(self) -> None:
         """Close the files that were read."""
         for existing in self.existing.values():
@@ -51,6 +60,7 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
     """Look at a store; raise UnsupportedError for queues that are no files."""
     if store.layout == "rocksdb" and "queues" in options.parts:
         raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
+    options, setting_findings = honour_settings(store, options)
     queues = list(list_queues(store))
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
@@ -65,7 +75,7 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
         queues=queues,
         sizes=sizes,
         version=version,
-        findings=[*sizes.findings, *findings],
+        findings=[*sizes.findings, *findings, *setting_findings],
         batch_topics=found,
         learns_batch_topics=has_batches and topics is None,
     )
@@ -93,25 +103,42 @@ class Sinks:
 
 def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
     """Go over the log once; again from its beginning when a topic turns out to have batch queues."""
+    jobs = source.options.jobs
     while True:
-        derivation = Derivation(_task(source), source.batch_topics, source.learns_batch_topics)
+        derivation = Derivation(_task(source))
         names = derivation.queues
         targets = {kind: _target(source, kind, sinks.queues(kind, names), names) for kind in UNIT_SIZES}
         index = sinks.index()
         try:
             derivation.run(
-                targets["simple"], targets["batch"], (index, source.sizes.index) if index else None, progress
+                targets["simple"],
+                targets["batch"],
+                (index, source.sizes.index) if index else None,
+                progress,
+                pieces_of(source.log.files) if jobs > 1 else (),
+                jobs,
             )
-        except BatchTopicFoundError:
-            continue
-        return derivation
+        except BatchTopicFoundError as error:
+            source.batch_topics |= error.topics
+        except PiecesDoNotMeetError:
+            jobs = 1
+        else:
+            return derivation
 
 
 def _task(source: Source) -> Task:
     options = source.options
-    # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
-    rules = DispatchRules.of(source.version, source.store, lmq_seen=True)
-    return Task(source.log.files, rules, options.selection, options.order, options.reading, options.neutralise)
+    return Task(
+        files=source.log.files,
+        # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
+        rules=DispatchRules.of(source.version, source.store, lmq_seen=True),
+        selection=options.selection,
+        order=options.order,
+        reading=options.reading,
+        drops_wrong_bodies=options.neutralise,
+        batch_topics=frozenset(source.batch_topics),
+        learns_batch_topics=source.learns_batch_topics,
+    )
 
 
 def _target(source: Source, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:

@@ -9,6 +9,7 @@ from zlib import crc32
 
 from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import FileGrid, Timestamps, Units
+from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.errors import UnwritableError
 from rmqtool.files import InputFile
 from rmqtool.formats.index_file import file_size
@@ -111,6 +112,9 @@ class StagedIndex:
         self._size = file_size(geometry.slots, geometry.units)
         self._directory = directory
         self._file: StagedFile | None = None
+
+    def keys(self, keys: IndexKeys) -> None:
+        """They come as bytes too."""
 
     def begin(self, number: int, name: str) -> None:
         """Stage a file."""

@@ -42,6 +42,7 @@ FIXED_AND_TOPIC = (
 ALL_COLUMNS = tuple(name for name in COLUMNS if not name.startswith("stored_"))
 ALL_BUT_BODY = tuple(name for name in ALL_COLUMNS if name != "body")
 VERIFICATION = ("body_crc_ok",)
+REBUILD_VERSION = Version(5, 3, 3)
 
 
 def read_with_crc(store: Path, _output: Path) -> int:
@@ -88,9 +89,9 @@ def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) 
     return count
 
 
-def rebuild(parts: Sequence[Part], store: Path, output: Path) -> int:
+def rebuild(parts: Sequence[Part], store: Path, output: Path, version: Version = REBUILD_VERSION, jobs: int = 1) -> int:
     """Write consume queues, or index files too, below `output`; count the messages in the queues."""
-    source = open_source(open_store(store), RebuildOptions(frozenset(parts), version=Version(5, 3, 3)))
+    source = open_source(open_store(store), RebuildOptions(frozenset(parts), version=version, jobs=jobs))
     plan = write_output(source, Path(tempfile.mkdtemp(dir=output)))
     return sum(queue.units for queue in plan.queues)
 

@@ -75,6 +75,12 @@ def measure_cases(cases: Sequence[Case], store: Path, runs: int) -> list[list[Ru
     return [list(runs_of_case) for runs_of_case in zip(*rounds, strict=True)]
 
 
+def run_once(case: Case, store: Path) -> Run:
+    """Run a case in a new process, whose start and imports are not counted."""
+    with _Worker(case, store, daemon=False) as worker:
+        return worker.run()
+
+
 def measure_program(program: Program, stores: Mapping[str, Path], runs: int) -> float | None:
     """Start a program once untimed, then `runs` times; the median wall time, s, or None when it fails."""
     command = [sys.executable, *(argument.format(**stores) for argument in program.arguments)]
@@ -94,10 +100,10 @@ def _time_command(command: Sequence[str]) -> float:
 class _Worker:
     """A process that runs one case whenever it is told to."""
 
-    def __init__(self, case: Case, store: Path) -> None:
+    def __init__(self, case: Case, store: Path, daemon: bool = True) -> None:
         self.case = case
         self.connection, theirs = _SPAWN.Pipe()
-        self.process = _SPAWN.Process(target=_serve, args=(theirs, case, store), daemon=True)
+        self.process = _SPAWN.Process(target=_serve, args=(theirs, case, store), daemon=daemon)
         self.process.start()
         theirs.close()
 

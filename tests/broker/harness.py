@@ -1,6 +1,7 @@
 """What tests use: write, judge, recover and hold stores with the real classes of one release."""
 
 import json
+import os
 import random
 import shutil
 import socket
@@ -84,12 +85,13 @@ def scenarios(version: str) -> tuple[str, ...]:
 
 
 class Harness:
-    """The store classes of one release."""
+    """The store classes of one release; its processes run as `user`, where one is given."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, user: int | None = None) -> None:
         """Fetch the jars and compile, unless cached; HarnessUnavailable without Java or Maven."""
         require_tools()
         self.version = version
+        self.user = user
         class_path(version)
 
     def write(self, root: Path, scenario: str) -> None:
@@ -170,6 +172,8 @@ class Harness:
     def _answer(self, command: str, root: Path) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "answer.json")
+            if self.user is not None:
+                os.chown(scratch, self.user, self.user)
             with self._jvm([command, str(root), str(file)]) as jvm:
                 jvm.finish()
             answer: dict[str, Any] = json.loads(file.read_bytes())
@@ -179,7 +183,7 @@ class Harness:
     def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
         with (
             TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
-            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments) as jvm,
+            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments, user=self.user) as jvm,
         ):
             yield jvm
 

@@ -1,5 +1,7 @@
 """One Java process of the harness: its options, its log, its end."""
 
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +17,13 @@ TIMEOUT_S = 120
 _READY = "harness: ready"
 _POLL_S = 0.01
 _LAST_LINES = 40
-_OPENED = ("nio", "lang", "lang.reflect", "util", "net", "util.concurrent")
+_OPENED = ("java.nio", "java.lang", "java.lang.reflect", "java.util", "java.net", "java.util.concurrent")
 _OPENED_INTERNALS = ("sun.nio.ch", "jdk.internal.ref", "jdk.internal.misc")
+OPENED = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*_OPENED, *_OPENED_INTERNALS))
+QUIET_DISK = (  # how full this machine's disk is must not matter
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+)
 _LOGBACK = Path(__file__).parent / "logback.xml"
 _LOOPBACK = Path(__file__).parent / "loopback.py"
 
@@ -24,22 +31,40 @@ _LOOPBACK = Path(__file__).parent / "loopback.py"
 class Jvm:
     """A run of the harness's main class; `scratch` takes its settings, its log and what it thinks is home.
 
-    A `whole` broker runs with a name server and clients, where there is no network but loopback.
+    A `whole` broker runs with a name server and clients, where there is no network but loopback. With `user`, an id of
+    user and group, it runs as that one; this process must be root.
     """
 
     def __init__(
-        self, version: str, scratch: Path, settings: dict[str, str], arguments: list[str], whole: bool = False
+        self,
+        version: str,
+        scratch: Path,
+        settings: dict[str, str],
+        arguments: list[str],
+        whole: bool = False,
+        user: int | None = None,
     ) -> None:
         self._log = scratch / "jvm.log"
         settings_file = scratch / "store.properties"
         settings_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
-        options = _options(version, scratch, settings_file, class_path(version, whole))
+        classes = class_path(version, whole)
+        if user is not None:
+            classes = _readable(classes, scratch)
+            _give(scratch, user)
+        options = _options(version, scratch, settings_file, classes)
         command = [tool("java"), *options, "WholeMain" if whole else "Main", *arguments]
         if whole:
             command = [sys.executable, str(_LOOPBACK), *command]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, cwd=scratch, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT
+                command,
+                cwd=scratch,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else (),
             )
 
     def __enter__(self) -> "Jvm":
@@ -90,13 +115,28 @@ class Jvm:
         return HarnessError("\n".join([f"the Java process {what}; its last lines:", *lines[-_LAST_LINES:]]))
 
 
+def _readable(classes: str, scratch: Path) -> str:
+    """The class path with copies in `scratch` of what may lie in a directory that only root enters."""
+    found = []
+    for number, entry in enumerate(classes.split(":")):
+        directory = Path(entry.removesuffix("/*"))
+        target = scratch / "classes" / str(number)
+        shutil.copytree(directory, target)
+        found.append(f"{target}/*" if entry.endswith("/*") else str(target))
+    return ":".join(found)
+
+
+def _give(scratch: Path, user: int) -> None:
+    for path in (scratch, *scratch.rglob("*")):
+        os.chown(path, user, user)
+
+
 def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> list[str]:
-    opened = [*(f"java.{name}" for name in _OPENED), *_OPENED_INTERNALS]
     return [
         "-Xmx384m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",  # a run is short: compile fast rather than well
-        *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in opened),
+        *OPENED,
         "-XX:-UsePerfData",
         f"-Duser.home={scratch}",  # logs go below it
         f"-Drocketmq.home.dir={scratch}",
@@ -104,9 +144,7 @@ def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> 
         "-Dfile.encoding=UTF-8",
         f"-Dlogback.configurationFile={_LOGBACK}",
         f"-Drmq.logback.configurationFile={_LOGBACK}",
-        # How full this machine's disk is must not matter.
-        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
-        "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+        *QUIET_DISK,
         f"-Dharness.settings={settings_file}",
         f"-Dharness.features={','.join(sorted(features(version)))}",
         "-cp",

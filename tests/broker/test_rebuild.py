@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,9 @@ from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.rebuild.test_neutralise import DAMAGE as NEUTRALISED
+
+BROKER = 65_533
+"""User and group of a broker that is not root."""
 
 pytestmark = pytest.mark.broker
 Factory = Callable[[str], Harness]
@@ -130,3 +134,38 @@ def test_broker_goes_on_from_a_rebuilt_store(
     assert found.document["result"]["state"] == "nothing"
     verified = rmqtool("verify", root, "--broker-version", version, "--broker-conf", root.parent / "broker.conf")
     assert (verified.status, verified.out.split()[:2]) == (Exit.OK, ["verdict", "clean"])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root may rebuild another user's store")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_brokers_own_user_opens_what_root_rebuilt(
+    harness: Factory, golden_store: GoldenStore, public_path: Path, version: str
+) -> None:
+    """As that user it starts on every file, serves all, appends to the same files, and stops."""
+    name = f"{version}-clean"
+    root = Path(shutil.copytree(golden_store(name), public_path / "store", copy_function=shutil.copy2))
+    shutil.rmtree(min((root / "consumequeue").iterdir()))
+    for directory in ("consumequeue", "batchconsumequeue"):
+        for file in (root / directory).rglob("*"):
+            if file.is_file():
+                file.write_bytes(bytes(file.stat().st_size))
+    shutil.rmtree(root / "index")
+    for path in (root, *root.rglob("*")):
+        os.chown(path, BROKER, BROKER)
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    for command in ("rebuild-cq", "rebuild-index"):
+        done = rebuild(command, root, version)
+        assert (done.status, done.document["result"]["state"]) == (Exit.OK, "done")
+
+    harness(version)  # fetches, as root
+    broker = Harness(version, user=BROKER)
+    found = broker.recover(root)
+    served = {name_of(queue): queue["reachable"] for queue in found["queues"] if is_served(queue)}
+    expected = filter(is_served, stores.oracle(name)["recovered"]["queues"])
+    assert served == {name_of(queue): queue["reachable"] for queue in expected}
+    with broker.hold(root, messages_per_second=300):
+        pass
+    ours = root / ".rmqtool"
+    assert {path.lstat().st_uid for path in root.rglob("*") if ours not in (path, *path.parents)} == {BROKER}
+    assert broker.recover(root)["commit_log"]["max_offset"] > found["commit_log"]["max_offset"]

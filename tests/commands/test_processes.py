@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -126,3 +127,19 @@ def test_completion() -> None:
     assert "complete " in script.out
     asked = {"_RMQTOOL_COMPLETE": "bash_complete", "COMP_WORDS": "rmqtool ins", "COMP_CWORD": "1"}
     assert finish(spawn(env=environment(**asked))).out == "plain,inspect\n"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_rebuild_that_is_ended_says_what_it_leaves(
+    store: Path, tmp_path: Path, number: signal.Signals, status: int, jobs: str
+) -> None:
+    """While the log is read nothing is written yet."""
+    store = Path(shutil.copytree(store, tmp_path / "store"))
+    process = spawn("rebuild-cq", store, "--yes", "--limit-rate", "64K", "--jobs", jobs)
+    wait_until_it_reads(process, store / "commitlog")
+    time.sleep(SOON / 4)  # it looks at the log before it holds the store, too
+    process.send_signal(number)
+    found = finish(process)
+    assert (found.status, found.out) == (status, "")
+    assert found.err == "interrupted: the store is as it was\n"

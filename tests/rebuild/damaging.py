@@ -1,4 +1,7 @@
-"""Damage to queues and index files, as crashes, disks and people cause it; each leaves the log alone."""
+"""Damage to queues and index files, as crashes, disks and people cause it; each leaves the log alone.
+
+All faults of the catalogue that a rebuild mends: F30 to F38 and F41 to F43 of queues, F44 to F46 of the index.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +91,68 @@ def file_off_the_grid(root: Path) -> None:
     path.rename(path.with_name(f"{17:020d}"))
 
 
+def unit_of_another_queue(root: Path) -> None:
+    write(queue_file(root), 5 * UNIT_SIZE, queue_file(root, 1).read_bytes()[5 * UNIT_SIZE : 6 * UNIT_SIZE])
+
+
+def wrong_size(root: Path) -> None:
+    write(queue_file(root), 5 * UNIT_SIZE + 8, b"\0\0\0\x63")
+
+
+def delivery_time_lost(root: Path) -> None:
+    """The tags code of a delayed message is its tag's, as 4.9.2 to 4.9.8 leave it."""
+    queue = min((root / "consumequeue" / "SCHEDULE_TOPIC_XXXX").iterdir())
+    write(min(queue.iterdir()), 12, bytes(8))
+
+
+def middle_file_gone(root: Path) -> None:
+    queue_file(root, start=FILE_SIZE).unlink()
+
+
+def pre_blank_in_the_middle(root: Path) -> None:
+    write(queue_file(root, start=FILE_SIZE), 3 * UNIT_SIZE, build_unit(0, 0x7FFFFFFF, 0))
+
+
+def light_queue_gone(root: Path) -> None:
+    shutil.rmtree(root / "consumequeue" / "%LMQ%device-1")
+
+
+def light_queue_overwritten(root: Path) -> None:
+    write(min((root / "consumequeue" / "%LMQ%device-2" / "0").iterdir()), 0, build_unit(1, 100, 0))
+
+
+def batch_file(root: Path) -> Path:
+    return min((root / "batchconsumequeue").glob("*/*/*"))
+
+
+def batch_queues_gone(root: Path) -> None:
+    shutil.rmtree(root / "batchconsumequeue")
+
+
+def batch_of_no_messages(root: Path) -> None:
+    write(batch_file(root), 36, bytes(2))
+
+
+def batch_base_negative(root: Path) -> None:
+    write(batch_file(root), 28, b"\xff")
+
+
+def batch_base_gap(root: Path) -> None:
+    write(batch_file(root), 35, b"\x63")
+
+
 QUEUE_DAMAGE: tuple[Damage, ...] = (
+    unit_of_another_queue,
+    wrong_size,
+    delivery_time_lost,
+    middle_file_gone,
+    pre_blank_in_the_middle,
+    light_queue_gone,
+    light_queue_overwritten,
+    batch_queues_gone,
+    batch_of_no_messages,
+    batch_base_negative,
+    batch_base_gap,
     all_queues_gone,
     one_topic_gone,
     one_queue_gone,
@@ -134,7 +198,42 @@ def index_cut(root: Path) -> None:
         file.truncate(300)
 
 
+def index_chain_in_a_circle(root: Path) -> None:
+    write(first_index(root), 40 + 200 + 5 * 20 + 16, (5).to_bytes(4, "big"))
+
+
+def index_hash_of_another_key(root: Path) -> None:
+    write(first_index(root), 40 + 200 + 5 * 20, b"\0\0\0\x63")
+
+
+def index_points_behind_the_log(root: Path) -> None:
+    write(first_index(root), 40 + 200 + 5 * 20 + 4, (1 << 50).to_bytes(8, "big"))
+
+
+def index_of_other_times(root: Path) -> None:
+    write(first_index(root), 0, (1).to_bytes(8, "big"))
+
+
+def index_counts_too_much(root: Path) -> None:
+    write(max((root / "index").iterdir()), 36, (900).to_bytes(4, "big"))
+
+
+def index_counts_too_little(root: Path) -> None:
+    write(max((root / "index").iterdir()), 36, (5).to_bytes(4, "big"))
+
+
+def index_file_of_the_future(root: Path) -> None:
+    first_index(root).rename(root / "index" / "29990101000000000")
+
+
 INDEX_DAMAGE: tuple[Damage, ...] = (
+    index_chain_in_a_circle,
+    index_hash_of_another_key,
+    index_points_behind_the_log,
+    index_of_other_times,
+    index_counts_too_much,
+    index_counts_too_little,
+    index_file_of_the_future,
     index_gone,
     first_index_file_gone,
     index_header_zeroed,

@@ -8,6 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.files import InputFile
+from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.plan import make_plan
+from rmqtool.rebuild.source import open_source
+from rmqtool.store import open_store
 from tests.building import LogBuilder
 from tests.commands.running import ROOT
 
@@ -46,3 +52,25 @@ def test_many_queues(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert int(done.stderr.split()[-1]) < _MOST_MEMORY
     assert sum(1 for _ in (tmp_path / "out" / "consumequeue").glob("*/*/*")) == _QUEUES
+
+
+def test_holes_behind_the_units_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of 6,000,000 bytes each with some units: to compare thousands of them must not take minutes."""
+    log = LogBuilder(1 << 20).add_all({"queue_id": number} for number in range(50))
+    store = open_store(log.write(tmp_path / "store"))
+    options = RebuildOptions(frozenset(["queues"]))
+    write_output(open_source(store, options), tmp_path / "out")
+    (tmp_path / "out" / "consumequeue").rename(store.root / "consumequeue")
+    sizes: list[int] = []
+    read = InputFile.read
+
+    def counted(file: InputFile, position: int, size: int) -> bytes:
+        data = read(file, position, size)
+        sizes.append(len(data))
+        return data
+
+    monkeypatch.setattr(InputFile, "read", counted)
+    plan = make_plan(open_source(open_store(store.root), options))
+    assert plan.is_empty
+    assert len(plan.queues) == 50
+    assert sum(sizes) < 50 * 100_000

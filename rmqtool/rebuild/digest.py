@@ -1,0 +1,190 @@
+"""What a pass over the log keeps of each run of records: all that can be said without the runs before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.append.simple_queues import Order
+from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
+from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.files import UNLIMITED, Reading
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent
+from rmqtool.rebuild.names import Selection
+from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.reader import scan_files
+
+_REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
+_WRONG_BODY = "body-crc"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is derived from which log, by whose rules; can be sent to another process."""
+
+    files: Sequence[MappedFile]
+    rules: DispatchRules
+    selection: Selection = field(default_factory=Selection)
+    order: Order = "stored"
+    reading: Reading = UNLIMITED
+    drops_wrong_bodies: bool = False  # for they are about to be neutralised
+    batch_topics: frozenset[str] = frozenset()
+    learns_batch_topics: bool = False
+    queues: bool = True
+    index: bool = True
+
+
+@dataclass(frozen=True)
+class Digest:
+    """What one run of records gives; `units` tell their queues by number."""
+
+    physical_offset: int
+    size: int
+    physical_offsets: NDArray[np.int64]
+    store_timestamps: NDArray[np.int64]
+    units: QueueUnits | None
+    keys: IndexKeys | None
+    wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
+    batch_topics: frozenset[str]  # topics that turn out to have batch queues
+    lost: list[Extent]
+
+
+Item = Digest | Blank | Damage
+
+
+class QueueNumbers:
+    """The numbers of queues in a whole pass: of two topics that are one to Java, for it decodes them alike, one."""
+
+    def __init__(self) -> None:
+        self.names: list[QueueName] = []
+        self._numbers: dict[QueueName, int] = {}
+
+    def of(self, names: Sequence[QueueName]) -> list[int]:
+        """The number of each queue."""
+        return [self._number(name) for name in names]
+
+    def _number(self, name: QueueName) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+
+class Renumbering:
+    """From the queue numbers of one digester to those of the pass."""
+
+    def __init__(self, numbers: QueueNumbers) -> None:
+        self._numbers = numbers
+        self._table = np.empty(0, dtype=np.int32)
+        self._is_identity = True
+
+    def apply(self, item: Item, names: Sequence[QueueName]) -> Item:
+        """An item with the pass's numbers; `names` are the queues that the digester has met since its last item."""
+        if names:
+            found = np.array(self._numbers.of(names), dtype=np.int32)
+            self._table = np.concatenate([self._table, found])
+            self._is_identity = bool((self._table == np.arange(len(self._table))).all())
+        if self._is_identity or not isinstance(item, Digest) or item.units is None:
+            return item
+        return replace(item, units=replace(item.units, queues=self._table[item.units.queues]))
+
+
+class Digester:
+    """Turns runs of records into digests."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._dispatcher = Dispatcher(task.rules, task.batch_topics)
+        self._told = 0
+
+    def new_queues(self) -> list[QueueName]:
+        """The queues, by their number, that it has met since the last call."""
+        found = self._dispatcher.queues[self._told :]
+        self._told += len(found)
+        return found
+
+    def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:
+        """What begins at physical offsets from `start` to before `stop`. Raises UnreadableError."""
+        for event in scan_files(self._task.files, start, stop, self._task.reading):
+            yield self._digest(event) if isinstance(event, Frames) else event
+
+    def _digest(self, frames: Frames) -> Digest:
+        task = self._task
+        dispatched = self._dispatcher.dispatch(frames)
+        wrong = self._wrong_bodies(frames)
+        dropped = wrong if task.drops_wrong_bodies and wrong.any() else None
+        units = dispatched.units if task.queues else None
+        if units is not None and dropped is not None:
+            units = units[~dropped[units.rows]]
+        return Digest(
+            physical_offset=frames.physical_offset,
+            size=frames.size,
+            physical_offsets=frames.physical_offsets,
+            store_timestamps=frames.headers.field("store_timestamp"),
+            units=units,
+            keys=self._selected_keys(dispatched, frames, dropped) if task.index else None,
+            wrong_bodies=frames.physical_offsets[wrong].tolist(),
+            batch_topics=self._batch_topics(frames) if task.queues and task.learns_batch_topics else frozenset(),
+            lost=list(_lost(frames, dispatched, dropped)),
+        )
+
+    @staticmethod
+    def _wrong_bodies(frames: Frames) -> NDArray[np.bool_]:
+        computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
+        wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
+        wrong &= frames.body_sizes != 0
+        return wrong
+
+    def _selected_keys(self, dispatched: Dispatched, frames: Frames, dropped: NDArray[np.bool_] | None) -> IndexKeys:
+        selection, keys = self._task.selection, dispatched.keys
+        if dropped is not None:
+            keys = keys[~dropped[keys.rows]]
+        if selection.is_all:
+            return keys
+        numbers = self._dispatcher.queue_numbers(
+            self._dispatcher.topic_numbers(frames), frames.headers.field("queue_id")
+        )
+        taken = np.array([selection.takes(*name) for name in self._dispatcher.queues])[numbers]
+        return keys[taken[keys.rows]]
+
+    def _batch_topics(self, frames: Frames) -> frozenset[str]:
+        flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0
+        if not flagged.any():
+            return frozenset()
+        numbers = np.unique(self._dispatcher.topic_numbers(frames)[flagged])
+        return frozenset(self._dispatcher.topics[number] for number in numbers.tolist()) - self._task.batch_topics
+
+
+def _lost(frames: Frames, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
+    """Records that are none: to the broker, by our own decision, or because we have put them there."""
+    rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
+    rows.update(dict.fromkeys(dispatched.refused.tolist(), _REFUSED))
+    if dropped is not None:
+        rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
+    timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)
+    for row in sorted(rows):
+        place = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
+        yield Extent(*place, rows[row], int(timestamps[row]))
+
+
+def _inert_rows(frames: Frames) -> list[int]:
+    """Rows of inert records of ours: rolled back messages of a topic of that name, or of its beginning."""
+    rolled_back = np.flatnonzero((frames.headers.field("sys_flag") & TRANSACTION_MASK) == TRANSACTION_ROLLBACK)
+    if not len(rolled_back):
+        return []
+    starts, sizes = frames.topic_positions[rolled_back], frames.topic_sizes[rolled_back]
+    data = frames.block.data
+    topics = zip(rolled_back.tolist(), starts.tolist(), sizes.tolist(), strict=True)
+    return [row for row, start, size in topics if size and LOST_TOPIC.startswith(data[start : start + size])]

@@ -1,0 +1,158 @@
+"""Index files that are there, compared by what they say with the keys of the log.
+
+They need not be cut into the same files as those that a rebuild writes: retention deletes an index file only when it
+points to nothing that is left, and until then units below the log's minimum stand before the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.append.index_files import MAX_SECONDS, link, seconds_between
+from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.files import InputFile
+from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_SIZE, decode_units, file_size, unit_position
+from rmqtool.index import Geometry, IndexFile
+
+_UNITS_AT_ONCE = 1 << 16
+_SLOTS_AT_ONCE = 1 << 20
+
+
+class _Units(NamedTuple):
+    """Units of one file, one behind the other; `first` is the number of the first."""
+
+    file: IndexFile
+    first: int
+    units: NDArray[np.void]
+
+    def rows(self, rows: slice) -> _Units:
+        return _Units(self.file, self.first + (rows.start or 0), self.units[rows])
+
+
+class _UnsoundError(Exception):
+    """A file is not what its own units make of it."""
+
+
+class IndexComparison:
+    """A sink that takes the keys of the log in order, and tells whether the files that are there hold just these."""
+
+    def __init__(self, existing: Sequence[IndexFile], geometry: Geometry, log_min_offset: int) -> None:
+        self.existing = existing
+        self.names: list[str] = []  # of the files that a rebuild writes
+        self._log_min_offset = log_min_offset
+        self._blocks = _blocks(existing, geometry)
+        self._rest: _Units | None = None
+        self._begun = False  # whether a unit was met that points into the log
+        self._same: bool = True
+
+    @property
+    def is_same(self) -> bool:
+        """Whether all files are as they should be, once all keys were taken."""
+        if self._same:
+            self._same = (bool(self.existing) or not self.names) and self._next(1) is None and self._same
+        return self._same
+
+    def keys(self, keys: IndexKeys) -> None:
+        """Compare keys with the units that follow."""
+        done = 0
+        while self._same and done < len(keys):
+            block = self._next(len(keys) - done)
+            self._same = block is not None and _are_same(block, keys, done)
+            done += len(block.units) if block else 0
+        if not self._same:
+            self.close()
+
+    def begin(self, number: int, name: str) -> None:
+        """Note the name."""
+        self.names.append(name)
+
+    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
+        """The bytes are those of the keys."""
+
+    def finish(self, number: int, timestamp: int) -> None:
+        """The keys tell all."""
+
+    def close(self) -> None:
+        """Close the file that was read."""
+        self._blocks.close()
+
+    def _next(self, most: int) -> _Units | None:
+        """At most so many of the units that follow, without those that point below the log; None at the end."""
+        try:
+            while self._rest is None or not len(self._rest.units):
+                self._rest = next(self._blocks)
+                if not self._begun:
+                    below = self._rest.units["physical_offset"] < self._log_min_offset
+                    count = len(below) if below.all() else int(np.argmin(below))
+                    self._begun = count < len(below)
+                    self._rest = self._rest.rows(slice(count, None))
+        except StopIteration:
+            return None
+        except _UnsoundError:
+            self._same = False
+            return None
+        block, self._rest = self._rest.rows(slice(0, most)), self._rest.rows(slice(most, None))
+        return block
+
+
+def _are_same(block: _Units, keys: IndexKeys, start: int) -> bool:
+    rows, units, file = slice(start, start + len(block.units)), block.units, block.file
+    timestamps = keys.store_timestamps[rows]
+    if (units["key_hash"] != keys.key_hashes[rows]).any():
+        return False
+    if (units["physical_offset"] != keys.physical_offsets[rows]).any():
+        return False
+    seconds = np.clip(seconds_between(file.begin_timestamp, timestamps), 0, MAX_SECONDS)
+    differ = units["seconds_since_begin"] != seconds
+    if block.first == 1:  # its seconds are those since the end of a file that may be gone
+        differ[0] = False
+        if int(timestamps[0]) != file.begin_timestamp:
+            return False
+    is_end = block.first + len(units) - 1 == file.keys
+    return not differ.any() and (not is_end or int(timestamps[-1]) == file.end_timestamp)
+
+
+def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units, None, None]:
+    """All units of all files; raises _UnsoundError where a file does not fit its units."""
+    for index_file in files:
+        if index_file.size != file_size(geometry.slots, geometry.units) or index_file.keys >= geometry.units:
+            raise _UnsoundError
+        if not index_file.keys:
+            continue
+        slots = np.zeros(geometry.slots, dtype=np.int32)
+        with InputFile(index_file.path) as file:
+            for first in range(1, index_file.keys + 1, _UNITS_AT_ONCE):
+                count = min(_UNITS_AT_ONCE, index_file.keys + 1 - first)
+                units = decode_units(file.read(unit_position(geometry.slots, first), count * UNIT_SIZE))
+                _check_links(units, slots, first, count)
+                _check_ends(index_file, units, first)
+                yield _Units(index_file, first, units)
+            _check_slots(file, slots)
+        if index_file.hash_slot_count not in (np.count_nonzero(slots), index_file.keys):
+            raise _UnsoundError
+
+
+def _check_links(units: NDArray[np.void], slots: NDArray[np.int32], first: int, count: int) -> None:
+    hashes = units["key_hash"].astype(np.int32)
+    if len(units) != count or (hashes < 0).any() or (units["previous"] != link(slots, first, hashes)).any():
+        raise _UnsoundError
+
+
+def _check_ends(file: IndexFile, units: NDArray[np.void], first: int) -> None:
+    """The header tells where the first and the last message begin."""
+    offsets = units["physical_offset"]
+    if first == 1 and int(offsets[0]) != file.begin_physical_offset:
+        raise _UnsoundError
+    if first + len(units) > file.keys and int(offsets[-1]) != file.end_physical_offset:
+        raise _UnsoundError
+
+
+def _check_slots(file: InputFile, slots: NDArray[np.int32]) -> None:
+    for low in range(0, len(slots), _SLOTS_AT_ONCE):
+        expected = slots[low : low + _SLOTS_AT_ONCE].astype(SLOT_DTYPE).tobytes()
+        if file.read(HEADER_SIZE + low * SLOT_DTYPE.itemsize, len(expected)) != expected:
+            raise _UnsoundError

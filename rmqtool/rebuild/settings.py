@@ -1,0 +1,40 @@
+"""What the broker's settings take away from a rebuild, said aloud."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqtool.catalogue import finding
+from rmqtool.findings import Finding
+from rmqtool.places import CONSUME_QUEUE_EXT
+from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.store import Store
+from rmqtool.versions import INDEX_OF_TAGS
+
+
+def honour_settings(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:
+    """The options without the parts that this broker does not keep, and findings for what it gets in another form."""
+    findings = []
+    switched_off = _index_switched_off(store, options) if "index" in options.parts else None
+    if switched_off:
+        options = replace(options, parts=options.parts - {"index"})
+        message = f"{switched_off}=false: this broker puts nothing into an index, and none is built"
+        findings.append(finding("rebuild.index-disabled", message, file=store.conf.path))
+    if "queues" in options.parts and _uses_ext_units(store):
+        message = "units that are written hold the plain tags code, without filter bits in consumequeue_ext/"
+        findings.append(finding("rebuild.ext-units", message))
+    return options, findings
+
+
+def _index_switched_off(store: Store, options: RebuildOptions) -> str | None:
+    """The setting that does it (`CommitLogDispatcherBuildIndex#dispatch`)."""
+    names = ["messageIndexEnable"]
+    if options.version is None or options.version >= INDEX_OF_TAGS:  # 5.4.0 brought both
+        names.append("indexFileWriteEnable")
+    return next((name for name in names if (store.conf.text(name) or "true").lower() == "false"), None)
+
+
+def _uses_ext_units(store: Store) -> bool:
+    directory = store.root / CONSUME_QUEUE_EXT
+    is_on = (store.conf.text("enableConsumeQueueExt") or "false").lower() == "true"
+    return is_on or (directory.is_dir() and any(directory.iterdir()))

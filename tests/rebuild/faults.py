@@ -1,0 +1,124 @@
+"""Faults at every system call of a small rebuild, and of taking it back: `python -m tests.rebuild.faults`.
+
+However a run is killed or fails, the store is as before or the next run ends what was begun.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.rebuild.apply import apply_plan
+from rmqtool.rebuild.options import Part, RebuildOptions
+from rmqtool.rebuild.plan import make_plan
+from rmqtool.rebuild.source import open_source
+from rmqtool.store import open_store
+from rmqtool.transaction import Transaction
+from rmqtool.transaction.system import SYSTEM, System
+from rmqtool.versions import Version
+from tests.building import LogBuilder
+from tests.transaction.faults import FAULTS, Fault
+from tests.transaction.small import SYSTEMS, Tree, tree, undo
+from tests.transaction.test_faults import assert_before_or_after, points, recover, run_with
+
+_CONF = BrokerConf({"mappedFileSizeConsumeQueue": "60", "maxHashSlotNum": "3", "maxIndexNum": "8"})
+_MEMORY = Path("/dev/shm")
+_PARTS: frozenset[Part] = frozenset(["queues", "index"])
+
+
+def make_store(root: Path) -> Path:
+    """Three queues of some files: one to create, one with a wrong unit and one that is sound; no index; a crash."""
+    fields = (
+        {"queue_id": number % 3, "queue_offset": number // 3, "properties": {"KEYS": f"k{number}"}}
+        for number in range(15)
+    )
+    LogBuilder().add_all(fields).write(root)
+    rebuild(root, SYSTEM)
+    shutil.rmtree(root / "consumequeue" / "orders" / "0")
+    shutil.rmtree(root / "index")
+    shutil.rmtree(root / ".rmqtool")
+    with (root / "consumequeue" / "orders" / "1" / f"{60:020d}").open("r+b") as file:
+        file.write(b"\x01")
+    (root / "abort").touch()
+    return root
+
+
+def rebuild(root: Path, system: System) -> None:
+    """Rebuild queues and index in one transaction."""
+    store = open_store(root, _CONF)
+    with Transaction(store, "rebuild-cq", system) as transaction:
+        plan = make_plan(open_source(store, RebuildOptions(_PARTS, version=Version(5, 3, 3))))
+        apply_plan(plan, transaction)
+
+
+@contextmanager
+def memory() -> Iterator[Path]:
+    """A directory in memory, where a sync takes no time."""
+    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
+        yield Path(directory)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job on copies of one store; the store before and after the rebuild, and the calls of the job."""
+
+    template: Path
+    job: Callable[[Path, System], None]
+    before: Tree
+    after: Tree
+    calls: list[str]
+    system: System
+
+    def run(self, fault: Fault, scratch: Path, sample: int | None = None) -> int:
+        """Let `fault` come at every call, or at `sample` calls that a fixed seed draws; how many."""
+        places = points(self.calls, fault)
+        if sample is not None:
+            places = sorted(random.Random(f"{fault} of {len(places)}").sample(places, min(sample, len(places))))
+        for at in places:
+            root = Path(shutil.copytree(self.template, scratch / "store"))
+            run_with(self.system, fault, at, partial(self.job, root))
+            recover(root, self.system)
+            assert_before_or_after(root, self.before, self.after, self.system)
+            shutil.rmtree(root)
+        return len(places)
+
+
+def trials(scratch: Path) -> dict[str, Trial]:
+    """A rebuild, and the undo of one."""
+    system = SYSTEMS["all"]()
+    template = make_store(scratch / "template")
+    done = Path(shutil.copytree(template, scratch / "done"))
+    before = tree(template)
+    calls, outcome = run_with(system, None, -1, partial(rebuild, done))
+    after = tree(done)
+    assert outcome == "done"
+    assert after != before
+    undone = Path(shutil.copytree(done, scratch / "undone"))
+    calls_of_undo, outcome = run_with(system, None, -1, partial(undo, undone))
+    assert outcome == "done"
+    return {
+        "rebuild": Trial(template, rebuild, before, after, calls.names, system),
+        "undo": Trial(done, undo, before, after, calls_of_undo.names, system),
+    }
+
+
+def main() -> int:
+    """Run everything; print the counts."""
+    with memory() as scratch:
+        for name, trial in trials(scratch).items():
+            print(f"{name}: {len(trial.calls)} system calls", flush=True)
+            for fault in FAULTS:
+                print(f"  {fault:12} {trial.run(fault, scratch):5} times: before, or after", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Settings of the broker that take something away from a rebuild, and what is told of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.source import open_source
+from rmqtool.store import open_store
+from rmqtool.versions import Version
+from tests.building import LogBuilder
+from tests.golden import stores
+from tests.unchanged import unchanged
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    fields = ({"queue_offset": number, "properties": {"KEYS": f"k{number}"}} for number in range(9))
+    LogBuilder().add_all(fields).write(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def plan(root: Path, conf: dict[str, str], version: Version | None = None) -> Plan:
+    options = RebuildOptions(frozenset(["queues", "index"]), version=version)
+    with unchanged(root):
+        return make_plan(open_source(open_store(root, BrokerConf(conf)), options))
+
+
+def codes(found: Plan) -> set[str]:
+    return {finding.code for finding in found.findings}
+
+
+@pytest.mark.parametrize("setting", ["messageIndexEnable", "indexFileWriteEnable"])
+def test_no_index_for_a_broker_that_keeps_none(store: Path, tmp_path: Path, setting: str) -> None:
+    found = plan(store, {setting: "false"})
+    assert not found.index
+    assert found.changed_queues
+    assert "rebuild.index-disabled" in codes(found)
+
+    source = open_source(open_store(store, BrokerConf({setting: "false"})), RebuildOptions(frozenset(["index"])))
+    write_output(source, tmp_path / "output")
+    assert list((tmp_path / "output").iterdir()) == []
+
+
+def test_a_release_that_does_not_know_the_setting(store: Path) -> None:
+    assert plan(store, {"indexFileWriteEnable": "false"}, Version(5, 3, 3)).index
+    assert "rebuild.index-disabled" not in codes(plan(store, {"messageIndexEnable": "true"}))
+
+
+def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
+    """An address is as good as the tags code, but only while the ext units are there."""
+    root = stores.unpack("more/5.5.0-extras", tmp_path)
+    found = plan(root, {})
+    assert "rebuild.ext-units" in codes(found)
+    assert not found.changed_queues
+
+    shutil.rmtree(root / "consumequeue_ext")
+    found = plan(root, {})
+    assert [queue.action for queue in found.changed_queues]
+    assert "rebuild.ext-units" not in codes(found)
+    assert "rebuild.ext-units" in codes(plan(root, {"enableConsumeQueueExt": "true"}))
+
+
+def test_thousands_of_damaged_extents_are_neutralised(tmp_path: Path) -> None:
+    """More than are listed one by one."""
+    log = LogBuilder(file_size=1 << 20).add_all({"queue_offset": number} for number in range(5000))
+    root = log.write(tmp_path / "store")
+    with next((root / "commitlog").iterdir()).open("r+b") as file:
+        for offset in log.offsets[1:4999:2]:
+            file.seek(offset + 4)
+            file.write(b"\xff")
+    options = RebuildOptions(frozenset(["queues"]), neutralise=True)
+    found = make_plan(open_source(open_store(root), options))
+
+    assert found.lost.count == len(found.patches) == 2499
+    assert len(found.lost.listed) == 1000

@@ -1,0 +1,110 @@
+"""The log read by several processes: the same bytes as by one."""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.mapped_files import MappedFile
+from rmqtool.rebuild import source
+from rmqtool.rebuild.digest import QueueNumbers, Task
+from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.source import open_source
+from rmqtool.rebuild.workers import PiecesDoNotMeetError, items_of_processes, pieces_of
+from rmqtool.store import open_store
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.rebuild.test_golden import files
+
+STORES = ("5.3.3-shop", "5.5.0-killed", "4.9.7-trimmed")
+
+
+def write(root: Path, output: Path, jobs: int) -> Plan:
+    options = RebuildOptions(frozenset(["queues", "index"]), jobs=jobs)
+    return write_output(open_source(open_store(root), options), output)
+
+
+def told(plan: Plan) -> object:
+    """What a plan says, but for the store that it was made from."""
+    return plan.queues, plan.index, plan.lost.listed, plan.last_record, plan.findings
+
+
+@pytest.mark.parametrize("name", [name for name in STORES if name in stores.names()])
+def test_every_number_of_processes_writes_the_same(
+    golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    root = golden_store(name)
+    monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=4000))
+    one = write(root, tmp_path / "one", jobs=1)
+    two = write(root, tmp_path / "two", jobs=2)
+
+    assert len(pieces_of(open_store(root).commit_log().files, 4000)) > 10
+    assert files(tmp_path / "two", ".") == files(tmp_path / "one", ".")
+    assert told(two) == told(one)
+
+
+def test_damage_across_pieces(unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    log = open_store(root).commit_log()
+    with log.files[0].path.open("r+b") as file:
+        file.seek(3000)
+        file.write(bytes(9000))
+    monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=2000))
+
+    one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 2))
+
+    assert told(two) == told(one)
+    assert one.lost.count == 1
+    assert files(tmp_path / "2", ".") == files(tmp_path / "1", ".")
+
+
+def test_pieces_that_do_not_meet_are_read_again_in_one(
+    golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one piece takes for a record the one before it may hold in a body: nothing of that is believed."""
+    root = golden_store("5.3.3-clean")
+    log = open_store(root).commit_log()
+    wrong = [(0, 6000), (0, log.files[-1].end_offset)]
+    with pytest.raises(PiecesDoNotMeetError):
+        list(items_of_processes(Task(log.files, DispatchRules()), QueueNumbers(), wrong, 2))
+
+    one = write(root, tmp_path / "one", jobs=1)
+    monkeypatch.setattr(source, "pieces_of", lambda files: wrong)
+    again = write(root, tmp_path / "again", jobs=2)
+
+    assert told(again) == told(one)
+    assert files(tmp_path / "again", ".") == files(tmp_path / "one", ".")
+
+
+def test_topics_with_batch_queues_are_learnt(
+    unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
+    (root / "config" / "topics.json").unlink()
+    monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=20_000))
+
+    one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 2))
+
+    assert any(queue.kind == "batch" for queue in one.queues)
+    assert told(two) == told(one)
+
+
+def test_pieces(tmp_path: Path) -> None:
+    """As large as asked for at least, and all of the log once; small files are put together."""
+
+    def mapped(start: int, size: int) -> MappedFile:
+        return MappedFile(tmp_path / str(start), start, size)
+
+    assert pieces_of([]) == []
+    assert pieces_of([mapped(100, 50)], 1000) == [(100, 150)]
+    assert pieces_of([mapped(0, 1000), mapped(1000, 1000)], 300) == [
+        *((0, 300), (300, 600), (600, 900), (900, 1300), (1300, 1600)),
+        (1600, 2000),
+    ]
+    assert pieces_of([mapped(0, 100), mapped(100, 100), mapped(200, 100)], 200) == [(0, 200), (200, 300)]
