@@ -69,9 +69,7 @@ def next_command(outcome: Outcome) -> str:
     serious = [finding for finding in outcome.findings if finding.severity != "info"]
     if not serious:
         return f"rmqtool inspect {root}"
-    remedies = (finding.remedy for finding in serious if finding.remedy)
-    again = f"rmqtool verify {root}"  # what some findings recommend is done now
-    return next((remedy for remedy in remedies if remedy != again), f"rmqtool explain {serious[0].code}")
+    return next((finding.remedy for finding in serious if finding.remedy), f"rmqtool explain {serious[0].code}")
 
 
 def _label(text: str) -> Text:
@@ -83,6 +81,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     word, color, meaning = _VERDICTS[outcome.verdict]
     if not verification.complete:
         word, color, meaning = "unknown", "bold yellow", "interrupted: this is what was found until then"
+    elif outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
+        meaning = "messages, queues and index are; see the findings about what is around them"
     verdict = Text(word, style=color)
     console.print(Text.assemble(_label("verdict"), verdict, f" - {meaning}"))
     show_behind(console, _label("store"), str(outcome.root))
