@@ -20,6 +20,10 @@ _SYSTEM = (
     *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
 )
 
+_LOSSES = (
+    *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
+    *("consumequeue.ahead", "consumequeue.hole"),
+)
 _BELOW = "the group goes on at the minimum; the messages before it are deleted"
 _BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"
 
@@ -58,14 +62,16 @@ def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
 
 
 def check_offsets(
-    committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int], is_lossy: bool,
-    report: Report,
+    committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int],
+    counts: Mapping[str, int], report: Report,
 ) -> None:  # fmt: skip
     """Committed offsets outside their queue; `ends` are where the queues' messages in the log end.
 
     Below the minimum lies a group that is slower than deletion, and beyond the maximum one that a tool has put there:
-    the broker takes any offset. A warning only when the store `is_lossy`: then messages were consumed and are lost.
+    the broker takes any offset. A warning only when something is lost, as `counts`, the findings by code, tell: then
+    messages were consumed and are gone.
     """
+    is_lossy = any(map(counts.get, _LOSSES))
     for committed in committed_offsets:
         report.check("config.offset-out-of-range")
         name = QueueName(committed.topic, committed.queue_id)

@@ -24,7 +24,7 @@ def outcome_of(verification: Verification) -> Outcome:
 
 
 _NOT_READ = {
-    "timerlog": "timer wheel and timer log",
+    "timerlog": "single units of timer wheel and timer log",
     "rocksdbstore": "the RocksDB store beside the log",
     "compaction": "compacted logs",
     "consumequeue_ext": "ext units of consume queues",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from rmqtool.checkpoint import read_checkpoint
@@ -42,15 +41,11 @@ from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
-from rmqtool.verify.workers import AnyPart, check_in_processes
+from rmqtool.verify.workers import AnyPart, Workers
 from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
-_LOSS_SIGNS = (
-    *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
-    *("consumequeue.ahead", "consumequeue.hole"),
-)
 
 
 @dataclass(frozen=True)
@@ -140,9 +135,7 @@ class Verification:
         )
         parts = self._parts_to_check()
         if self.request.jobs > 1 and len(parts) > 1:
-            with closing(check_in_processes(settings, parts, self.request.jobs, progress)) as results:
-                for number, result in results:
-                    self._results[number] = result
+            self._check_in_processes(settings, parts, progress)
         else:
             self._running = PartCheck(settings, progress)
             for number, part in enumerate(parts):
@@ -150,6 +143,14 @@ class Verification:
             self._running = None
         self._finish()
         self.complete = True
+
+    def _check_in_processes(self, settings: Settings, parts: list[AnyPart], progress: Callable[[int], None]) -> None:
+        with Workers(settings, parts, self.request.jobs, progress) as workers:
+            try:
+                self._results.update(workers.results())
+            except KeyboardInterrupt:
+                self._results.update(workers.stop())
+                raise
 
     def _tags_expected(self) -> bool:
         """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
@@ -236,8 +237,7 @@ class Verification:
             tell_lacking(state, self.topics, self.settings.live, self._report)
         check_topics(self.topics, ranges, self._report)
         ends = {name: state.next_offset for name, state in total.states.items()}
-        is_lossy = any(self.report_with(total.report).totals().get(code) for code in _LOSS_SIGNS)
-        check_offsets(self._committed, ranges, ends, is_lossy, self._report)
+        check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.benchmarks.logs import make_log, message_count
 from tests.commands.running import Result, environment, finish, rmqtool, spawn, wait_until_it_reads
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -194,20 +195,25 @@ def test_junit_of_a_healthy_store(store: Path) -> None:
     assert "<failure" not in result.out
 
 
-def test_interrupted(tmp_path: Path) -> None:
-    """Ctrl-C: within two seconds, with what is known so far."""
-    store = small_store(tmp_path / "store")
-    process = spawn("verify", store, "--json", "--limit-rate", "2000")
-    wait_until_it_reads(process, store / "commitlog")
-    time.sleep(0.5)  # for more than names and sizes
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_interrupted(jobs: int, tmp_path: Path) -> None:
+    """Ctrl-C: within two seconds, with what is known so far, of files that are half done too."""
+    store = make_log(tmp_path / "store", "A", size=64 << 20, file_size=32 << 20)
+    process = spawn("verify", store, "--json", "--limit-rate", "16M", "-j", str(jobs))
+    wait_until_it_reads(process, store / "commitlog", jobs)
+    time.sleep(1)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     result = finish(process)
-    assert time.monotonic() - begin < 4  # two seconds, on a machine that does other things too
+    assert time.monotonic() - begin < 2
     assert result.status == 130
     document = json.loads(result.out)
     assert document["exit"]["name"] == "interrupted"
     assert document["result"]["complete"] is False
+    assert 0 < document["result"]["messages"] < message_count(store)
+    assert {"checked": document["result"]["messages"], "code": "commitlog.body-crc", "found": 0} in (
+        document["result"]["checks"]
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
