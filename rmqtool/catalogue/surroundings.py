@@ -114,7 +114,7 @@ STORE = (
         title="A RocksDB database stands beside the log",
         what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
         "timers or transactions there, or tables are in it.",
-        how="indexRocksDBEnable, timerRocksDBEnable or transRocksDBEnable is or was on.",
+        how="One of indexRocksDBEnable, timerRocksDBEnable and transRocksDBEnable is or was on.",
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages "
         "are not indexed until the log has grown past the old end",
@@ -142,9 +142,9 @@ STORE = (
         fault="F54",
         severity="warning",
         title="Old files will not be deleted",
-        what="deleteWhen in broker.conf or a modification time in the future keeps the cleaner from deleting what has "
+        what="The setting deleteWhen or a modification time in the future keeps the cleaner from deleting what has "
         "expired.",
-        how="deleteWhen with a blank or an hour that never comes, a clock that was wrong, touch.",
+        how="A deleteWhen with a blank or an hour that never comes, a clock that was wrong, touch.",
         effect="the disk fills up",
         versions=(("all", "looks at modification times, not at messages."),),
         repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
@@ -238,8 +238,8 @@ CONFIG = (
         fault="F52",
         severity="warning",
         title="Two copies of the configuration disagree",
-        what="topics.json or subscriptionGroup.json has the data version of its .bak, and an entry in both that "
-        "differs.",
+        what="The file topics.json or subscriptionGroup.json has the data version of its .bak, and an entry in both "
+        "that differs.",
         how="An edit by hand while the broker ran, a restore of one of the two.",
         effect="the main file counts",
         versions=(("all", "reads the main file, and the .bak only when the main file cannot be read."),),
