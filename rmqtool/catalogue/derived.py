@@ -199,8 +199,8 @@ DERIVED = (
         fault="F47",
         severity="warning",
         title="Timer log and timer check do not fit each other",
-        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the newest "
-        "slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
+        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the "
+        "newest slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
         how="Files of different times, a crash, a deleted or cut file.",
         effect="the broker goes back and reads its queue again: timer messages may come twice",
         versions=(
