@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqtool.findings import counted
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import Topics
 from rmqtool.verify.consumers import is_system_topic
@@ -18,7 +19,7 @@ def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report) 
         if live and code == "consumequeue.behind":
             continue
         offset, physical_offset = lacking.places[0]
-        message = f"{lacking.count} messages have no unit, the first at physical offset {physical_offset}"
+        message = f"{counted(lacking.count, 'message')} without a unit, the first at physical offset {physical_offset}"
         place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
         if code == "consumequeue.missing-queue" and _is_deleted(name.topic, topics):
             report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from rmqtool.store import Store
 from rmqtool.verify.environment import FirstRecord
@@ -28,9 +27,9 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], found: Report, repo
     contradicted = [code for code in _OF_OTHERS if counts.get(code)]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
     message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"
-    place: dict[str, Any] = {"file": store.relative(runs[1][0].file.path), "offset": runs[1][0].file.start_offset}
+    file = store.relative(runs[1][0].file.path)
     if contradicted:
-        report.add("store.mixed", f"{message}; and queues or index do not fit ({', '.join(contradicted)})", **place)
+        report.add("store.mixed", f"{message}; and queues or index do not fit ({', '.join(contradicted)})", file=file)
     else:
         effect = "none, when the broker's address has changed or another one has become the master"
-        report.add("store.mixed", message, severity="info", effect=effect, **place)
+        report.add("store.mixed", message, severity="info", effect=effect, file=file)

@@ -15,11 +15,13 @@ from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.store_findings import layout_findings, log_findings
+from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size
 
+_TIMESTAMPS = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
 _OTHER_WRITERS = 0o022
 
 
@@ -99,13 +101,15 @@ def check_checkpoint(
     if checkpoint is None:
         report.add("checkpoint.missing", "the file is not there", file=CHECKPOINT)
         return
-    for name in ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp"):
-        report.check("checkpoint.future")
-        if checkpoint[name] > latest:
-            message = f"{name} is {checkpoint[name]}, the newest message was stored at {latest}"
-            report.add("checkpoint.future", message, file=CHECKPOINT)
+    report.check("checkpoint.future", len(_TIMESTAMPS))
+    ahead = [name for name in _TIMESTAMPS if checkpoint[name] > latest]
+    if ahead:
+        newest = max(checkpoint[name] for name in ahead)
+        message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of {rfc3339(latest)}"
+        report.add("checkpoint.future", message, file=CHECKPOINT)
     if checkpoint["physic_message_timestamp"] == 0 or checkpoint["logics_message_timestamp"] == 0:
-        report.add("checkpoint.behind", "a timestamp is 0: after a crash the whole log is scanned", file=CHECKPOINT)
+        effect = "a start after a crash scans the whole log, since 5.4.0 the last ten files of it"
+        report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]
     report.check("checkpoint.logics-offset")
     if offset and (offset > last_record or is_record is False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -151,6 +152,14 @@ def test_processes_find_the_same(store: Path) -> None:
     one, two = (verify(store, "--json", "-j", jobs).document for jobs in ("1", "2"))
     assert one["findings"] == two["findings"]
     assert one["result"] == two["result"]
+
+
+def test_the_next_command(store: Path) -> None:
+    """Of one queue for one queue, of all for several."""
+    damaged(store, "hole")
+    assert verify(store).err.splitlines()[-1] == f"next: rmqtool rebuild-cq {store} --topic orders --queue 0 --dry-run"
+    shutil.rmtree(store / "consumequeue")
+    assert verify(store).err.splitlines()[-1] == f"next: rmqtool rebuild-cq {store} --dry-run"
 
 
 def test_text_fits_a_terminal(store: Path) -> None:
