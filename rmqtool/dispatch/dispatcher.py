@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.keys import (
@@ -23,10 +22,11 @@ from rmqtool.dispatch.keys import (
     texts_at,
 )
 from rmqtool.dispatch.multi import more_queues
+from rmqtool.dispatch.numbers import QueueNumbers, TopicNumbers
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.dispatch.units import QueueUnits
 from rmqtool.formats import properties as names
-from rmqtool.formats.java import decode_text, string_hash
+from rmqtool.formats.java import string_hash
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.block import Positions
@@ -38,8 +38,6 @@ from rmqtool.system_topics import SCHEDULE_TOPIC
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _MAX_INT, _MAX_SHORT, _MAX_LONG = (1 << 31) - 1, (1 << 15) - 1, (1 << 63) - 1
-_QUEUE_ID_BITS = 32
-_QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
 
 
 class Dispatcher:
@@ -50,12 +48,12 @@ class Dispatcher:
 
     def __init__(self, rules: DispatchRules, batch_topics: Collection[str] | None = None) -> None:
         self.rules = rules
-        self.queues: list[QueueName] = []
-        self.topics: list[str] = []
         self._batch_topics = batch_topics
         self._inner_batch_topics: set[str] = set()
-        self._topic_numbers: dict[bytes, int] = {}
-        self._queue_numbers: dict[int, int] = {}
+        self._topic_numbers = TopicNumbers()
+        self._queue_numbers = QueueNumbers()
+        self.topics = self._topic_numbers.topics
+        self.queues = self._queue_numbers.queues
         self._prefixes = np.empty((2, 0), dtype=np.uint32)
 
     def dispatch(self, frames: Frames) -> Dispatched:
@@ -64,41 +62,16 @@ class Dispatcher:
 
     def topic_numbers(self, frames: Frames) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
-        coded = frames.block.slices(frames.topic_positions, frames.topic_sizes).dictionary_encode()
-        numbers = np.array([self._topic_number(topic) for topic in coded.dictionary.to_pylist()], dtype=np.int32)
-        rows: NDArray[np.int32] = numbers[np.asarray(coded.indices)]
-        return rows
-
-    def _topic_number(self, topic: bytes) -> int:
-        number = self._topic_numbers.get(topic)
-        if number is None:
-            number = self._topic_numbers[topic] = len(self.topics)
-            self.topics.append(decode_text(topic))
-        return number
+        return self._topic_numbers.of(frames)
 
     def queue_numbers(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        """The number in `queues` of each record's queue; topic and queue id are coded in one integer, to hash fast."""
-        codes = topics.astype(np.int64) << _QUEUE_ID_BITS
-        codes |= queue_ids.view(np.uint32)
-        coded = pa.array(codes).dictionary_encode()
-        distinct = np.asarray(coded.dictionary).tolist()
-        numbers = np.array([self._queue_number(code) for code in distinct], dtype=np.int32)
-        rows: NDArray[np.int32] = numbers[np.asarray(coded.indices)]
-        return rows
-
-    def _queue_number(self, code: int) -> int:
-        number = self._queue_numbers.get(code)
-        if number is None:
-            number = self._queue_numbers[code] = len(self.queues)
-            queue_id = code & _QUEUE_ID_MASK
-            signed_id = queue_id - (1 << _QUEUE_ID_BITS) if queue_id > _MAX_INT else queue_id
-            self.queues.append(QueueName(self.topics[code >> _QUEUE_ID_BITS], signed_id))
-        return number
+        """The number in `queues` of each record's queue."""
+        return self._queue_numbers.of(topics, queue_ids, self.topics)
 
     def further_queue_number(self, topic: str, queue_id: int) -> int:
         """The number in `queues` of a queue that a record names in its properties."""
-        number = self._topic_number(topic.encode("utf-8", "surrogatepass"))
-        return self._queue_number(number << _QUEUE_ID_BITS | queue_id & _QUEUE_ID_MASK)
+        number = self._topic_numbers.number(topic.encode("utf-8", "surrogatepass"))
+        return self._queue_numbers.number(number, queue_id, topic)
 
     def key_prefixes(self, topics: NDArray[np.int32], of_tags: bool) -> NDArray[np.uint32]:
         """Hash of what stands before a key in the text that is hashed, for each record."""
@@ -257,7 +230,7 @@ class Dispatched:
         if not is_batch.any():
             return offsets, sizes
         bases, counts = self._places(names.INNER_BASE), self._places(names.INNER_NUM)
-        rows = np.flatnonzero(is_batch & (bases[1] > 0) & (counts[1] > 0))
+        rows, offsets = np.flatnonzero(is_batch & (bases[1] > 0) & (counts[1] > 0)), offsets.copy()
         for row, base in self._integers(rows, *bases, _MAX_LONG):
             offsets[row] = base
         for row, count in self._integers(rows, *counts, _MAX_SHORT):

@@ -33,8 +33,8 @@ class Headers:
     def __init__(self, block: Block, positions: Positions) -> None:
         self._common = block.gather(_V4_HEADER, positions)
         self._others: list[tuple[Positions, NDArray[np.void]]] = []
-        self._sys_flags = self._read("sys_flag")  # several columns want them
-        host_bits = self._sys_flags & HOST_BITS
+        self._fields: dict[str, NDArray[Any]] = {}
+        host_bits = self.field("sys_flag") & HOST_BITS
         self.sizes: NDArray[np.intp] | int = _V4_HEADER.itemsize
         if host_bits.any():
             self._gather_others(block, positions, host_bits)
@@ -49,8 +49,12 @@ class Headers:
         self.sizes = sizes
 
     def field(self, name: str) -> NDArray[Any]:
-        """An integer field in native byte order."""
-        return self._sys_flags if name == "sys_flag" else self._read(name)
+        """An integer field in native byte order, read-only: several columns and checks want the same."""
+        values = self._fields.get(name)
+        if values is None:
+            values = self._fields[name] = self._read(name)
+            values.flags.writeable = False
+        return values
 
     def _read(self, name: str) -> NDArray[Any]:
         stored = self._common[name]
@@ -70,7 +74,7 @@ class Headers:
     def __getitem__(self, rows: slice) -> Headers:
         part = object.__new__(Headers)
         part._common = self._common[rows]
-        part._sys_flags = self._sys_flags[rows]
+        part._fields = {name: values[rows] for name, values in self._fields.items()}
         part.sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
         start, stop, _ = rows.indices(len(self._common))
         part._others = []

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.scan.block import Positions
+from rmqtool.scan.windows import WORD, padded_words
 
 WINDOW = 64
 """`data` must go on so long behind the last text, bytes."""
 
-_WORD = 8
 _MODULUS = 1 << 32
-_WIDTHS = (16, 32, WINDOW)
 _MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all
 _LAST_ASCII = 0x7F
 
@@ -34,8 +33,6 @@ POWERS = _powers(31, _MAX_TEXT + 1)
 """31 to the power of a text's length, modulo 2**32."""
 
 _INVERSES = _powers(pow(31, -1, _MODULUS), WINDOW + 1)
-_FIRST_BYTES = np.array([[(1 << 8 * min(max(size - at, 0), _WORD)) - 1 for at in range(0, WINDOW, _WORD)]
-                         for size in range(WINDOW + 1)], dtype=np.uint64)  # fmt: skip
 
 
 class Hashes(NamedTuple):
@@ -47,6 +44,16 @@ class Hashes(NamedTuple):
 
 def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> Hashes:
     """Hash the texts at ``data[starts[i] : starts[i] + sizes[i]]``, decoded from UTF-8 as Java does."""
+    values = _hash_long(data, starts, sizes) if sizes.max(initial=0) > WINDOW else _hash_window(data, starts, sizes)
+    if is_ascii(data):
+        return Hashes(values, sizes)
+    others = np.append(np.flatnonzero(data > _LAST_ASCII), len(data))
+    rows = np.flatnonzero(others[np.searchsorted(others, starts)] < starts + sizes)
+    return _hash_one_by_one(data, starts, sizes, values, rows)
+
+
+def _hash_long(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> NDArray[np.uint32]:
+    """Hashes of texts as if each byte were a character, a window after the other."""
     values = _hash_window(data, starts, np.minimum(sizes, WINDOW))
     rest = np.flatnonzero(sizes > WINDOW)
     done = WINDOW
@@ -55,11 +62,7 @@ def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> 
         values[rest] = values[rest] * POWERS[parts] + _hash_window(data, starts[rest] + done, parts)
         done += WINDOW
         rest = rest[sizes[rest] > done]
-    if is_ascii(data):
-        return Hashes(values, sizes)
-    others = np.append(np.flatnonzero(data > _LAST_ASCII), len(data))
-    rows = np.flatnonzero(others[np.searchsorted(others, starts)] < starts + sizes)
-    return _hash_one_by_one(data, starts, sizes, values, rows)
+    return values
 
 
 def is_ascii(data: NDArray[np.uint8]) -> bool:
@@ -69,19 +72,29 @@ def is_ascii(data: NDArray[np.uint8]) -> bool:
 
 def _hash_window(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> NDArray[np.uint32]:
     """Hashes of texts up to WINDOW bytes as if each byte were a character."""
-    most = int(sizes.max(initial=0))
-    width = next(width for width in _WIDTHS if most <= width)
+    count = -(-int(sizes.max(initial=1)) // WORD)
+    width = count * WORD
     windows: NDArray[Any] = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))[starts]
-    words = windows.view("<u8").reshape(len(starts), width // _WORD)
-    words &= _FIRST_BYTES[sizes, : width // _WORD]
-    pairs = words.view("<u2")
-    fours = ((pairs & np.uint16(0xFF)) * np.uint16(31) + (pairs >> np.uint16(8))).view("<u4")
-    eights = ((fours & np.uint32(0xFFFF)) * np.uint32(31**2) + (fours >> np.uint32(16))).view("<u8")
-    hashes = (eights & np.uint64(0xFFFFFFFF)) * np.uint64(31**4) + (eights >> np.uint64(32))
+    words = padded_words(windows, sizes).ravel()
+    spare = np.empty_like(words)
+    for bits in (8, 16, 32):
+        _join_halves(words.view(f"<u{bits // 4}"), spare.view(f"<u{bits // 4}"), bits)
+    hashes = words.reshape(-1, count)
     values = hashes[:, 0].astype(np.uint32)
-    for column in range(1, width // _WORD):
-        values = values * POWERS[_WORD] + hashes[:, column].astype(np.uint32)
-    return values * _INVERSES[width - sizes]
+    for place in range(1, count):
+        values *= POWERS[WORD]
+        values += hashes[:, place].astype(np.uint32)
+    values *= _INVERSES.take(width - sizes)
+    return values
+
+
+def _join_halves(values: NDArray[Any], spare: NDArray[Any], bits: int) -> None:
+    """Hash two neighbours of `bits` bits in place: the lower half, that stands first, times a power of 31."""
+    kind = values.dtype.type
+    np.right_shift(values, kind(bits), out=spare)
+    values &= kind((1 << bits) - 1)
+    values *= kind(31 ** (bits // 8))
+    values += spare
 
 
 def _hash_one_by_one(

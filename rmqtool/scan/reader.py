@@ -26,6 +26,8 @@ LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
 
 _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
+_USUAL_RECORDS = 6000  # of a block: large ones are read in larger blocks, or the calls for each would cost more
+_MOST_BLOCKS = 2  # are read at once then
 _SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
 
@@ -39,7 +41,7 @@ def scan_files(
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
     step, for their block is filled again. Raises UnreadableError.
     """
-    block, ends = Block(), _LogEnd(files, reading)
+    block, ends = Block(_MOST_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading)
     previous_end = None
     for number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
@@ -79,6 +81,7 @@ class _FileScan:
         self._block = block
         self._block_position = 0
         self._block_end = 0  # nothing of this file is in the block yet
+        self._block_size = BLOCK_SIZE  # what is read next, bytes
         self._most: int | None = None  # records of the next run, behind damage
         self._filled_for = -1  # where a record was seen that was not in the block
         self._file = file
@@ -110,7 +113,7 @@ class _FileScan:
         return find_next(self._file, self._start_offset, first) if first else 0
 
     def _fill(self, position: int, size: int) -> None:
-        length = min(max(size, BLOCK_SIZE), self._file.size - position)
+        length = min(max(size, self._block_size), self._file.size - position)
         self._block.fill(self._file, position, length, self._start_offset + position)
         self._block_position, self._block_end = position, position + self._block.length
         self._most = None
@@ -123,6 +126,9 @@ class _FileScan:
         frames = prove(self._block, positions) if len(positions) else None
         if self._most is not None:
             self._most *= 2
+        elif frames:
+            usual = _USUAL_RECORDS * frames.size // len(frames)
+            self._block_size = min(max(BLOCK_SIZE, usual), _MOST_BLOCKS * BLOCK_SIZE)
         return frames or None
 
     def _is_cut(self, position: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.scan import chain, plain, probe, reader
-from rmqtool.scan.block import Block
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
@@ -99,7 +97,6 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
     """Scan with blocks, reads and lanes of about `size` bytes, so that small logs cross their borders."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "BLOCK_SIZE", size)
-        patch.setattr(reader, "Block", partial(Block, size))
         patch.setattr(reader, "LONGEST_BLANK", longest_blank)
         patch.setattr(reader, "_MOST_BEHIND_DAMAGE", 1)
         patch.setattr(reader, "_SMALL_REST", size // 64)

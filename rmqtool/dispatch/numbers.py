@@ -1,0 +1,154 @@
+"""Dense numbers of the topics and queues that records name, for a whole run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rmqtool.dispatch.units import QueueName
+from rmqtool.formats.java import decode_text
+from rmqtool.scan.block import Positions
+from rmqtool.scan.frames import Frames
+from rmqtool.scan.windows import WORD, padded_words
+
+_WIDTHS = (32, 64, 128)  # bytes
+_MULTIPLIERS = np.array(
+    [0x9E3779B97F4A7C15 * (2 * place + 1) % (1 << 64) for place in range(_WIDTHS[-1] // WORD)], dtype=np.uint64
+)
+_FEW_SLOTS = 1 << 12
+_SLOTS_PER_TOPIC = 16
+_USUAL_QUEUE_IDS = 1 << 6
+_ID_BITS = 32
+
+
+class TopicNumbers:
+    """Numbers of topics: a record's topic, zero-padded, leads to a slot, and is compared with the topic found there.
+
+    Only where they differ the bytes are looked up: of a topic that is new, too wide, or whose slot is another's.
+    `take` is used throughout: of few values it is several times as fast as an index.
+    """
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self._numbers: dict[bytes, int] = {}
+        self._forget(_WIDTHS[0], _FEW_SLOTS)
+
+    def _forget(self, width: int, slots: int) -> None:
+        self._width = width
+        self._shift = np.uint64(64 - (slots - 1).bit_length())
+        self._slots = np.zeros(slots, dtype=np.int32)
+        self._taken: set[int] = set()
+        self._sizes = np.full(1, -1, dtype=np.intp)  # of a topic that no slot leads to
+        self._words = np.zeros((1, width // WORD), dtype=np.uint64)
+
+    def number(self, topic: bytes) -> int:
+        """The number of one topic, given now when it is new."""
+        number = self._numbers.get(topic)
+        if number is None:
+            number = self._numbers[topic] = len(self.topics)
+            self.topics.append(decode_text(topic))
+        return number
+
+    def of(self, frames: Frames) -> NDArray[np.int32]:
+        """The number in `topics` of each record's topic."""
+        sizes = frames.topic_sizes
+        self._fit(int(sizes.max(initial=0)))
+        words = self._padded(frames)
+        slots = self._slots_of(words)
+        numbers: NDArray[np.int32] = self._slots.take(slots)
+        other = self._sizes.take(numbers) != sizes
+        differ = words != self._words.take(numbers, axis=0)
+        if differ.any():
+            other |= differ.any(axis=1)
+        if other.any():
+            self._look_up(frames, np.flatnonzero(other), numbers, words, slots)
+        return numbers
+
+    def _fit(self, size: int) -> None:
+        """Widen the windows for topics of `size` bytes, and keep slots many enough that few topics share one."""
+        width = max(self._width, next((width for width in _WIDTHS if size <= width), 0))
+        slots = max(len(self._slots), 1 << (_SLOTS_PER_TOPIC * len(self.topics)).bit_length())
+        if width > self._width or slots > len(self._slots):
+            self._forget(width, slots)
+
+    def _padded(self, frames: Frames) -> NDArray[np.uint64]:
+        """The topics with zeros behind them, as far as they fit; shape (records, words)."""
+        return padded_words(frames.block.gather(f"V{self._width}", frames.topic_positions), frames.topic_sizes)
+
+    def _slots_of(self, words: NDArray[np.uint64]) -> Positions:
+        codes: NDArray[np.uint64] = words[:, 0] * _MULTIPLIERS[0]
+        for place in range(1, words.shape[1]):
+            codes += words[:, place] * _MULTIPLIERS[place]
+        codes >>= self._shift
+        return codes.view(np.intp)
+
+    def _look_up(self, frames: Frames, rows: Positions, numbers: NDArray[np.int32],
+                 words: NDArray[np.uint64], slots: Positions) -> None:  # fmt: skip
+        """Write the numbers of `rows` into `numbers`, and let free slots lead to them."""
+        sizes = frames.topic_sizes[rows]
+        coded = frames.block.slices(frames.topic_positions[rows], sizes).dictionary_encode()
+        found = [self.number(topic) for topic in coded.dictionary.to_pylist()]
+        indices = np.asarray(coded.indices)
+        numbers[rows] = np.array(found, dtype=np.int32)[indices]
+        missing = len(self.topics) - len(self._sizes)
+        if missing > 0:
+            self._sizes = np.append(self._sizes, np.full(missing, -1))
+            self._words = np.append(self._words, np.zeros((missing, self._words.shape[1]), dtype=np.uint64), axis=0)
+        for number, first in zip(found, np.unique(indices, return_index=True)[1].tolist(), strict=True):
+            slot = int(slots[rows[first]])
+            if slot not in self._taken and sizes[first] <= self._width:
+                self._taken.add(slot)
+                self._slots[slot], self._sizes[number], self._words[number] = number, sizes[first], words[rows[first]]
+
+
+class QueueNumbers:
+    """Numbers of queues, each a topic's number and a queue id."""
+
+    def __init__(self) -> None:
+        self.queues: list[QueueName] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._usual = np.empty((0, _USUAL_QUEUE_IDS), dtype=np.int32)  # by topic and queue id; -1 for a queue not seen
+
+    def number(self, topic: int, queue_id: int, name: str) -> int:
+        """The number of one queue, given now when it is new; `name` is that of its topic."""
+        number = self._numbers.get((topic, queue_id))
+        if number is None:
+            number = self._numbers[topic, queue_id] = len(self.queues)
+            self.queues.append(QueueName(name, queue_id))
+        return number
+
+    def of(self, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str]) -> NDArray[np.int32]:
+        """The number in `queues` of each record's queue; topic ``topics[i]`` is called ``names[topics[i]]``."""
+        if len(names) > len(self._usual):
+            more = np.full((2 * len(names) - len(self._usual), _USUAL_QUEUE_IDS), -1, dtype=np.int32)
+            self._usual = np.append(self._usual, more, axis=0)
+        ids = queue_ids.view(np.uint32)
+        unusual = ids >= _USUAL_QUEUE_IDS
+        any_unusual = bool(unusual.any())
+        places = topics.astype(np.intp) * _USUAL_QUEUE_IDS
+        places += np.where(unusual, 0, ids) if any_unusual else ids
+        numbers: NDArray[np.int32] = self._usual.take(places)
+        new = numbers < 0
+        if any_unusual:
+            new |= unusual
+        if new.any():
+            self._look_up(np.flatnonzero(new), topics, queue_ids, names, numbers)
+        return numbers
+
+    def _look_up(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
+                 numbers: NDArray[np.int32]) -> None:  # fmt: skip
+        """Write the numbers of `rows` into `numbers`; topic and queue id are coded in one integer, to hash fast."""
+        codes = topics[rows].astype(np.int64) << _ID_BITS
+        codes |= queue_ids[rows].view(np.uint32)
+        coded = pa.array(codes).dictionary_encode()
+        distinct = np.asarray(coded.dictionary)
+        ids = distinct.astype(np.uint32).view(np.int32).tolist()
+        found = []
+        for topic, queue_id in zip((distinct >> _ID_BITS).tolist(), ids, strict=True):
+            found.append(self.number(topic, queue_id, names[topic]))
+            if 0 <= queue_id < _USUAL_QUEUE_IDS:
+                self._usual[topic, queue_id] = found[-1]
+        numbers[rows] = np.array(found, dtype=np.int32)[np.asarray(coded.indices)]
