@@ -12,6 +12,7 @@ from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
 from rmqtool.versions import parse_version
+from tests.commands.test_rebuild_findings import CAUSES as REBUILD_CAUSES
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances
 from tests.verify.damages import DAMAGES
@@ -19,12 +20,28 @@ from tests.verify.small_store import small_store
 
 CIRCUMSTANCES = list(circumstances())
 CAUSED = {*(damage.code for damage in DAMAGES.values()), *(each.code for each in CIRCUMSTANCES)}
+TESTS = Path(__file__).parents[1]
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
 ELSEWHERE = {
-    "store.unreadable": "inspect shows the rest; verify ends with the error",
-    "store.version-ambiguous": "clean: whether another release would delete other files",
+    "store.unreadable": "test_overview.py::test_a_file_that_cannot_be_read_is_told_beside_the_rest",
+    "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
+    "clean.delete-when": "clean/test_findings.py::test_delete_when",
+    "clean.shielded": "clean/test_findings.py::test_a_younger_file_in_front",
+    "clean.disk-full-nothing-deleted": "clean/test_findings.py::test_why_nothing_goes_from_a_full_disk",
+    "clean.mtime-future": "clean/test_findings.py::test_modification_times_that_lie",
+    "clean.mtime-later": "clean/test_findings.py::test_modification_times_that_lie",
+    "clean.mtime-earlier": "clean/test_findings.py::test_modification_times_that_lie",
+    "clean.overdue": "clean/test_findings.py::test_overdue",
+    "clean.setting": "clean/test_findings.py::test_settings_that_do_not_count",
+    "clean.file-size": "clean/test_findings.py::test_file_sizes_of_broker_conf",
+    "export.file": "export/test_check.py::test_files_and_the_manifest",
+    "export.sums": "export/test_check.py::test_sums_of_the_manifest",
+    "export.missing": "export/test_check.py::test_a_changed_file_is_found",
+    "export.extra": "export/test_check.py::test_a_row_of_no_message",
+    "export.doubled": "export/test_check.py::test_a_changed_file_is_found",
+    "export.differs": "export/test_check.py::test_a_changed_file_is_found",
 }
-"""Codes of these parts that another command tells."""
+"""The tests that cause what only other commands tell; those of rebuilds are in commands/test_rebuild_findings.py."""
 
 
 def told(store: Path, each: Circumstance) -> Outcome:
@@ -59,8 +76,12 @@ def test_each_fault_is_caused(fault: str) -> None:
 
 
 def test_each_code_is_caused() -> None:
-    """Of all parts but those that only other commands tell."""
-    parts = ("start.", "store.", "commitlog.", "consumequeue.", "index.", "checkpoint.", "timer.", "config.")
-    of_rebuild = {"commitlog.skipped", "commitlog.neutralised", "commitlog.not-neutralised"}
-    known = {code for code in CATALOGUE if code.startswith(parts)} - of_rebuild
-    assert known - CAUSED == ELSEWHERE.keys()
+    """Here, by a rebuild, or in a test of the command that tells it."""
+    assert CATALOGUE.keys() == CAUSED | {cause.code for cause in REBUILD_CAUSES} | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("code", ELSEWHERE)
+def test_the_other_tests_exist(code: str) -> None:
+    """Under their names."""
+    name, _, function = ELSEWHERE[code].partition("::")
+    assert f"def {function}(" in (TESTS / name).read_text(encoding="utf-8")
