@@ -28,7 +28,7 @@ _MEANINGS: dict[State | None, str] = {
     "good": "good",
     "bad": "bad",
     "torn": "torn",
-    "unreachable": "good, but a start cuts it off",
+    "unreachable": "lost by a start",
     None: "empty",
 }
 _VERDICTS = {
