@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.retention.disks import Disk, disk_of
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.settings import Settings, settings_of
 from rmqtool.store import Store
 from rmqtool.times import rfc3339
+from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.report import Report
 from rmqtool.versions import NEWEST, Version
 
@@ -50,13 +51,25 @@ def check_environment(store: Store, log: MappedFiles, version: Version | None, l
     _check_holes(store, log.files, disk, report)
 
 
+def first_records(files: Sequence[MappedFile], lookups: Lookups, live: bool) -> Iterator[FirstRecord]:
+    """The first record of each file that begins with one; files that a running broker has deleted are left out."""
+    for file in files:
+        try:
+            found = lookups.time_and_host_at(file.start_offset)
+        except UnreadableError:
+            if not live:
+                raise
+            continue
+        if found is not None:
+            yield FirstRecord(file, *found)
+
+
 def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> None:
     """Compare the files' modification times, from which retention counts, with the times of their messages."""
-    times = [int(first.file.path.stat().st_mtime_ns // 10**6) for first in firsts if first.file.path.exists()]
-    if len(times) != len(firsts):
-        return  # a running broker deletes files
-    report.check("store.modification-times", len(firsts))
-    for first, modified in zip(firsts, times, strict=True):
+    found = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
+    times = [modified for _, modified in found]
+    report.check("store.modification-times", len(found))
+    for first, modified in found:
         file = store.relative(first.file.path)
         if modified < first.store_timestamp - _TOLERANCE:
             message = f"modified {rfc3339(modified)}, before its first message: {rfc3339(first.store_timestamp)}"
@@ -66,7 +79,7 @@ def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> 
             report.add("store.retention-blocked", f"modified {rfc3339(modified)}, which is in the future", file=file,
                        effect="keeps it and all newer ones until then, and for the retention time")  # fmt: skip
     if len(times) > 1 and max(times) - min(times) <= _SAME:
-        span = firsts[-1].store_timestamp - firsts[0].store_timestamp
+        span = found[-1][0].store_timestamp - found[0][0].store_timestamp
         if span > _TOLERANCE:
             message = f"all {len(times)} log files were modified at {rfc3339(max(times))}, as by a copy; their " \
                       f"messages are {span // _TOLERANCE} h apart"  # fmt: skip
@@ -107,9 +120,22 @@ def _check_inodes(directory: Path, report: Report) -> None:
 def _check_holes(store: Store, files: Sequence[MappedFile], disk: Disk, report: Report) -> None:
     """Holes do no harm while the disk has room for them."""
     report.check("commitlog.sparse", len(files))
-    holes = [(file, file.size - file.path.stat().st_blocks * _BLOCK) for file in files if file.path.exists()]
+    holes = [(file, file.size - status.st_blocks * _BLOCK) for file in files if (status := _status_of(file))]
     missing = sum(size for _, size in holes if size > 0)
     if missing > disk.usable:
         first = next(file for file, size in holes if size > 0)
         message = f"{missing} bytes of the log files have no place on the disk yet, which has {disk.usable} left"
         report.add("commitlog.sparse", message, file=store.relative(first.path), offset=first.start_offset)
+
+
+def latest_modification(files: Sequence[MappedFile]) -> int:
+    """When the file was modified that was last, epoch ms; 0 without one."""
+    return max((status.st_mtime_ns // 10**6 for file in files if (status := _status_of(file))), default=0)
+
+
+def _status_of(file: MappedFile) -> os.stat_result | None:
+    """None when the file is gone: a running broker deletes files."""
+    try:
+        return file.path.stat()
+    except FileNotFoundError:
+        return None

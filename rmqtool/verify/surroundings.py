@@ -7,6 +7,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.errors import UnreadableError
@@ -70,9 +71,9 @@ def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
     """Files that another user than that of most owns, or that their owner may not write, unless no file may be."""
     names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
     paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
-    found = {path: os.stat(path) for path in paths if path.exists()}
+    found = {path: status for path in paths if (status := _status_of(path))}
     usual = Counter(status.st_uid for status in found.values()).most_common(1)
-    frozen = not any(status.st_mode & stat.S_IWUSR for path, status in found.items() if path.is_file())
+    frozen = not any(status.st_mode & stat.S_IWUSR for status in found.values() if stat.S_ISREG(status.st_mode))
     report.check("store.permission", len(found))
     for path, status in found.items():
         if status.st_uid != usual[0][0] and not status.st_mode & _OTHER_WRITERS:
@@ -81,6 +82,14 @@ def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
         elif not status.st_mode & stat.S_IWUSR and not frozen:
             message = f"mode {stat.S_IMODE(status.st_mode):03o}: its owner may not write, as the broker has to"
             report.add("store.permission", message, file=store.relative(path))
+
+
+def _status_of(path: Path) -> os.stat_result | None:
+    """None where nothing is: a running broker deletes files."""
+    try:
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def check_checkpoint(

@@ -27,7 +27,7 @@ from rmqtool.verify.consumers import (
     check_offsets,
     check_topics,
 )
-from rmqtool.verify.environment import FirstRecord, check_environment, check_times
+from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_files import check_headers
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
 from rmqtool.verify.lacking import tell_lacking
@@ -186,7 +186,7 @@ class Verification:
         total = self.merged()
         self.log_end = total.log_end if total.log_end is not None else self.log_end
         self.unread = total.unread
-        now = max([int(time.time() * 1000), *(file.path.stat().st_mtime_ns // 10**6 for file in self.log.files)])
+        now = max(int(time.time() * 1000), latest_modification(self.log.files))
         finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
@@ -194,7 +194,9 @@ class Verification:
             self._finish_queues(total, lookups)
         self._finish_index(lookups)
         self._check_checkpoint(total.totals, lookups)
-        self._check_first_records(total, lookups)
+        firsts = list(first_records(self.log.files, lookups, self.settings.live))
+        check_times(self.store, firsts, self._report)
+        check_hosts(self.store, firsts, self.report_with(total.report), self._report)
         for file in self.log.files:
             if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
@@ -255,15 +257,6 @@ class Verification:
                 if found is not None and found != stored:
                     message = f"{name} timestamp {stored}, its message was stored at {found}"
                     self._report.add("index.header", message, file=self.store.relative(file.path), offset=at)
-
-    def _check_first_records(self, total: PartResult, lookups: Lookups) -> None:
-        firsts = [
-            FirstRecord(file, *found)
-            for file in self.log.files
-            if file.size and (found := lookups.time_and_host_at(file.start_offset)) is not None
-        ]
-        check_times(self.store, firsts, self._report)
-        check_hosts(self.store, firsts, self.report_with(total.report), self._report)
 
     def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
         if self.settings.live:

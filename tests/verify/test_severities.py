@@ -9,9 +9,12 @@ import pytest
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.findings import Severity
+from rmqtool.store import open_store
+from rmqtool.verify.outcome import outcome_of
+from rmqtool.verify.verification import Request, Verification
 from tests.test_lock import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker
-from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, patch, tear
+from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, log_file, patch, tear
 from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, verify
 
@@ -77,3 +80,19 @@ def test_the_checkpoint_s_offset(store: Path) -> None:
     assert verify(store).verdict == "dirty"
     conf = BrokerConf({"enableAcceleratedRecovery": "true"})
     assert verify(store, conf=conf).verdict == "corrupt"
+
+
+def test_files_that_a_running_broker_deletes(store: Path) -> None:
+    """Neither an error nor a finding."""
+    gone: list[Path] = []
+
+    def delete_first(size: int) -> None:
+        if not gone:
+            gone.append(log_file(store, 0))
+            gone[0].unlink()
+
+    with another_process(store / "lock", JAVA):
+        verification = Verification(open_store(store), Request())
+        verification.run(delete_first)
+    assert codes_of(outcome_of(verification)) == set()
+    assert gone
