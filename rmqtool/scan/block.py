@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+from contextlib import suppress
 from functools import lru_cache
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ class Block:
     def _allocate(self, size: int) -> None:
         self.size = size
         # The second half is room for `gather_slices` to point to: never touched, it takes no memory.
-        self.data = mmap(-1, 2 * (size + PADDING), flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        self.data = mmap.mmap(-1, 2 * (size + PADDING), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _use_huge_pages(self.data)
         self.view = memoryview(self.data)
         self._overlapping: dict[np.dtype[Any], NDArray[Any]] = {}
         self.sizes = self._view(np.dtype(">u4"))  # read as a record's size at any position
@@ -68,6 +70,13 @@ class Block:
     def slices(self, starts: Positions, sizes: NDArray[Any]) -> pa.BinaryArray:
         """The bytes at ``starts[i] : starts[i] + sizes[i]``, copied; in ascending order and without overlap."""
         return gather_slices(pa.py_buffer(self.data), starts, starts + sizes)
+
+
+def _use_huge_pages(memory: mmap.mmap) -> None:
+    """Ask for pages of 2 MiB, where the system has them: looking up thousands of small ones costs a twentieth."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
 
 
 def gather_slices(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[Any]) -> pa.BinaryArray:

@@ -15,12 +15,12 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.text import to_strings
+from rmqtool.scan.windows import WORD
 
-WINDOW = 16
-"""Names are compared in windows of this size: data must go on so long behind the last property, bytes."""
+WINDOW = 64
+"""Names are compared in windows up to this size: data must go on so long behind the last property, bytes."""
 
-_NAME_END = bytes([NAME_VALUE_SEPARATOR])
-_WINDOW_DTYPE = np.dtype(f"V{WINDOW}")
+_NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 
 Names = tuple[bytes, ...]
 """The names of one record in stored order."""
@@ -73,36 +73,67 @@ def find_same_names(data: NDArray[np.uint8], stops: Positions, ends: Positions) 
     width = int(np.searchsorted(stops, ends[0]))
     if width == 0 or len(stops) != width * len(ends) or (stops[width - 1 :: width] + 1 != ends).any():
         return None
-    names = _names_of(data[: ends[0]].tobytes())
+    samples = [_pieces_of(data, ends, row) for row in (0, len(ends) // 2, len(ends) - 1)]
+    names = _names_of(samples[0])
     if len(names) != width or len({decode_text(name) for name in names}) != width:
         return None
     starts = np.zeros(len(stops), dtype=np.intp)
     np.add(stops[:-1], 1, out=starts[1:])
     values = starts + _repeated_sizes(names, _round_up(len(ends)))[: len(stops)]
-    if (values >= stops).any() or not _have_names(data, starts, names):
+    if (values >= stops).any():
+        return None
+    rows = starts.reshape(-1, width)
+    if not (_have(data, rows, _stretches(names, samples)) or _have(data, rows, _stretches(names, []))):
         return None
     return SameNames(names, data, values.astype(np.int32), stops.astype(np.int32))
 
 
-def _names_of(properties: bytes) -> Names:
+def _pieces_of(data: NDArray[np.uint8], ends: Positions, row: int) -> list[bytes]:
+    """The properties of one record, each with its end."""
+    start = int(ends[row - 1]) if row else 0
+    return [piece + _PROPERTY_END for piece in data[start : ends[row]].tobytes().split(_PROPERTY_END)[:-1]]
+
+
+def _names_of(pieces: list[bytes]) -> Names:
     """The names of a record's properties; pieces without a name or a value are left out."""
-    pieces = [piece.partition(_NAME_END) for piece in properties.split(bytes([PROPERTY_SEPARATOR]))]
-    return tuple(name for name, _, value in pieces if name and value)
+    parts = [piece.partition(_NAME_END) for piece in pieces]
+    return tuple(name for name, _, value in parts if name and value != _PROPERTY_END)
 
 
-def _have_names(data: NDArray[np.uint8], starts: Positions, names: Names) -> bool:
-    """Whether the properties at `starts` have the names `names` over and over, each with its end."""
-    windows = np.ndarray((len(data) - WINDOW + 1,), _WINDOW_DTYPE, data, strides=(1,))
-    width = len(names)
-    for at in range(0, max(map(len, names)) + 1, WINDOW):
-        places = [place for place, name in enumerate(names) if len(name) >= at]
-        rows = starts if len(places) == width else starts.reshape(-1, width)[:, places].ravel() + at
-        mask, expected = _patterns(tuple(names[place][at:] for place in places), _round_up(len(starts) // width))
-        words = windows[rows].view("u8")
-        words ^= expected[: len(words)]
-        words &= mask[: len(words)]
-        if words.any():
-            return False
+def _stretches(names: Names, samples: list[list[bytes]]) -> list[tuple[int, bytes]]:
+    """What all records are expected to have in common, with the number of the property where it begins.
+
+    Always the names; of a value that is the same in all `samples` we take it that it is so in every record, and then
+    one stretch goes on to the next name: what is compared as a whole takes less time.
+    """
+    stretches: list[tuple[int, bytes]] = []
+    goes_on = False
+    for place, name in enumerate(names):
+        pieces = [sample[place] for sample in samples]
+        same = bool(pieces) and pieces.count(pieces[0]) == len(pieces) and len(pieces[0]) <= WINDOW
+        text = pieces[0] if same else name + _NAME_END
+        if goes_on:
+            first, before = stretches.pop()
+            stretches.append((first, before + text))
+        else:
+            stretches.append((place, text))
+        goes_on = same
+    return stretches
+
+
+def _have(data: NDArray[np.uint8], starts: Positions, stretches: list[tuple[int, bytes]]) -> bool:
+    """Whether all records have the `stretches`; property i of a record stands at ``starts[record, i]``."""
+    for place, text in stretches:
+        for at in range(0, len(text), WINDOW):
+            part = text[at : at + WINDOW]
+            mask, expected = _patterns(part, _round_up(len(starts)))
+            width = -(-len(part) // WORD) * WORD
+            windows = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
+            words = windows[starts[:, place] + at].view("u8")
+            words ^= expected[: len(words)]
+            words &= mask[: len(words)]
+            if words.any():
+                return False
     return True
 
 
@@ -111,13 +142,12 @@ def _round_up(count: int) -> int:
     return 1 << max(count - 1, 1 << 9).bit_length()
 
 
-@lru_cache(maxsize=4)
-def _patterns(names: Names, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Which bits of a window belong to a name or its end, and what they are, for `names` over and over."""
-    ended = [(name + _NAME_END)[:WINDOW] for name in names]
-    mask = b"".join((b"\xff" * len(name)).ljust(WINDOW, b"\0") for name in ended)
-    expected = b"".join(name.ljust(WINDOW, b"\0") for name in ended)
-    return np.frombuffer(mask * count, np.uint64), np.frombuffer(expected * count, np.uint64)
+@lru_cache(maxsize=8)
+def _patterns(text: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Which bits of a window in whole words belong to `text`, and what they are; `count` times."""
+    width = -(-len(text) // WORD) * WORD
+    mask = (b"\xff" * len(text)).ljust(width, b"\0")
+    return np.frombuffer(mask * count, np.uint64), np.frombuffer(text.ljust(width, b"\0") * count, np.uint64)
 
 
 @lru_cache(maxsize=4)
