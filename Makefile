@@ -39,8 +39,9 @@ lint: $(VENV)/.test ## ruff and mypy
 findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
 	$(BIN)/python -m tests.findings_page
 
-flips: $(VENV)/.test ## change every byte of a small store, three ways each, and verify it: takes hours
+flips: $(VENV)/.test ## change each byte of a small store and cut a log at each, and verify: an hour
 	$(BIN)/python -m tests.verify.flips -j "$$(nproc)"
+	$(BIN)/python -m tests.verify.cuts -j "$$(nproc)"
 
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh

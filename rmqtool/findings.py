@@ -33,3 +33,8 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """The JSON object of the contract."""
         return asdict(self)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun, as a sentence has it: ``1 message``, ``2 messages``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

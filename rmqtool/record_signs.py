@@ -63,23 +63,23 @@ def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFil
     first = max(1, newest.keys - _PROBED_UNITS + 1)
     with InputFile(newest.path) as file:
         data = file.read(unit_position(geometry.slots, first), (newest.keys + 1 - first) * UNIT_SIZE)
-    for unit in decode_units(data):
-        if _is_of_tags(int(unit["key_hash"]), int(unit["physical_offset"]), files):
+    units = decode_units(data)
+    for physical_offset in np.unique(units["physical_offset"]).tolist():
+        hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
+        if _has_tags_among(hashes, physical_offset, files):
             yield "index-of-tags"
             return
 
 
-def _is_of_tags(stored_hash: int, physical_offset: int, files: Sequence[MappedFile]) -> bool:
-    """Whether a unit's hash is that of its record's tags and of none of its keys."""
+def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[MappedFile]) -> bool:
+    """Whether one of the stored hashes is that of a record's tags and of none of its keys."""
     frame = record_at(files, physical_offset)
     if frame is None:
         return False
-    (batch,) = record_batches(frame, ("topic", "tags", "keys", "unique_key"))
-    (row,) = batch.to_pylist()
-    keys = [*row["keys"], *([row["unique_key"]] if row["unique_key"] else [])]
+    (row,) = next(record_batches(frame, ("topic", "tags"))).to_pylist()
     of_tags = key_hash(row["topic"], _TAG_KEY_PREFIX + (row["tags"] or ""))
-    return (
-        bool(row["tags"])
-        and stored_hash == of_tags
-        and stored_hash not in {key_hash(row["topic"], key) for key in keys}
-    )
+    if not row["tags"] or of_tags not in hashes:
+        return False
+    (keyed,) = next(record_batches(frame, ("keys", "unique_key"))).to_pylist()
+    keys = [*keyed["keys"], *([keyed["unique_key"]] if keyed["unique_key"] else [])]
+    return of_tags not in {key_hash(row["topic"], key) for key in keys}

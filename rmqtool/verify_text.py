@@ -7,7 +7,7 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, counted
 from rmqtool.output import Style, byte_size, note, show_behind, visible
 from rmqtool.recovery import Start
 from rmqtool.verify.log_map import State, cells, log_map
@@ -28,14 +28,15 @@ _MEANINGS: dict[State | None, str] = {
     "good": "good",
     "bad": "bad",
     "torn": "torn",
-    "unreachable": "good, but a start cuts it off",
+    "unreachable": "lost by a start",
     None: "empty",
 }
 _VERDICTS = {
     "clean": ("clean", "bold green", "nothing is wrong"),
-    "dirty": ("dirty", "bold yellow", "an unclean stop; the next start of the broker mends it without loss"),
+    "dirty": ("dirty", "bold yellow", "an unclean stop, which the next start mends without loss"),
     "corrupt": ("corrupt", "bold red", "see the findings"),
 }
+_OF_ONE_QUEUE = "rmqtool rebuild-cq "
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 
 
@@ -69,9 +70,11 @@ def next_command(outcome: Outcome) -> str:
     serious = [finding for finding in outcome.findings if finding.severity != "info"]
     if not serious:
         return f"rmqtool inspect {root}"
-    remedies = (finding.remedy for finding in serious if finding.remedy)
-    again = f"rmqtool verify {root}"  # what some findings recommend is done now
-    return next((remedy for remedy in remedies if remedy != again), f"rmqtool explain {serious[0].code}")
+    remedies = [finding.remedy for finding in serious if finding.remedy]
+    queues = {remedy for remedy in remedies if remedy.startswith(_OF_ONE_QUEUE)}
+    if remedies and remedies[0] in queues and len(queues) > 1:
+        return f"rmqtool rebuild-cq {root} --dry-run"
+    return remedies[0] if remedies else f"rmqtool explain {serious[0].code}"
 
 
 def _label(text: str) -> Text:
@@ -83,25 +86,28 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     word, color, meaning = _VERDICTS[outcome.verdict]
     if not verification.complete:
         word, color, meaning = "unknown", "bold yellow", "interrupted: this is what was found until then"
+    elif outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
+        meaning = "messages, queues and index are; see the findings about what is around them"
     verdict = Text(word, style=color)
     console.print(Text.assemble(_label("verdict"), verdict, f" - {meaning}"))
     show_behind(console, _label("store"), str(outcome.root))
     read = byte_size(totals.bytes)
     rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
     files = len(verification.log.files)
-    show_behind(console, _label("log"), f"{totals.messages} messages, {read}, in {files} file{'s' * (files != 1)}; "
+    show_behind(console, _label("log"), f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; "
                                         f"{seconds:.1f} s{rate}")  # fmt: skip
     if verification.start:
         _show_start(console, verification.start)
     if outcome.extents:
-        count, size = len(outcome.extents), byte_size(outcome.extents.bytes)
-        text = f"{count} extent{'s' * (count != 1)} of the log, {size}, not as stored"
+        text = (
+            f"{counted(len(outcome.extents), 'extent')} of the log, {byte_size(outcome.extents.bytes)}, not as stored"
+        )
         show_behind(console, _label("bad"), text)
     if verification.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))
         more = len(verification.lost) - 8
         topics += f" and {more} more topics" if more > 0 else ""
-        text = f"{verification.lost.total()} messages cannot be read: {topics}"
+        text = f"{counted(verification.lost.total(), 'message')} cannot be read: {topics}"
         show_behind(console, _label("lost"), text)
 
 
@@ -117,11 +123,11 @@ def _show_start(console: Console, start: Start) -> None:
         if start.scan_from:
             text += f", scan from {start.scan_from.file}"
         text += f" and end the log at {start.max_offset_after}"
-        lost = [f"{start.messages_lost} messages"] if start.messages_lost else []
-        lost += [f"{len(start.files_deleted)} files"] if start.files_deleted else []
+        lost = [counted(start.messages_lost, "message")] if start.messages_lost else []
+        lost += [counted(len(start.files_deleted), "file")] if start.files_deleted else []
         text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no message is lost by that"
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
-        text += f"; {changed} queues change" if changed else ""
+        text += f"; {counted(changed, 'queue')} will change" if changed else ""
     show_behind(console, _label("start"), text)
 
 

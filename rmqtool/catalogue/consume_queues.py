@@ -51,7 +51,8 @@ CONSUME_QUEUES = (
         title="A queue has messages but no consume queue",
         what="The commit log holds messages of a queue whose directory does not exist.",
         how="The directory was deleted or not restored.",
-        effect="its messages are never consumed; the next message gets queue offset 0 again",
+        effect="unless a start derives its units again, its messages are never consumed, and the next one gets queue "
+        "offset 0",
         versions=(
             (
                 "all, without the file abort",

@@ -144,10 +144,15 @@ DERIVED = (
         severity="warning",
         title="The checkpoint is newer than the commit log",
         what="A time in the checkpoint is later than the newest record.",
-        how="The clock was set back, or the log is older than the checkpoint: a restore of different times.",
-        effect="a start after a crash scans the last file only, so that queues that are behind stay behind",
-        versions=(("all", "trusts the checkpoint."),),
-        repair="Rebuild the consume queues if they are behind.",
+        how="A power failure: the checkpoint was on disk and the end of the log was not. Or the clock was set back, or "
+        "log and checkpoint were restored from different times.",
+        effect="a start after a crash scans the last file only, so that queues that lack older messages keep lacking "
+        "them (start.queue-loss tells whether there are any); the next message sets it right",
+        versions=(
+            ("all", "trusts the checkpoint after a crash, and does not read it after a clean stop."),
+            ("5.5.0", "the same, but its offset comes before its times (checkpoint.logics-offset)."),
+        ),
+        repair="None is needed, unless start.queue-loss or consumequeue.hole is told as well: then rebuild the queues.",
     ),
     Entry(
         code="checkpoint.behind",
@@ -166,7 +171,8 @@ DERIVED = (
         severity="warning",
         title="The checkpoint's offset is not the start of a record",
         what="Bytes 40 to 47, which 5.5.0 uses, point behind the log or between two records.",
-        how="The log was cut or restored and the checkpoint kept.",
+        how="A power failure took the end of the log; or the log was cut or restored and the checkpoint kept. An error "
+        "when broker.conf has enableAcceleratedRecovery=true.",
         effect="5.5.0 with enableAcceleratedRecovery refuses to start or cuts the log there; without it, the offset "
         "only "
         "chooses the file where a start after a crash begins",
@@ -193,12 +199,15 @@ DERIVED = (
         fault="F47",
         severity="warning",
         title="Timer log and timer check do not fit each other",
-        what="config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer.",
-        how="Files of different times, a crash.",
+        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the "
+        "newest slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
+        how="Files of different times, a crash, a deleted or cut file.",
         effect="the broker goes back and reads its queue again: timer messages may come twice",
-        versions=(("before 5.0", "has no timer wheel."), ("5.0 and later", "clamps the values and replays.")),
-        repair="None is needed.",
-        not_detected="Not reported: rmqtool does not read timer log and timer wheel, and looks at the size of the "
-        "wheel only.",
+        versions=(
+            ("before 5.0", "has no timer wheel."),
+            ("5.0 and later", "clamps the values and replays; a timer log file of another size stops the start."),
+        ),
+        repair="None is needed, except for a file of another size: restore it.",
+        not_detected="Units and slots are not compared one by one with the messages that wait.",
     ),
 )

@@ -212,11 +212,11 @@ LOG_FILES = (
         fault="F56",
         severity="info",
         title="Commit log files have holes",
-        what="The file system has given the files fewer blocks than their size.",
+        what="The file system has given the files fewer blocks than their size, and has less free than is missing.",
         how="The broker makes files without writing to all of them; copies by rsync -S or tar -S keep it so.",
         effect="none, unless the disk fills up: then a write into the file kills the broker (SIGBUS)",
         versions=(("all", "does not notice."),),
         repair="Keep enough free space for the rest of the last file.",
-        not_detected="rmqtool does not report holes: every store that was never full has them.",
+        not_detected="Holes for which the disk has room are not told: every store that was never full has them.",
     ),
 )

@@ -40,7 +40,8 @@ STORE = (
             ("5.4.0", "the same, no more than the last ten files."),
             ("5.5.0", "the same; the checkpoint's offset chooses the file."),
         ),
-        repair="None is needed. Never make or remove abort to force one kind of start: see what both would do first.",
+        repair="None is needed. Never make or remove abort to force one kind of start: verify says what the next start "
+        "would do, and start.other-mode-data-loss when another kind of start would do worse.",
         remedy="rmqtool verify {store}",
     ),
     Entry(
@@ -63,12 +64,13 @@ STORE = (
         fault="F06",
         severity="error",
         title="Files that the broker may not write",
-        what="A file or directory of the store is not readable and writable for the user who looks.",
-        how="The store was restored or touched as root.",
+        what="A file or directory of the store belongs to another user than the others, or its owner may not write it.",
+        how="The store was restored or touched as root, or made read-only in part.",
         effect="the broker refuses to start",
         versions=(("all", "refuses to start (FileNotFoundException, `load exception`)."),),
-        repair="Give the files to the broker's user: chown -R.",
-        not_detected="rmqtool sees the rights of the user that it runs as, not those of the broker's user.",
+        repair="Give the files to the broker's user and let it write them: chown -R, chmod -R u+w.",
+        not_detected="Which user the broker runs as is not known: when all files are another's, or none may be "
+        "written, nothing is told.",
     ),
     Entry(
         code="store.paths",
@@ -110,9 +112,9 @@ STORE = (
         fault="F59",
         severity="info",
         title="A RocksDB database stands beside the log",
-        what="The directory rocksdbstore exists: since 5.4.0 always, used for index, timers or transactions when these "
-        "are configured.",
-        how="Every broker since 5.4.0 makes it.",
+        what="The directory rocksdbstore, which every broker since 5.4.0 makes, is used: broker.conf keeps index, "
+        "timers or transactions there, or tables are in it.",
+        how="One of indexRocksDBEnable, timerRocksDBEnable and transRocksDBEnable is or was on.",
         effect="none, unless its features are on and log or database were restored from another time: then new "
         "messages "
         "are not indexed until the log has grown past the old end",
@@ -125,55 +127,61 @@ STORE = (
         fault="F53",
         severity="warning",
         title="The disk is nearly full",
-        what="The file system of the store is filled beyond the ratios at which the broker acts.",
+        what="The file system of the store is filled beyond the ratio at which the broker deletes by force, or nearly "
+        "has no inodes left. Above information only where a broker runs and refuses messages: a copy may lie on a full "
+        "disk.",
         how="More messages than the disk holds for the retention time.",
         effect="above 75 % expired files are deleted at any hour, above 85 % any old file, above 90 % producers are "
         "refused",
         versions=(("all", "with the default ratios."),),
         repair="Make room, or look at what the cleaner would delete.",
         remedy="rmqtool clean {store} --dry-run",
-        not_detected="Not reported as a finding: `rmqtool clean --dry-run` shows how full the disk is and what the "
-        "broker does about it.",
     ),
     Entry(
         code="store.retention-blocked",
         fault="F54",
         severity="warning",
         title="Old files will not be deleted",
-        what="A setting or a file's modification time keeps the cleaner from deleting what has expired.",
-        how="deleteWhen with a blank or an hour that never comes, modification times in the future or reset by a copy, "
-        "cleanFileForciblyEnable=false.",
+        what="The setting deleteWhen or a modification time in the future keeps the cleaner from deleting what has "
+        "expired.",
+        how="A deleteWhen with a blank or an hour that never comes, a clock that was wrong, touch.",
         effect="the disk fills up",
         versions=(("all", "looks at modification times, not at messages."),),
-        repair="`rmqtool clean --dry-run` says for each file why it is kept.",
+        repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
-        not_detected="Not reported as a finding: `rmqtool clean --dry-run` gives the reason file by file.",
+        not_detected="verify sees settings and times only; a younger file in front (clean.shielded), a full disk from "
+        "which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are told by "
+        "`rmqtool clean --dry-run`.",
     ),
     Entry(
         code="store.modification-times",
         fault="F55",
         severity="info",
         title="Modification times are not those of the messages",
-        what="A file is older than its last message, or all files have the same time.",
-        how="The store was copied or restored without its times.",
+        what="A log file was modified before its first message was stored, or all of them at once although their "
+        "messages are hours apart.",
+        how="The store was copied or restored without its times, or touched.",
         effect="files expire later than they should; up to 5.1.0 searches by time may answer wrongly",
         versions=(("all", "retention counts from the modification time."),),
         repair="If it matters, set each file's time to that of its last message: touch -d.",
-        not_detected="Not reported: `rmqtool clean --dry-run` goes by the times as they are.",
+        not_detected="`rmqtool clean --dry-run` compares each file with its last message, too (clean.mtime-later, "
+        "clean.mtime-earlier).",
     ),
     Entry(
         code="store.mixed",
         fault="F57",
         severity="error",
         title="Files of different brokers in one store",
-        what="The address of the broker changes within the log, or files of the same offset hold different messages.",
+        what="Log files name another broker in their first message than the file before, and queues or index do not "
+        "fit the log. Where these fit it is only information.",
         how="Files were copied together; a disk of another broker was mounted; a switch of roles with an old "
         "directory.",
         effect="starts and serves what it finds",
         versions=(("all", "does not check."),),
         repair="A person must decide which files belong together. A broker whose address changed looks the same.",
-        not_detected="Not reported as such: a foreign commit log file shows as commitlog.physical-offset, foreign "
-        "queues as consumequeue.wrong-record.",
+        not_detected="Of brokers with the same address nothing is seen; then a foreign log file shows as "
+        "commitlog.physical-offset, foreign queues as consumequeue.wrong-record, a file that is there twice as "
+        "commitlog.duplicate-file.",
     ),
 )
 
@@ -230,12 +238,14 @@ CONFIG = (
         fault="F52",
         severity="warning",
         title="Two copies of the configuration disagree",
-        what="A file and its .bak have the same data version and different content.",
+        what="The file topics.json or subscriptionGroup.json has the data version of its .bak, and an entry in both "
+        "that differs.",
         how="An edit by hand while the broker ran, a restore of one of the two.",
         effect="the main file counts",
         versions=(("all", "reads the main file, and the .bak only when the main file cannot be read."),),
         repair="Compare the two before a start.",
-        not_detected="Not reported: a file is not compared with its .bak, nor JSON with RocksDB.",
+        not_detected="JSON files are not compared with RocksDB (config.rocksdb); committed offsets change without "
+        "their data version, so that consumerOffset.json is not compared.",
     ),
     Entry(
         code="config.topic-queues",
@@ -253,7 +263,8 @@ CONFIG = (
         fault="F50",
         severity="warning",
         title="A group's committed offset lies outside its queue",
-        what="The offset is below the queue's minimum or above its maximum.",
+        what="The offset is below the queue's minimum or above its maximum. A warning when it is above and the log or "
+        "the queue has lost its end: these messages were consumed and are gone. Otherwise information.",
         how="Messages expired unread, the log was cut, a topic was made again, files of different times.",
         effect="below: the group begins at the minimum. Above: it skips new messages until the queue has grown that "
         "far",

@@ -85,12 +85,13 @@ class Dispatching:
         self._batch_topics = known or frozenset()
         self._dispatcher = Dispatcher(rules, self._batch_topics)
 
-    def run(self, files: Sequence[MappedFile], number: int, stop: int, rules: RecoveryRules) -> None:
-        """Derive from the records that a walk accepts from file `number` on, to before physical offset `stop`."""
-        for mapped in files[number:]:
-            if mapped.start_offset >= stop:
-                break
-            limit = min(mapped.size, stop - mapped.start_offset)
+    def run(self, files: Sequence[MappedFile], stop: int, rules: RecoveryRules) -> None:
+        """Derive from the records that a walk through `files` accepts, in the last one to before offset `stop`.
+
+        The others are walked to their ends, also where the next file begins before that.
+        """
+        for mapped in files:
+            limit = stop - mapped.start_offset if mapped is files[-1] else mapped.size
             self.run_file(mapped, replace(rules, check_crc=False), 0, limit)  # the walk before has looked
 
     def run_file(self, mapped: MappedFile, rules: RecoveryRules, start: int, limit: int) -> FileWalk:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqtool.catalogue import finding
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, counted
+from rmqtool.recovery.parser import NOTHING_WRITTEN
 from rmqtool.recovery.predict import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.recovery.start import Start
 
@@ -36,13 +37,13 @@ def start_findings(recovery: Recovery, start: Start, ends: QueueEnds | None = No
 
 
 def _data_loss(recovery: Recovery, start: Start) -> Finding:
-    behind = f"{_count(start.messages_lost, 'readable message')} behind it"
+    behind = f"{counted(start.messages_lost, 'readable message')} behind it"
     if start.max_offset_after is None or start.scan_from is None:
         return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.store.root)
     files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
     message = (
-        f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({start.end}): "
-        f"{behind} would be lost, {_count(files, 'commit log file')} deleted"
+        f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({_why(start.end)}): "
+        f"{behind} would be lost, {counted(files, 'commit log file')} deleted"
     )
     return finding("start.data-loss", message, store=recovery.store.root)
 
@@ -56,7 +57,7 @@ def _queue_losses(recovery: Recovery, start: Start, ends: QueueEnds) -> Iterator
     for queue in start.queues:
         missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
         if missing > 0 and not start.messages_lost:
-            message = f"would end at offset {queue.max_offset}, {_count(missing, 'message')} before its last one"
+            message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
             place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id, "queue_offset": queue.max_offset}
             yield finding("start.queue-loss", message, store=recovery.store.root, **place)
 
@@ -74,13 +75,14 @@ def _other_starts(recovery: Recovery, start: Start) -> Iterator[Finding]:
     if worst.cut.end.out_of_memory:
         message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
     elif worst.cut.messages_lost > start.messages_lost:
-        lost = _count(worst.cut.messages_lost, "readable message")
-        place = f"at offset {worst.cut.end.offset} ({worst.cut.end.why})"
+        lost = counted(worst.cut.messages_lost, "readable message")
+        place = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
         message = f"{worst.when} a start would end the commit log {place} and lose {lost}"
     else:
         return
     yield finding("start.other-mode-data-loss", message, store=recovery.store.root)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _why(end: str | None) -> str | None:
+    """Why a log ends before readable messages: zeros are then no end."""
+    return "zero bytes where a record should begin" if end == NOTHING_WRITTEN else end

@@ -197,7 +197,8 @@ class Recovery:
                 return
         else:
             return
-        self._dispatching(queues, above).run(cut.files, cut.first, cut.end.offset, self.rules)
+        scanned = cut.files[cut.first : cut.end.number + 1]
+        self._dispatching(queues, above).run(scanned, cut.end.offset, self.rules)
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)

@@ -31,10 +31,7 @@ class _File:
 
 
 class QueueState:
-    """One queue; positions in it are bytes from its beginning, `unit` their size.
-
-    `log_end` is where the commit log will be cut.
-    """
+    """One queue; positions in it are bytes from its beginning, `unit` their size; the log will be cut at `log_end`."""
 
     def __init__(
         self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: Reading = UNLIMITED
@@ -59,6 +56,7 @@ class QueueState:
         self._end_before = self.end
         self._appended_end = 0
         self._pre_blank_end = 0  # position behind the filler of a queue that the start makes
+        self._appended_batches_end = 0  # queue offset behind the last appended unit that points into the log
         self._beyond_from: int | None = None  # position of the first appended unit that points behind the log's end
 
     @property
@@ -113,6 +111,8 @@ class QueueState:
         if self.kind == "batch":
             self.first_batch_offset = queue_offset if self.first_batch_offset is None else self.first_batch_offset
             self.max_offset_of_batches = queue_offset + batch_size
+            if self._beyond_from is None:
+                self._appended_batches_end = self.max_offset_of_batches
         return True
 
     def append_all(
@@ -152,7 +152,8 @@ class QueueState:
             self._wrote = count * self.unit
             if count:
                 self.max_physical = _max_physical(units[count - 1], self.kind, self._rules)
-                self.max_offset_of_batches = _end_of_batch(units[count - 1]) if self.kind == "batch" else 0
+                if self.kind == "batch":
+                    self.max_offset_of_batches = self._end_of_batches(self.end - self.unit, units[count - 1])
             break
         else:
             self._wrote = 0
@@ -234,6 +235,11 @@ class QueueState:
             return True
         rest = self._behind_end()
         return not (len(rest) and are_written(self.queue, rest).any())
+
+    def _end_of_batches(self, position: int, unit: np.void) -> int:
+        """The queue offset behind the last unit that is left, at `position`; appended ones are not on disk."""
+        first = self._appended_end if self._first_appended is None else self._first_appended
+        return self._appended_batches_end if first <= position < self._appended_end else _end_of_batch(unit)
 
     def _behind_end(self) -> NDArray[np.void]:
         """The unit that stands on disk behind the end."""

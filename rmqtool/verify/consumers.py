@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
-from rmqtool.offsets import load_offsets
+from rmqtool.offsets import CommittedOffset
 from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import CONFIG, Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
@@ -19,6 +19,13 @@ _SYSTEM = (
     *(SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", RETRY_PREFIX, DEAD_LETTER_PREFIX, "TBW102", "OFFSET_MOVED_EVENT"),
     *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
 )
+
+_LOSSES = (
+    *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
+    *("consumequeue.ahead", "consumequeue.hole"),
+)
+_BELOW = "the group goes on at the minimum; the messages before it are deleted"
+_BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"
 
 Ranges = Mapping[QueueName, QueueRange]
 
@@ -54,18 +61,32 @@ def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
         report.add("consumequeue.kind", message, topic=queue.topic, queue_id=queue.queue_id)
 
 
-def check_offsets(store: Store, ranges: Ranges, report: Report) -> None:
-    """Committed offsets outside their queue: information, for a group may wait for messages or lag behind deletion."""
-    for committed in load_offsets(store).offsets:
+def check_offsets(
+    committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int],
+    counts: Mapping[str, int], report: Report,
+) -> None:  # fmt: skip
+    """Committed offsets outside their queue; `ends` are where the queues' messages in the log end.
+
+    Below the minimum lies a group that is slower than deletion, and beyond the maximum one that a tool has put there:
+    the broker takes any offset. A warning only when something is lost, as `counts`, the findings by code, tell: then
+    messages were consumed and are gone.
+    """
+    is_lossy = any(map(counts.get, _LOSSES))
+    for committed in committed_offsets:
         report.check("config.offset-out-of-range")
-        found = ranges.get(QueueName(committed.topic, committed.queue_id))
-        if found is None or found.min_offset <= committed.offset <= found.max_offset:
+        name = QueueName(committed.topic, committed.queue_id)
+        found = ranges.get(name)
+        if found is None:
             continue
-        where = "below its minimum" if committed.offset < found.min_offset else "beyond its maximum"
-        message = f"group {committed.group}: committed {committed.offset}, {where} " \
-                  f"({found.min_offset} to {found.max_offset})"  # fmt: skip
-        report.add("config.offset-out-of-range", message, severity="info", topic=committed.topic,
-                   queue_id=committed.queue_id, queue_offset=committed.offset)  # fmt: skip
+        end = max(found.max_offset, ends.get(name, 0))
+        if found.min_offset <= committed.offset <= end:
+            continue
+        below = committed.offset < found.min_offset
+        message = f"group {committed.group}: committed {committed.offset}, " \
+                  f"{'below its minimum' if below else 'beyond its maximum'} ({found.min_offset} to {end})"  # fmt: skip
+        report.add("config.offset-out-of-range", message, severity="info" if below or not is_lossy else None,
+                   effect=_BELOW if below else _BEYOND, topic=committed.topic, queue_id=committed.queue_id,
+                   queue_offset=committed.offset)  # fmt: skip
 
 
 def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:

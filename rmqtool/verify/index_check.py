@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.keys import TAGS, IndexKeys
+from rmqtool.findings import counted
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_units import IndexUnits
@@ -171,7 +172,7 @@ class IndexCheck:
         count = int(np.count_nonzero(rows))
         if count and not (self._live and self._at >= self._stop):  # a running broker puts them later
             offset = int(keys.physical_offsets[int(np.argmax(rows))])
-            self._report.add("index.missing", f"{count} keys of messages from physical offset {offset} on",
+            self._report.add("index.missing", f"{counted(count, 'key')} of messages from physical offset {offset} on",
                              count=count)  # fmt: skip
 
     def _tell(self, code: str, message: str, numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:

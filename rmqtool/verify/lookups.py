@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.units import QueueName
+from rmqtool.formats.host import format_host
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.lookup import record_at
 
@@ -36,3 +37,11 @@ class Lookups:
         """When the record at an offset was stored, epoch ms; None when none begins there."""
         frames = record_at(self._files, physical_offset)
         return None if frames is None else int(frames.headers.field("store_timestamp")[0])
+
+    def time_and_host_at(self, physical_offset: int) -> tuple[int, str] | None:
+        """When the record at an offset was stored, epoch ms, and by which host; None when none begins there."""
+        frames = record_at(self._files, physical_offset)
+        if frames is None:
+            return None
+        ((_, hosts),) = frames.headers.hosts("store_host")
+        return int(frames.headers.field("store_timestamp")[0]), format_host(hosts[0].tobytes())

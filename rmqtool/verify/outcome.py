@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqtool.delay_levels import delay_levels_of
 from rmqtool.files import list_directory
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, counted
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.report import Report, verdict_of
@@ -24,7 +24,7 @@ def outcome_of(verification: Verification) -> Outcome:
 
 
 _NOT_READ = {
-    "timerlog": "timer wheel and timer log",
+    "timerlog": "single units of timer wheel and timer log",
     "rocksdbstore": "the RocksDB store beside the log",
     "compaction": "compacted logs",
     "consumequeue_ext": "ext units of consume queues",
@@ -71,9 +71,10 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     if not verification.settings.bodies:
         yield "bodies: --fast reads none of them"
     if totals.without_property_crc:
-        yield f"topic, properties and header of {totals.without_property_crc} messages: no __CRC32# covers them"
+        messages = counted(totals.without_property_crc, "message")
+        yield f"topic, properties and header of {messages}: no __CRC32# covers them"
     if totals.without_body:
-        yield f"{totals.without_body} messages have no body, so that their body CRC proves nothing"
+        yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
     yield from _unproven_levels(verification)
     yield from _unproven_start(verification)
     yield from _not_read(verification)
@@ -99,8 +100,8 @@ def _unproven_start(verification: Verification) -> Iterator[str]:
 def _not_read(verification: Verification) -> Iterator[str]:
     if verification.store.layout == "rocksdb":
         yield "consume queues: they are kept in RocksDB, which this version does not read"
-    for name, text in _NOT_READ.items():
-        if list_directory(verification.store.root / name):
-            yield f"{text}: this version does not look inside"
+    there = [text for name, text in _NOT_READ.items() if list_directory(verification.store.root / name)]
+    if there:
+        yield f"what this version does not look into: {', '.join(there)}"
     if verification.holder is not None:
         yield "what the running broker has written since this verification began"

@@ -14,10 +14,15 @@ MENDED = frozenset(
         *("store.unclean-stop", "store.interrupted-run"),
         *("commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated"),
         *("consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead"),
+        *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
     }
 )
-"""Codes of what an unclean stop leaves and the next start cuts or derives again, without loss."""
+"""Codes of what an unclean stop leaves and the next start cuts or derives again, without loss; not as errors."""
 
+AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset-out-of-range"})
+"""Codes that say nothing about whether messages, queues and index are sound."""
+
+_OURSELVES = "rmqtool verify "
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 _RANKS = {code: rank for rank, code in enumerate(CATALOGUE)}
 
@@ -79,9 +84,11 @@ class Report:
             self._tallies.setdefault(code, Tally()).total += count
 
     def take(self, found: Finding) -> None:
-        """Add a finding that is made already."""
+        """Add a finding that is made already; a remedy that is this very command is left out."""
         if not self.selection.wants(found.code):
             return
+        if found.remedy and found.remedy.startswith(_OURSELVES):
+            found = replace(found, remedy=None)
         tally = self._tallies.setdefault(found.code, Tally())
         tally.total += found.count
         if len(tally.examples) < self.max_examples:
@@ -108,10 +115,11 @@ class Report:
 
 def verdict_of(findings: list[Finding]) -> str:
     """The verdict of the contract: clean, dirty or corrupt."""
-    serious = [finding for finding in findings if finding.severity != "info"]
+    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in AROUND]
     if not serious:
         return "clean"
-    return "dirty" if all(finding.code in MENDED for finding in serious) else "corrupt"
+    mended = all(finding.code in MENDED and finding.severity != "error" for finding in serious)
+    return "dirty" if mended else "corrupt"
 
 
 def _counted(tally: Tally) -> Iterator[Finding]:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.config_json import load_config
 from rmqtool.errors import UnreadableError
-from rmqtool.files import list_directory
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
-from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
-from rmqtool.store import CHECKPOINT, CONFIG, Store
-from rmqtool.store_findings import layout_findings, log_findings, offset_findings
+from rmqtool.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
+from rmqtool.store_findings import layout_findings, log_findings
+from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
+from rmqtool.verify.config_files import check_config_files
 from rmqtool.verify.report import Report
+from rmqtool.verify.timer import check_wheel_size
 
-_CONFIG_NAME = re.compile(r"\w+\.json")
-_TIMER_WHEEL = "timerwheel"
-_TIMER_SLOTS = 7 * 86_400 * 1000  # TimerMessageStore.TIMER_WHEEL_TTL_DAY, ms
-_TIMER_SLOT_SIZE = 2 * 32  # twice as many slots, so that the wheel has room for a second turn (Slot.SIZE)
+_TIMESTAMPS = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
 _OTHER_WRITERS = 0o022
 
 
@@ -50,8 +48,8 @@ def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, re
     if len(store.commit_log_directories) > 1:
         report.add("store.paths", f"{len(store.commit_log_directories)} directories hold the commit log")
     _check_owners(store, log, report)
-    _check_config(store, report)
-    _check_timer(store, report)
+    check_config_files(store, report)
+    check_wheel_size(store, report)
 
 
 def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
@@ -70,57 +68,28 @@ def _off_grid(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
-    """Files that another user than that of most owns, and that only their owner may write."""
-    paths = [*(file.path for file in log.files), *(store.root / name for name in (CHECKPOINT, "lock", CONFIG))]
-    found = {path: os.stat(path) for path in paths if path.exists()}
+    """Files that another user than that of most owns, or that their owner may not write, unless no file may be."""
+    names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
+    paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
+    found = {path: status for path in paths if (status := _status_of(path))}
     usual = Counter(status.st_uid for status in found.values()).most_common(1)
+    frozen = not any(status.st_mode & stat.S_IWUSR for status in found.values() if stat.S_ISREG(status.st_mode))
     report.check("store.permission", len(found))
     for path, status in found.items():
         if status.st_uid != usual[0][0] and not status.st_mode & _OTHER_WRITERS:
             message = f"owned by user {status.st_uid}, the others by {usual[0][0]}"
             report.add("store.permission", message, file=store.relative(path))
+        elif not status.st_mode & stat.S_IWUSR and not frozen:
+            message = f"mode {stat.S_IMODE(status.st_mode):03o}: its owner may not write, as the broker has to"
+            report.add("store.permission", message, file=store.relative(path))
 
 
-def _check_config(store: Store, report: Report) -> None:
-    offsets = load_offsets(store)
-    for found in offset_findings(store, offsets.file):
-        report.take(found)
-    for name in _config_names(store):
-        report.check("config.unreadable")
-        file = load_config(store.root / CONFIG / name)
-        if file.problem is None or name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
-            continue
-        shown, severity = (
-            f"the broker reads {store.relative(file.path)}" if file.path else "no .bak that can be read",
-            None,
-        )
-        effect = None
-        if file.path is None:
-            severity, effect = ("error", "the broker refuses to start") if file.has_bad_backup else ("warning", None)
-        report.add("config.unreadable", f"{file.problem}; {shown}", file=f"{CONFIG}/{name}", severity=severity,
-                   effect=effect)  # fmt: skip
-
-
-def _config_names(store: Store) -> list[str]:
-    """The JSON files, also those of which only the ``.bak`` is left."""
-    names = {entry.name.removesuffix(".bak") for entry in list_directory(store.root / CONFIG)}
-    return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
-
-
-def _check_timer(store: Store, report: Report) -> None:
-    """A wheel of another size stops the start (`TimerWheel`)."""
-    wheel = store.root / _TIMER_WHEEL
+def _status_of(path: Path) -> os.stat_result | None:
+    """None where nothing is: a running broker deletes files."""
     try:
-        size = wheel.stat().st_size
-    except OSError:
-        return
-    report.check("timer.wheel-size")
-    precision = store.conf.size("timerPrecisionMs") or 1000
-    expected = _TIMER_SLOTS // precision * _TIMER_SLOT_SIZE
-    if size != expected:
-        report.add(
-            "timer.wheel-size", f"{size} bytes, with a precision of {precision} ms {expected}", file=_TIMER_WHEEL
-        )
+        return path.stat()
+    except FileNotFoundError:
+        return None
 
 
 def check_checkpoint(
@@ -141,17 +110,21 @@ def check_checkpoint(
     if checkpoint is None:
         report.add("checkpoint.missing", "the file is not there", file=CHECKPOINT)
         return
-    for name in ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp"):
-        report.check("checkpoint.future")
-        if checkpoint[name] > latest:
-            message = f"{name} is {checkpoint[name]}, the newest message was stored at {latest}"
-            report.add("checkpoint.future", message, file=CHECKPOINT)
+    report.check("checkpoint.future", len(_TIMESTAMPS))
+    ahead = [name for name in _TIMESTAMPS if checkpoint[name] > latest]
+    if ahead:
+        newest = max(checkpoint[name] for name in ahead)
+        message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of {rfc3339(latest)}"
+        report.add("checkpoint.future", message, file=CHECKPOINT)
     if checkpoint["physic_message_timestamp"] == 0 or checkpoint["logics_message_timestamp"] == 0:
-        report.add("checkpoint.behind", "a timestamp is 0: after a crash the whole log is scanned", file=CHECKPOINT)
+        effect = "a start after a crash scans the whole log, since 5.4.0 the last ten files of it"
+        report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]
     report.check("checkpoint.logics-offset")
     if offset and (offset > last_record or is_record is False):
-        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT, offset=40)
+        is_used = (store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
+        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT, offset=40,
+                   severity="error" if is_used else None)  # fmt: skip
 
 
 def check_index_names(store: Store, files: list[IndexFile], report: Report) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.dispatcher import Dispatcher
@@ -17,31 +15,33 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
+from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.record_signs import index_signs
 from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.store import Store
-from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.consumers import (
     check_delay_offsets,
     check_kind,
     check_offsets,
     check_topics,
-    is_system_topic,
 )
+from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_files import check_headers
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
+from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.lookups import Lookups
+from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Settings
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
-from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals, finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
-from rmqtool.verify.workers import AnyPart, check_in_processes
+from rmqtool.verify.timer import check_timer_log
+from rmqtool.verify.workers import AnyPart, Workers
 from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
@@ -84,6 +84,7 @@ class Verification:
             self._parts = []  # what is in the others would not be all
             self.settings = replace(self.settings, index=False)
         self._report = self.settings.report()
+        self._committed: Sequence[CommittedOffset] = ()
         self._results: dict[int, PartResult] = {}
         self._running: PartCheck | None = None
 
@@ -120,7 +121,9 @@ class Verification:
 
     def run(self, progress: Callable[[int], None]) -> None:
         """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError."""
+        self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
         check_surroundings(self.store, self.log, self.holder, self._report)
+        check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
         check_headers(self.store, self._index, self._report, self.settings.live)
         check_index_names(self.store, [file for file, _ in self._index], self._report)
         settings = replace(
@@ -132,9 +135,7 @@ class Verification:
         )
         parts = self._parts_to_check()
         if self.request.jobs > 1 and len(parts) > 1:
-            with closing(check_in_processes(settings, parts, self.request.jobs, progress)) as results:
-                for number, result in results:
-                    self._results[number] = result
+            self._check_in_processes(settings, parts, progress)
         else:
             self._running = PartCheck(settings, progress)
             for number, part in enumerate(parts):
@@ -142,6 +143,14 @@ class Verification:
             self._running = None
         self._finish()
         self.complete = True
+
+    def _check_in_processes(self, settings: Settings, parts: list[AnyPart], progress: Callable[[int], None]) -> None:
+        with Workers(settings, parts, self.request.jobs, progress) as workers:
+            try:
+                self._results.update(workers.results())
+            except KeyboardInterrupt:
+                self._results.update(workers.stop())
+                raise
 
     def _tags_expected(self) -> bool:
         """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
@@ -177,7 +186,7 @@ class Verification:
         total = self.merged()
         self.log_end = total.log_end if total.log_end is not None else self.log_end
         self.unread = total.unread
-        now = max([int(time.time() * 1000), *(file.path.stat().st_mtime_ns // 10**6 for file in self.log.files)])
+        now = max(int(time.time() * 1000), latest_modification(self.log.files))
         finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
@@ -185,6 +194,9 @@ class Verification:
             self._finish_queues(total, lookups)
         self._finish_index(lookups)
         self._check_checkpoint(total.totals, lookups)
+        firsts = list(first_records(self.log.files, lookups, self.settings.live))
+        check_times(self.store, firsts, self._report)
+        check_hosts(self.store, firsts, self.report_with(total.report), self._report)
         for file in self.log.files:
             if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
@@ -224,29 +236,14 @@ class Verification:
             message = f"{rest.beyond_files.total()} consume queue units point behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
-            self._tell_lacking(state)
+            tell_lacking(state, self.topics, self.settings.live, self._report)
         check_topics(self.topics, ranges, self._report)
-        check_offsets(self.store, ranges, self._report)
+        ends = {name: state.next_offset for name, state in total.states.items()}
+        check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
-
-    def _tell_lacking(self, state: QueueState) -> None:
-        """Records without a unit; what a running broker has still to dispatch is none."""
-        name = state.name
-        for code, lacking in state.lacking.items():
-            if self.settings.live and code == "consumequeue.behind":
-                continue
-            offset, physical_offset = lacking.places[0]
-            message = f"{lacking.count} messages have no unit, the first at physical offset {physical_offset}"
-            place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
-            if code == "consumequeue.missing-queue" and self._is_deleted(name.topic):
-                self._report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)
-            else:
-                self._report.add(code, message, queue_offset=offset, **place)
-
-    def _is_deleted(self, topic: str) -> bool:
-        if topic.startswith(LMQ_PREFIX):
-            return True  # light queues go when nobody uses them
-        return self.topics.is_known and topic not in self.topics.by_name and not is_system_topic(topic)
+        if not self.settings.live:
+            ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
+            check_timer_log(self.store, ends, self._report, self.settings.reading())
 
     def _finish_index(self, lookups: Lookups) -> None:
         """Header timestamps against the messages that they are those of."""

@@ -101,14 +101,26 @@ def spawn(*arguments: str | Path, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, **{"cwd": ROOT, "stdin": subprocess.DEVNULL, **pipes, **options})
 
 
-def wait_until_it_reads(process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Return when a process of its own has opened a file in `directory`."""
+def wait_until_it_reads(process: subprocess.Popen[bytes], directory: Path, jobs: int = 1) -> None:
+    """Return when a process of its own has opened a file in `directory`; with several `jobs`, so many of its own."""
     deadline = time.monotonic() + MAX_SECONDS
-    descriptors = Path(f"/proc/{process.pid}/fd")
-    while not any(Path(os.path.realpath(link)).is_relative_to(directory) for link in descriptors.iterdir()):
+    while sum(_reads(number, directory) for number in _with_children(process.pid, jobs)) < jobs:
         assert process.poll() is None, "it has ended"
         assert time.monotonic() < deadline, f"it reads nothing in {directory}"
         time.sleep(0.01)
+
+
+def _with_children(process: int, jobs: int) -> list[int]:
+    children = Path(f"/proc/{process}/task/{process}/children").read_text() if jobs > 1 else ""
+    return [process, *map(int, children.split())]
+
+
+def _reads(process: int, directory: Path) -> bool:
+    try:
+        links = list(Path(f"/proc/{process}/fd").iterdir())
+    except FileNotFoundError:
+        return False
+    return any(Path(os.path.realpath(link)).is_relative_to(directory) for link in links)
 
 
 def finish(process: subprocess.Popen[bytes]) -> Result:

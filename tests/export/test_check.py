@@ -66,6 +66,20 @@ def test_a_changed_file_is_found(
     assert found or (partition_by and count == 1)
 
 
+def test_a_row_of_no_message(store: Path, tmp_path: Path) -> None:
+    """A row at an offset where the log has no record is told, and so is the message whose row it was."""
+    export(store, tmp_path / "out")
+
+    def moved(table: pa.Table) -> pa.Table:
+        offsets = table["physical_offset"].to_pylist()
+        offsets[3] += 1
+        number = table.column_names.index("physical_offset")
+        return table.set_column(number, table.schema.field("physical_offset"), [pa.array(offsets)])
+
+    rewrite(tmp_path / "out", moved)
+    assert {"export.extra", "export.missing"} <= {finding.code for finding in check(store, tmp_path / "out")}
+
+
 def test_files_and_the_manifest(store: Path, tmp_path: Path) -> None:
     """A file that is gone, cut, or not in the manifest."""
     export(store, tmp_path / "out", split_size=2000)

@@ -191,6 +191,18 @@ def test_a_missing_file_in_the_middle(store: Path, log: LogBuilder, version: str
     assert codes(store, version) == (["start.hangs"] if start.hangs else [])
 
 
+@pytest.mark.parametrize("version", CUT_CLEAN)
+def test_a_file_that_reaches_behind_the_end(tmp_path: Path, version: str) -> None:
+    """A renamed file is scanned to its end, though the log ends in the next one before that."""
+    log = LogBuilder(FILE_SIZE).add_all({"queue_offset": number} for number in range(53))
+    log.write(tmp_path)
+    last = (len(log.files) - 1) * FILE_SIZE
+    (tmp_path / LOG / file_name(last - FILE_SIZE)).rename(tmp_path / LOG / file_name(last - 100))
+    assert log.end < last - 100 + FILE_SIZE
+    start = predict(tmp_path, version)
+    assert [queue.max_offset for queue in start.queues] == [53]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_last_file_is_missing(store: Path, log: LogBuilder, version: str) -> None:
     """E4c: log and queue are cut to the last record of the file before."""

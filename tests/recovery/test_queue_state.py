@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,24 @@ def test_destroyed(tmp_path: Path) -> None:
     assert state.max_offset == 22
     state.destroy()
     assert (state.max_offset, state.max_physical, len(state.deleted), state.cut) == (0, -1, 2, 12)
+
+
+def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
+    """The queue ends behind the last batch that the log still holds, whether its unit was on disk or not."""
+    queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
+    for stored in ([], [0, 1]):
+        units = b"".join(batch_unit(number) for number in stored)
+        if units:
+            (tmp_path / file_name(0)).write_bytes(units.ljust(46 * UNITS, b"\0"))
+            queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
+        state = QueueState(recover_queue(queue), NEW, 46 * UNITS, SIZE * 8)
+        for number in range(10):
+            state.append(SIZE * number, SIZE, 5 * number, 5)
+        assert state.max_offset == 50
+        state.truncate(SIZE * 8)
+        assert state.max_offset == 40
+        assert state.cut == 2
+
+
+def batch_unit(number: int) -> bytes:
+    return build_unit(SIZE * number, SIZE, 0) + struct.pack(">qqhii", 0, 5 * number, 5, -1, 0)

@@ -1,6 +1,7 @@
 """Every byte of a small store changed, one at a time: found, or in the table of blind spots.
 
-``python -m tests.verify.flips`` tries all of them (three values a byte) in some processes and prints the counts.
+``python -m tests.verify.flips`` tries all of them (three values a byte) in some processes and prints the counts; that
+takes some twenty minutes of one processor.
 """
 
 from __future__ import annotations
@@ -17,10 +18,8 @@ from typing import NamedTuple
 from rmqtool.formats.crc import CRC32_PROPERTY
 from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, UNIT_DTYPE
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS
-from rmqtool.store import open_store
-from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Request, Verification
 from tests.verify.small_store import FILE_SIZE, GEOMETRY, small_log, small_store
+from tests.verify.verifying import verify
 
 MASKS = (0x01, 0x80, 0xFF)
 """What a byte is combined with by exclusive or."""
@@ -137,9 +136,7 @@ def found(store: Path, place: Place, mask: int) -> bool:
         file.write(bytes([before ^ mask]))
         file.flush()
         try:
-            verification = Verification(open_store(store), Request())
-            verification.run(lambda size: None)
-            return bool(outcome_of(verification).findings)
+            return bool(verify(store).findings)
         finally:
             file.seek(place.position)
             file.write(bytes([before]))

@@ -44,9 +44,9 @@ class StoreBuilder(LogBuilder):
         return physical_offset
 
 
-def small_log(records: int = RECORDS) -> StoreBuilder:
+def small_log(records: int = RECORDS, file_size: int = FILE_SIZE) -> StoreBuilder:
     """Records of both versions, with and without property CRC, hosts of both kinds, keys, tags, an empty body."""
-    builder = StoreBuilder(file_size=FILE_SIZE)
+    builder = StoreBuilder(file_size=file_size)
     for number in range(records):
         long_topic = number % 7 == 3
         sys_flag = BORN_HOST_V6 * (number % 11 == 5) | STORE_HOST_V6 * (number % 13 == 6)

@@ -1,0 +1,102 @@
+"""The JSON files of `config/`, their ``.bak`` files, and databases that hold the same or more (`ConfigManager`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from rmqtool.config_json import load_config, read_config_file
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import list_directory
+from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
+from rmqtool.store import CONFIG, Store, holds_rocksdb
+from rmqtool.store_findings import offset_findings
+from rmqtool.topics import TOPICS
+from rmqtool.verify.report import Report
+
+_CONFIG_NAME = re.compile(r"\w+\.json")
+_SIDE_STORE = "rocksdbstore"
+_SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")
+_VERSIONED = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
+"""Files whose data version grows with each change, and the table in them; offsets change without it."""
+
+
+def check_config_files(store: Store, report: Report) -> None:
+    """Check what can be read, and whether two copies of the same version say the same."""
+    for found in offset_findings(store, load_offsets(store).file):
+        report.take(found)
+    for name in _config_names(store):
+        report.check("config.unreadable")
+        if name not in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
+            _check_readable(store, name, report)
+    for name, table in _VERSIONED.items():
+        _check_sources(store, name, table, report)
+    _check_side_store(store, report)
+
+
+def _config_names(store: Store) -> list[str]:
+    """The JSON files, also those of which only the ``.bak`` is left."""
+    names = {entry.name.removesuffix(".bak") for entry in list_directory(store.root / CONFIG)}
+    return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
+
+
+def _check_readable(store: Store, name: str, report: Report) -> None:
+    file = load_config(store.root / CONFIG / name)
+    if file.problem is None:
+        return
+    message = f"{file.problem}; {f'the broker reads {store.relative(file.path)}' if file.path else 'there is no .bak'}"
+    place = f"{CONFIG}/{name}"
+    if file.has_bad_backup:
+        message = f"{file.problem}; its .bak cannot be read either"
+        report.add("config.unreadable", message, file=place, severity="error", effect="the broker refuses to start")
+    else:
+        report.add("config.unreadable", message, file=place)
+
+
+def _check_sources(store: Store, name: str, table: str, report: Report) -> None:
+    """A file and its ``.bak`` of one data version should agree in all that both of them tell."""
+    path = store.root / CONFIG / name
+    backup = path.with_name(f"{name}.bak")
+    if not path.is_file() or not backup.is_file():
+        return
+    report.check("config.two-sources")
+    try:
+        main, other = read_config_file(path), read_config_file(backup)
+    except RmqtoolError:
+        return  # told already
+    version = main.get("dataVersion")
+    if not isinstance(version, dict) or version != other.get("dataVersion"):
+        return
+    differing = [*_differing(main.get(table), other.get(table))]
+    if differing:
+        shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
+        message = f"it and its .bak have data version {version.get('counter')}, and differ in {shown}"
+        report.add("config.two-sources", message, file=f"{CONFIG}/{name}", count=len(differing))
+
+
+def _differing(main: Any, other: Any) -> Iterator[str]:
+    """Entries that both tables have, and in which a field that both entries have has another value."""
+    if not isinstance(main, dict) or not isinstance(other, dict):
+        return
+    for name in main.keys() & other.keys():
+        ours, theirs = main[name], other[name]
+        if not isinstance(ours, dict) or not isinstance(theirs, dict):
+            continue
+        if any(ours[field] != theirs[field] for field in ours.keys() & theirs.keys()):
+            yield str(name)
+
+
+def _check_side_store(store: Store, report: Report) -> None:
+    """`rocksdbstore` counts only when index, timer or transactions are kept in it."""
+    if not holds_rocksdb(store.root / _SIDE_STORE):
+        return
+    report.check("store.rocksdb-side-store")
+    used = [name for name in _SIDE_SETTINGS if (store.conf.text(name) or "").lower() == "true"]
+    tables = [entry for entry in list_directory(store.root / _SIDE_STORE) if entry.name.endswith(".sst")]
+    if used:
+        message = f"{', '.join(used)}: whether the database fits the log is not known"
+        report.add("store.rocksdb-side-store", message, file=_SIDE_STORE)
+    elif tables:
+        message = f"{len(tables)} tables are in it: index, timers or transactions were kept there"
+        report.add("store.rocksdb-side-store", message, file=_SIDE_STORE)

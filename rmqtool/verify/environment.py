@@ -1,0 +1,141 @@
+"""What the machine and the settings do to a store: the disk, holes in files, modification times, `deleteWhen`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.errors import RmqtoolError, UnreadableError
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.retention.disks import Disk, disk_of
+from rmqtool.retention.hours import failing_hours, matching_hours
+from rmqtool.retention.settings import Settings, settings_of
+from rmqtool.store import Store
+from rmqtool.times import rfc3339
+from rmqtool.verify.lookups import Lookups
+from rmqtool.verify.report import Report
+from rmqtool.versions import NEWEST, Version
+
+_TOLERANCE = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came, ms
+_SAME = 60_000  # modification times that a copy gives lie within this, ms
+_BLOCK = 512  # bytes, the unit of st_blocks
+_FEW_INODES = 0.01  # of all
+
+
+@dataclass(frozen=True)
+class FirstRecord:
+    """The first record of a commit log file: when it was stored (epoch ms) and by which host."""
+
+    file: MappedFile
+    store_timestamp: int
+    store_host: str
+
+
+def check_environment(store: Store, log: MappedFiles, version: Version | None, live: bool, report: Report) -> None:
+    """Check disk and settings as a broker of `version` meets them; a running one (`live`) meets them now."""
+    settings = settings_of(store.conf.settings, {}, version or NEWEST)
+    _check_delete_when(settings, report)
+    if not log.files:
+        return
+    directory = log.files[-1].path.parent
+    report.check("store.disk-full")
+    try:
+        disk = disk_of(directory, version or NEWEST)
+    except RmqtoolError:
+        return
+    _check_disk(disk, disk.ratio(version or NEWEST), settings, live, report)
+    _check_inodes(directory, report)
+    _check_holes(store, log.files, disk, report)
+
+
+def first_records(files: Sequence[MappedFile], lookups: Lookups, live: bool) -> Iterator[FirstRecord]:
+    """The first record of each file that begins with one; files that a running broker has deleted are left out."""
+    for file in files:
+        try:
+            found = lookups.time_and_host_at(file.start_offset)
+        except UnreadableError:
+            if not live:
+                raise
+            continue
+        if found is not None:
+            yield FirstRecord(file, *found)
+
+
+def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> None:
+    """Compare the files' modification times, from which retention counts, with the times of their messages."""
+    found = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
+    times = [modified for _, modified in found]
+    report.check("store.modification-times", len(found))
+    for first, modified in found:
+        file = store.relative(first.file.path)
+        if modified < first.store_timestamp - _TOLERANCE:
+            message = f"modified {rfc3339(modified)}, before its first message: {rfc3339(first.store_timestamp)}"
+            effect = "the file is deleted earlier than its messages expire; up to 5.1.0 searches by time may go wrong"
+            report.add("store.modification-times", message, file=file, effect=effect)
+        elif modified > time.time() * 1000 + _TOLERANCE:
+            report.add("store.retention-blocked", f"modified {rfc3339(modified)}, which is in the future", file=file,
+                       effect="keeps it and all newer ones until then, and for the retention time")  # fmt: skip
+    if len(times) > 1 and max(times) - min(times) <= _SAME:
+        span = found[-1][0].store_timestamp - found[0][0].store_timestamp
+        if span > _TOLERANCE:
+            message = f"all {len(times)} log files were modified at {rfc3339(max(times))}, as by a copy; their " \
+                      f"messages are {span // _TOLERANCE} h apart"  # fmt: skip
+            report.add("store.modification-times", message)
+
+
+def _check_delete_when(settings: Settings, report: Report) -> None:
+    report.check("store.retention-blocked")
+    given = settings.delete_when
+    if failing_hours(given):
+        message = f"deleteWhen {given!r} is not hours separated by ; alone: the cleaner fails with an exception"
+        effect = "deletes nothing in those hours, not even when the disk is full"
+        report.add("store.retention-blocked", message, effect=effect)
+    elif not matching_hours(given):
+        message = f"no hour of the day is deleteWhen {given!r}: hours are 0 to 23"
+        report.add("store.retention-blocked", message, effect="deletes only when the disk is too full")
+
+
+def _check_disk(disk: Disk, ratio: float, settings: Settings, live: bool, report: Report) -> None:
+    """Above the warning level a broker refuses messages: a fault where one runs; a copy may lie on a full disk."""
+    if ratio <= settings.forcibly_level:
+        return
+    refused = ratio > settings.warning_level
+    effect = "a broker would delete its oldest files, whether they have expired or not"
+    if refused:
+        effect = f"{'the broker refuses' if live else 'a broker would refuse'} messages, and delete its oldest files"
+    report.add("store.disk-full", f"the disk below {disk.path} is {ratio:.0%} full", effect=effect,
+               severity="warning" if live and refused else "info")  # fmt: skip
+
+
+def _check_inodes(directory: Path, report: Report) -> None:
+    space = os.statvfs(directory)
+    if space.f_files and space.f_favail < space.f_files * _FEW_INODES:
+        message = f"{space.f_favail} of {space.f_files} inodes are left on the disk below {directory}"
+        report.add("store.disk-full", message, severity="info", effect="new files cannot be made")
+
+
+def _check_holes(store: Store, files: Sequence[MappedFile], disk: Disk, report: Report) -> None:
+    """Holes do no harm while the disk has room for them."""
+    report.check("commitlog.sparse", len(files))
+    holes = [(file, file.size - status.st_blocks * _BLOCK) for file in files if (status := _status_of(file))]
+    missing = sum(size for _, size in holes if size > 0)
+    if missing > disk.usable:
+        first = next(file for file, size in holes if size > 0)
+        message = f"{missing} bytes of the log files have no place on the disk yet, which has {disk.usable} left"
+        report.add("commitlog.sparse", message, file=store.relative(first.path), offset=first.start_offset)
+
+
+def latest_modification(files: Sequence[MappedFile]) -> int:
+    """When the file was modified that was last, epoch ms; 0 without one."""
+    return max((status.st_mtime_ns // 10**6 for file in files if (status := _status_of(file))), default=0)
+
+
+def _status_of(file: MappedFile) -> os.stat_result | None:
+    """None when the file is gone: a running broker deletes files."""
+    try:
+        return file.path.stat()
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,35 @@
+"""Signs that files of several brokers lie in one store: the host that the records name as their broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rmqtool.store import Store
+from rmqtool.verify.environment import FirstRecord
+from rmqtool.verify.report import Report
+
+_OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")
+"""What is found where the log's files and what was derived are not of one broker."""
+
+
+def check_hosts(store: Store, firsts: Sequence[FirstRecord], found: Report, report: Report) -> None:
+    """Tell where the broker's address changes from file to file.
+
+    An error where queues or index contradict the log as well; else information, for a broker may move, and after a
+    switch of roles a log goes on with the address of the new master.
+    """
+    report.check("store.mixed", len(firsts))
+    runs = [list(run) for _, run in groupby(firsts, key=lambda first: first.store_host)]
+    if len(runs) < 2:
+        return
+    counts = found.totals()
+    contradicted = [code for code in _OF_OTHERS if counts.get(code)]
+    hosts = dict.fromkeys(run[0].store_host for run in runs)
+    message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"
+    file = store.relative(runs[1][0].file.path)
+    if contradicted:
+        report.add("store.mixed", f"{message}; and queues or index do not fit ({', '.join(contradicted)})", file=file)
+    else:
+        effect = "none, when the broker's address has changed or another one has become the master"
+        report.add("store.mixed", message, severity="info", effect=effect, file=file)

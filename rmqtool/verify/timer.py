@@ -1,0 +1,124 @@
+"""The timer's files against each other: wheel, log, `timercheck`, and the queue behind them (`TimerMessageStore`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import UNLIMITED, InputFile, Reading, read_all
+from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats.layout import parse
+from rmqtool.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.store import CONFIG, Store
+from rmqtool.verify.report import Report
+
+_WHEEL = "timerwheel"
+_LOG = "timerlog"
+_CHECK = f"{CONFIG}/timercheck"
+_QUEUE = QueueName("rmq_sys_wheel_timer", 0)
+_SLOTS = 7 * 86_400 * 1000  # TimerMessageStore.TIMER_WHEEL_TTL_DAY, ms
+_TURNS = 2  # twice as many slots, so that the wheel has room for a second turn
+_PIECE = 1 << 22  # bytes, whole slots
+
+
+def check_wheel_size(store: Store, report: Report) -> None:
+    """A wheel of another size stops the start (`TimerWheel`)."""
+    try:
+        size = (store.root / _WHEEL).stat().st_size
+    except OSError:
+        return
+    report.check("timer.wheel-size")
+    expected = _SLOTS // _precision(store) * _TURNS * timer_wheel.SLOT_SIZE
+    if size != expected:
+        message = f"{size} bytes, with a precision of {_precision(store)} ms {expected}"
+        report.add("timer.wheel-size", message, file=_WHEEL)
+
+
+def check_timer_log(store: Store, ends: Mapping[QueueName, int], report: Report, reading: Reading = UNLIMITED) -> None:
+    """Check the timer's files; `ends` are the queues' maximum offsets. Of a running broker they change meanwhile."""
+    log = list_mapped_files(store.root / _LOG)
+    if not log.files:
+        return
+    report.check("timer.log", len(log.files))
+    for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log, ends)):
+        report.add("timer.log", message, file=file)
+    _check_slots(store, log, report, reading)
+
+
+def _precision(store: Store) -> int:
+    return store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
+
+
+def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, str]]:
+    for stray in log.strays:
+        yield store.relative(stray.path), f"not a timer log file ({stray.kind})"
+    expected = store.conf.size("mappedFileSizeTimerLog") or log.file_size
+    for file in log.files:
+        if file.size != expected:
+            yield store.relative(file.path), f"{file.size} bytes where the others have {expected}"
+    for before, after in pairwise(log.files):
+        if before.end_offset != after.start_offset:
+            yield store.relative(after.path), f"begins at {after.start_offset}, the file before ends at " \
+                                              f"{before.end_offset}"  # fmt: skip
+
+
+def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, int]) -> Iterator[tuple[str, str]]:
+    path = store.root / _CHECK
+    try:
+        data = read_all(path, timer_check.USED_SIZE)
+    except RmqtoolError as error:
+        if path.exists():
+            yield _CHECK, error.message
+        return
+    if len(data) < timer_check.USED_SIZE:
+        yield _CHECK, f"{len(data)} bytes are too few for its {timer_check.USED_SIZE}"
+        return
+    check = parse(timer_check.TimerCheck, data)
+    end = log.files[-1].end_offset
+    if check.last_timer_log_flush_position > end:
+        yield _CHECK, f"flushed up to {check.last_timer_log_flush_position}, the timer log ends at {end}"
+    units = ends.get(_QUEUE, 0)
+    if check.last_timer_queue_offset > units:
+        yield _CHECK, f"has read up to {check.last_timer_queue_offset} of {_QUEUE.topic}, which has {units} units"
+
+
+def _check_slots(store: Store, log: MappedFiles, report: Report, reading: Reading) -> None:
+    """The newest position in the wheel must be that of a unit in the timer log; slots are never cleared."""
+    path = store.root / _WHEEL
+    if not path.is_file():
+        return
+    newest = _newest_position(path, reading)
+    if newest is None:
+        return
+    file = next((file for file in log.files if file.start_offset <= newest < file.end_offset), None)
+    if file is None and newest < log.files[0].start_offset:
+        return  # of a message that is delivered; its timer log file is deleted
+    if file is None:
+        end = log.files[-1].end_offset
+        report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=_WHEEL)
+        return
+    with InputFile(file.path, reading) as opened:
+        units = timer_log.decode_units(opened.read(newest - file.start_offset, timer_log.UNIT_SIZE))
+    if not len(units) or not timer_log.is_written(units)[0]:
+        report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=_WHEEL)
+
+
+def _newest_position(path: Path, reading: Reading) -> int | None:
+    """The largest position in a wheel, None when no slot is used; holes are not read."""
+    newest = -1
+    with InputFile(path, reading) as wheel:
+        at = 0
+        while (at := wheel.next_data(at, wheel.size)) < wheel.size:
+            at -= at % timer_wheel.SLOT_SIZE
+            slots = timer_wheel.decode_slots(wheel.read(at, _PIECE))
+            if not len(slots):
+                break
+            used = slots[slots["time"] != 0]
+            newest = max(newest, int(np.max(used["last_position"], initial=-1)))
+            at += len(slots) * timer_wheel.SLOT_SIZE
+    return newest if newest >= 0 else None

@@ -1,0 +1,104 @@
+"""What a rebuild tells of a log: each code is caused, and a log without oddities tells none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rmqtool.catalogue import CATALOGUE
+from tests.commands.running import rmqtool
+from tests.unchanged import unchanged
+from tests.verify.circumstances import topic_made_again
+from tests.verify.damages import DAMAGES
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_store
+
+JUNK = -1
+"""In place of a queue offset: some bytes that are no record."""
+
+
+class Cause(NamedTuple):
+    """The code, the store that makes it, and the command line."""
+
+    code: str
+    build: Callable[[Path], Path]
+    command: str = "rebuild-cq"
+    options: tuple[str, ...] = ()
+
+
+def log_of(*queue_offsets: int) -> Callable[[Path], Path]:
+    """A log of one queue whose messages tell these queue offsets."""
+
+    def build(store: Path) -> Path:
+        builder = StoreBuilder(file_size=FILE_SIZE)
+        for queue_offset in queue_offsets:
+            if queue_offset == JUNK:
+                builder.files[-1] += b"j" * 20
+            else:
+                builder.put(queue_offset=queue_offset)
+        return builder.write(store)
+
+    return build
+
+
+def damaged(store: Path) -> Path:
+    """The small store with a record of zeros."""
+    DAMAGES["zeros"].apply(small_store(store))
+    return store
+
+
+def with_conf(store: Path) -> Path:
+    """The small store and a broker.conf that contradicts it."""
+    (store.parent / "broker.conf").write_text("mappedFileSizeConsumeQueue=6000\n")
+    return small_store(store)
+
+
+def with_topic(store: Path) -> Path:
+    """A message of a topic whose name leads out of the store."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    builder.put("../outside")
+    return builder.write(store)
+
+
+def causes() -> Iterator[Cause]:
+    yield Cause("commitlog.skipped", damaged)
+    yield Cause("commitlog.neutralised", damaged, options=("--neutralise",))
+    yield Cause("commitlog.not-neutralised", log_of(0, 1, JUNK, 2), options=("--neutralise",))
+    yield Cause("rebuild.file-size-assumed", log_of(0, 1, 2))
+    yield Cause("rebuild.file-size-differs", with_conf, options=("--broker-conf", "broker.conf"))
+    yield Cause("rebuild.version-assumed", log_of(0, 1, 2), "rebuild-index")
+    yield Cause("rebuild.topic-name", with_topic)
+    yield Cause("rebuild.queue-offset-jump", log_of(0, 1, 1 << 40, (1 << 40) + 1))
+    yield Cause("rebuild.neutral-units", damaged)
+    yield Cause("rebuild.superseded", topic_made_again)
+    yield Cause("rebuild.queue-offset", log_of(0, 1, 7, 3, 4, 5))
+    yield Cause("rebuild.shifted", log_of(0, 1, 7, 8), options=("--as-broker",))
+    yield Cause("rebuild.repeated", log_of(0, 1, 2, 1, 3), options=("--as-broker",))
+
+
+CAUSES = list(causes())
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.code)
+def test_causes(cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan tells the code, and that of the small store does not."""
+    monkeypatch.chdir(tmp_path)
+    store = cause.build(tmp_path / "store")
+    assert cause.code in codes(cause, store)
+    twin = cause._replace(options=tuple(option for option in cause.options if option == "--as-broker"))
+    if cause.code != "rebuild.version-assumed":  # it is told of every store before 5.4.0
+        assert cause.code not in codes(twin, small_store(tmp_path / "twin"))
+
+
+def codes(cause: Cause, store: Path) -> set[str]:
+    with unchanged(store):
+        result = rmqtool(cause.command, store, "--dry-run", "--json", *cause.options)
+    return {finding["code"] for finding in result.document["findings"]}
+
+
+def test_each_code_is_caused() -> None:
+    """Of all that only rebuilds tell."""
+    of_logs = {"commitlog.skipped", "commitlog.neutralised", "commitlog.not-neutralised"}
+    assert {code for code in CATALOGUE if code.startswith("rebuild.")} | of_logs == {cause.code for cause in CAUSES}

@@ -1,0 +1,87 @@
+"""Each fault of the catalogue is caused, and told under its code; its healthy twin is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.catalogue import CATALOGUE
+from rmqtool.store import open_store
+from rmqtool.verify.outcome import Outcome, outcome_of
+from rmqtool.verify.verification import Request, Verification
+from rmqtool.versions import parse_version
+from tests.commands.test_rebuild_findings import CAUSES as REBUILD_CAUSES
+from tests.unchanged import unchanged
+from tests.verify.circumstances import Circumstance, circumstances
+from tests.verify.damages import DAMAGES
+from tests.verify.small_store import small_store
+
+CIRCUMSTANCES = list(circumstances())
+CAUSED = {*(damage.code for damage in DAMAGES.values()), *(each.code for each in CIRCUMSTANCES)}
+TESTS = Path(__file__).parents[1]
+FAULTS = [f"F{number:02}" for number in range(1, 60)]
+ELSEWHERE = {
+    "store.unreadable": "test_overview.py::test_a_file_that_cannot_be_read_is_told_beside_the_rest",
+    "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
+    "clean.delete-when": "clean/test_findings.py::test_delete_when",
+    "clean.shielded": "clean/test_findings.py::test_a_younger_file_in_front",
+    "clean.disk-full-nothing-deleted": "clean/test_findings.py::test_why_nothing_goes_from_a_full_disk",
+    "clean.mtime-future": "clean/test_findings.py::test_modification_times_that_lie",
+    "clean.mtime-later": "clean/test_findings.py::test_modification_times_that_lie",
+    "clean.mtime-earlier": "clean/test_findings.py::test_modification_times_that_lie",
+    "clean.overdue": "clean/test_findings.py::test_overdue",
+    "clean.setting": "clean/test_findings.py::test_settings_that_do_not_count",
+    "clean.file-size": "clean/test_findings.py::test_file_sizes_of_broker_conf",
+    "export.file": "export/test_check.py::test_files_and_the_manifest",
+    "export.sums": "export/test_check.py::test_sums_of_the_manifest",
+    "export.missing": "export/test_check.py::test_a_changed_file_is_found",
+    "export.extra": "export/test_check.py::test_a_row_of_no_message",
+    "export.doubled": "export/test_check.py::test_a_changed_file_is_found",
+    "export.differs": "export/test_check.py::test_a_changed_file_is_found",
+}
+"""The tests that cause what only other commands tell; those of rebuilds are in commands/test_rebuild_findings.py."""
+
+
+def told(store: Path, each: Circumstance) -> Outcome:
+    """What a verification tells under the circumstance."""
+    conf = BrokerConf(dict(each.conf))
+    version = parse_version(each.version) if each.version else None
+    with each.while_verifying(store), unchanged(store):
+        verification = Verification(open_store(store, conf), Request(version=version))
+        verification.run(lambda size: None)
+        return outcome_of(verification)
+
+
+@pytest.mark.parametrize("each", CIRCUMSTANCES, ids=lambda each: each.code)
+def test_what_is_caused_is_told(each: Circumstance, tmp_path: Path) -> None:
+    """The store as made tells nothing under the code when it is the small store; as changed, it does."""
+    if each.build is small_store and each.code != "commitlog.magic-code-v2":
+        twin = each._replace(conf={}, while_verifying=Circumstance("").while_verifying)
+        codes = {finding.code for finding in told(small_store(tmp_path / "twin"), twin).findings}
+        assert each.code not in codes
+    store = each.build(tmp_path / "store")
+    each.apply(store)
+    found = [finding for finding in told(store, each).findings if finding.code == each.code]
+    assert found
+    assert all(finding.fault == CATALOGUE[each.code].fault for finding in found)
+    assert not any((finding.remedy or "").startswith("rmqtool verify") for finding in found)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_caused(fault: str) -> None:
+    """By a damage or a circumstance, and told by verify itself."""
+    assert {code for code in CAUSED if CATALOGUE[code].fault == fault}
+
+
+def test_each_code_is_caused() -> None:
+    """Here, by a rebuild, or in a test of the command that tells it."""
+    assert CATALOGUE.keys() == CAUSED | {cause.code for cause in REBUILD_CAUSES} | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("code", ELSEWHERE)
+def test_the_other_tests_exist(code: str) -> None:
+    """Under their names."""
+    name, _, function = ELSEWHERE[code].partition("::")
+    assert f"def {function}(" in (TESTS / name).read_text(encoding="utf-8")

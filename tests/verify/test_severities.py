@@ -1,0 +1,98 @@
+"""Findings whose severity depends on what else there is, and what the verdict makes of them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.findings import Severity
+from rmqtool.store import open_store
+from rmqtool.verify.outcome import outcome_of
+from rmqtool.verify.verification import Request, Verification
+from tests.test_lock import JAVA, another_process
+from tests.verify.circumstances import both, committed, disk, killed, other_broker
+from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, log_file, patch, tear
+from tests.verify.small_store import small_store
+from tests.verify.verifying import codes_of, verify
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+def severity_of(store: Path, code: str) -> Severity | None:
+    """That of the first finding under a code."""
+    return next((finding.severity for finding in verify(store).findings if finding.code == code), None)
+
+
+def test_offsets_beyond_a_queue(store: Path) -> None:
+    """A tool may set any offset; where the log has lost its end, the offset tells of messages that are gone."""
+    committed(500)(store)
+    assert severity_of(store, "config.offset-out-of-range") == "info"
+    tear(store)
+    assert severity_of(store, "config.offset-out-of-range") == "warning"
+
+
+def test_offsets_of_messages_that_the_next_start_dispatches(store: Path) -> None:
+    """A queue that is behind its log has them soon: nothing is told."""
+    committed(15)(store)
+    killed(store)
+    shutil.rmtree(store / QUEUE)
+    assert "config.offset-out-of-range" not in codes_of(verify(store), info=True)
+
+
+def test_a_broker_that_moved(store: Path) -> None:
+    """Another address in the log is information; where the queues do not fit, files of two brokers lie here."""
+    other_broker(store)
+    assert severity_of(store, "store.mixed") == "info"
+    assert verify(store).verdict == "clean"
+    copy_unit(OTHER_FILE, FILE, 2)(store)
+    assert severity_of(store, "store.mixed") == "error"
+
+
+def test_a_full_disk(store: Path) -> None:
+    """A warning only where a broker runs, and never about the store itself."""
+    with disk(used=0.93):
+        assert severity_of(store, "store.disk-full") == "info"
+        with another_process(store / "lock", JAVA):
+            outcome = verify(store)
+    assert "store.disk-full" in codes_of(outcome)
+    assert outcome.verdict == "clean"
+    with disk(used=0.84):
+        assert severity_of(store, "store.disk-full") is None
+
+
+def test_a_power_failure_is_mended(store: Path) -> None:
+    """The log's end is lost and the checkpoint is not: only dirty, for the next start cuts and goes on."""
+    both(tear, killed, patch("checkpoint", 0, (1 << 41).to_bytes(8, "big")))(store)
+    outcome = verify(store)
+    assert {"commitlog.torn", "checkpoint.future"} <= codes_of(outcome)
+    assert outcome.verdict == "dirty"
+
+
+def test_the_checkpoint_s_offset(store: Path) -> None:
+    """It chooses a file, unless a setting makes the broker begin right there."""
+    DAMAGES["checkpoint inside a record"].apply(store)
+    assert verify(store).verdict == "dirty"
+    conf = BrokerConf({"enableAcceleratedRecovery": "true"})
+    assert verify(store, conf=conf).verdict == "corrupt"
+
+
+def test_files_that_a_running_broker_deletes(store: Path) -> None:
+    """Neither an error nor a finding."""
+    gone: list[Path] = []
+
+    def delete_first(size: int) -> None:
+        if not gone:
+            gone.append(log_file(store, 0))
+            gone[0].unlink()
+
+    with another_process(store / "lock", JAVA):
+        verification = Verification(open_store(store), Request())
+        verification.run(delete_first)
+    assert codes_of(outcome_of(verification)) == set()
+    assert gone
