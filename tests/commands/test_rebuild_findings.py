@@ -50,8 +50,9 @@ def damaged(store: Path) -> Path:
 
 
 def with_conf(store: Path) -> Path:
-    """The small store and a broker.conf that contradicts it."""
-    (store.parent / "broker.conf").write_text("mappedFileSizeConsumeQueue=6000\n")
+    """The small store and a broker.conf with other sizes, no index and ext units."""
+    lines = ("mappedFileSizeConsumeQueue=6000", "messageIndexEnable=false", "enableConsumeQueueExt=true")
+    (store.parent / "broker.conf").write_text("\n".join(lines))
     return small_store(store)
 
 
@@ -68,6 +69,8 @@ def causes() -> Iterator[Cause]:
     yield Cause("commitlog.not-neutralised", log_of(0, 1, JUNK, 2), options=("--neutralise",))
     yield Cause("rebuild.file-size-assumed", log_of(0, 1, 2))
     yield Cause("rebuild.file-size-differs", with_conf, options=("--broker-conf", "broker.conf"))
+    yield Cause("rebuild.index-disabled", with_conf, "rebuild-index", ("--broker-conf", "broker.conf"))
+    yield Cause("rebuild.ext-units", with_conf, options=("--broker-conf", "broker.conf"))
     yield Cause("rebuild.version-assumed", log_of(0, 1, 2), "rebuild-index")
     yield Cause("rebuild.topic-name", with_topic)
     yield Cause("rebuild.queue-offset-jump", log_of(0, 1, 1 << 40, (1 << 40) + 1))
