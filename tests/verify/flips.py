@@ -28,7 +28,7 @@ BLIND_SPOTS = {
     "record.flag": "the application's own number: nothing else depends on it",
     "record.born_timestamp": "the client's clock: it may say anything",
     "record.born_host": "the client's address: it may say anything",
-    "record.store_host": "the broker's address: a broker may move, and only that of each file's first record is compared",
+    "record.store_host": "a broker may move; only the address in each file's first record is compared",
     "record.store_timestamp": "the index counts whole seconds, and the checkpoint only looks at the newest",
     "record.reconsume_times": "a count that is stored nowhere else",
     "record.prepared_transaction_offset": "the half message may be deleted",
