@@ -15,6 +15,7 @@ import click
 import pyarrow.parquet as pq
 import pytest
 
+from rmqtool.cli import cli
 from rmqtool.errors import Exit
 from rmqtool.output import Style
 from tests.building import LogBuilder, write_log
@@ -254,9 +255,8 @@ IN_ENVIRONMENT = {
 
 def parsed(*arguments: str) -> dict[str, str]:
     """What `export` is called with, as text."""
-    command = cli.commands["export"]
     with click.Context(cli, info_name="rmqtool", obj=Style(), auto_envvar_prefix="RMQTOOL") as parent:
-        found = command.make_context("export", ["store", *arguments], parent=parent).params
+        found = command_named("export").make_context("export", ["store", *arguments], parent=parent).params
     return {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in found.items()}
 
 
@@ -273,7 +273,7 @@ def test_options_in_the_environment(option: str, monkeypatch: pytest.MonkeyPatch
 def test_no_option_is_missing_in_the_environment() -> None:
     """The global ones are tested with those of every command."""
     told = {"--json", "--color", "--quiet", "--verbose", "--no-verbose", "--help", "--version"}
-    names = {option.opts[-1] for option in cli.commands["export"].params if option.opts[-1].startswith("--")}
+    names = {option.opts[-1] for option in command_named("export").params if option.opts[-1].startswith("--")}
     assert names - told == set(IN_ENVIRONMENT)
 
 
