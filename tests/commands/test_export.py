@@ -255,9 +255,8 @@ IN_ENVIRONMENT = {
 
 def parsed(*arguments: str) -> dict[str, str]:
     """What `export` is called with, as text."""
-    command = command_named("export")
     with click.Context(cli, info_name="rmqtool", obj=Style(), auto_envvar_prefix="RMQTOOL") as parent:
-        found = command.make_context("export", ["store", *arguments], parent=parent).params
+        found = command_named("export").make_context("export", ["store", *arguments], parent=parent).params
     return {name: re.sub(" at 0x[0-9a-f]+", "", repr(value)) for name, value in found.items()}
 
 
