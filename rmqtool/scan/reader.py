@@ -26,7 +26,7 @@ LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
 
 _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
-_USUAL_RECORDS = 6000  # of a block: large ones are read in larger blocks, or the calls for each would cost more
+_USUAL_RECORDS = 4500  # of a block: large ones are read in larger blocks, or the calls for each would cost more
 _MOST_BLOCKS = 2  # are read at once then
 _SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
