@@ -7,6 +7,7 @@ that was started inside a body does not land on the start of the next. Where the
 from __future__ import annotations
 
 import math
+import re
 import struct
 
 import numpy as np
@@ -15,7 +16,8 @@ from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, MIN_MESSAGE_SI
 from rmqtool.scan.block import Block, Positions
 
 _SIZE_AND_MAGIC = struct.Struct(">ii")
-_MAGIC_PREFIX = struct.pack(">i", MAGIC_CODE_V1)[:3]  # V1 and V2 differ in the last byte
+_MAGIC_PREFIX = re.compile(re.escape(struct.pack(">i", MAGIC_CODE_V1)[:3]))  # V1 and V2 differ in the last byte
+_MAGIC_POSITION = 4
 _LANE_COST = 7  # starting a lane costs as much as a seventh of a step of all lanes
 _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
@@ -74,11 +76,11 @@ def _lane_starts(block: Block, start: int, stride: int) -> Positions:
     starts = [start]
     position = start + stride
     while position < block.length:
-        found = block.data.find(_MAGIC_PREFIX, position, block.length) - 4
-        if found < 0:
+        found = _MAGIC_PREFIX.search(block.data, position, block.length)  # finds faster than `mmap.find`
+        if found is None:
             break
-        starts.append(found)
-        position = found + stride
+        starts.append(found.start() - _MAGIC_POSITION)
+        position = starts[-1] + stride
     return np.array(starts, dtype=np.intp)
 
 
