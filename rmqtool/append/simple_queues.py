@@ -122,8 +122,9 @@ class SimpleQueues:
         if not len(units):
             return
         order, bounds = group(units.queues)
-        stored = units.as_consume_queue().view(_RAW)[order]
-        every = _Run(units.queue_offsets[order], units.physical_offsets[order], stored, units.store_timestamps[order])
+        stored = units.as_consume_queue().view(_RAW)
+        columns = (units.queue_offsets, units.physical_offsets, stored, units.store_timestamps)
+        every = _Run(*(column.take(order) for column in columns))  # twice as fast as an index
         firsts, lasts = bounds[:-1], bounds[1:] - 1
         queues = units.queues[order[firsts]]
         self._grow(int(queues.max()) + 1)

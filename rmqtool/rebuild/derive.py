@@ -17,7 +17,7 @@ from rmqtool.append.simple_queues import Heads, SimpleQueues
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.index import Geometry
-from rmqtool.rebuild.digest import Digest, Digester, Item, QueueNumbers, Renumbering, Task
+from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.names import refusal
 from rmqtool.rebuild.options import Progress, no_progress
@@ -63,7 +63,7 @@ class Derivation:
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None
         self._task = task
-        self._numbers = QueueNumbers()
+        self._numbers = PassNumbers()
         self._kinds = np.empty(0, dtype=np.int8)  # of each queue: see _kind_of
         self._held: list[QueueUnits] = []
         self._held_count = 0

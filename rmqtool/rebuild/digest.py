@@ -63,7 +63,7 @@ class Digest:
 Item = Digest | Blank | Damage
 
 
-class QueueNumbers:
+class PassNumbers:
     """The numbers of queues in a whole pass: of two topics that are one to Java, for it decodes them alike, one."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class QueueNumbers:
 class Renumbering:
     """From the queue numbers of one digester to those of the pass."""
 
-    def __init__(self, numbers: QueueNumbers) -> None:
+    def __init__(self, numbers: PassNumbers) -> None:
         self._numbers = numbers
         self._table = np.empty(0, dtype=np.int32)
         self._is_identity = True

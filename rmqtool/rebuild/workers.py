@@ -20,7 +20,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
 from rmqtool.mapped_files import MappedFile
-from rmqtool.rebuild.digest import Digester, Item, QueueNumbers, Renumbering, Task
+from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task
 
 PIECE_SIZE = 64 << 20
 """At least so many bytes of the log are one piece: a scan that begins in the middle reads 8 MiB before it too."""
@@ -47,7 +47,7 @@ def pieces_of(files: Sequence[MappedFile], size: int = PIECE_SIZE) -> list[tuple
 
 
 def items_of_processes(
-    task: Task, numbers: QueueNumbers, pieces: Sequence[tuple[int, int]], jobs: int
+    task: Task, numbers: PassNumbers, pieces: Sequence[tuple[int, int]], jobs: int
 ) -> Iterator[Item]:
     """All items of the log in order. Raises PiecesDoNotMeetError, and what a process raises."""
     jobs = min(jobs, len(pieces))
@@ -73,7 +73,7 @@ def items_of_processes(
 class _Worker:
     """A process that digests some pieces of the log."""
 
-    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], numbers: QueueNumbers) -> None:
+    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], numbers: PassNumbers) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe(duplex=False)
         self._process: BaseProcess = context.Process(target=_serve, args=(task, pieces, theirs), daemon=True)

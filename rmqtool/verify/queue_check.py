@@ -73,10 +73,10 @@ class QueueCheck:
         units = QueueUnits.concatenate(self._parts)
         self._parts, self._waiting = [], 0
         order, bounds = group(units.queues)
-        stored = memoryview(units.as_consume_queue().view("V20")[order].view("u1").data)
+        stored = memoryview(units.as_consume_queue().view("V20").take(order).view("u1").data)
         self._report.check("consumequeue.missing-unit", len(units))
-        offsets = units.queue_offsets[order]
-        nexts = offsets + units.batch_sizes[order]
+        offsets = units.queue_offsets.take(order)
+        nexts = offsets + units.batch_sizes.take(order)
         follows = np.zeros(len(units), dtype=np.bool_)
         follows[1:] = offsets[1:] == nexts[:-1]
         follows[bounds[:-1]] = False

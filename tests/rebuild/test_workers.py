@@ -11,7 +11,7 @@ import pytest
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild import source
-from rmqtool.rebuild.digest import QueueNumbers, Task
+from rmqtool.rebuild.digest import PassNumbers, Task
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import Plan
@@ -72,7 +72,7 @@ def test_pieces_that_do_not_meet_are_read_again_in_one(
     log = open_store(root).commit_log()
     wrong = [(0, 6000), (0, log.files[-1].end_offset)]
     with pytest.raises(PiecesDoNotMeetError):
-        list(items_of_processes(Task(log.files, DispatchRules()), QueueNumbers(), wrong, 2))
+        list(items_of_processes(Task(log.files, DispatchRules()), PassNumbers(), wrong, 2))
 
     one = write(root, tmp_path / "one", jobs=1)
     monkeypatch.setattr(source, "pieces_of", lambda files: wrong)
