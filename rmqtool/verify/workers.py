@@ -24,7 +24,9 @@ class Workers:
     """Processes that do parts; all have ended when the block is left."""
 
     def __init__(self, settings: Settings, parts: Sequence[AnyPart], jobs: int, progress: Progress) -> None:
-        self._todo = list(enumerate(parts))[::-1]
+        # The last is taken first. An index file goes before the log: it can be the longest part of all, and begun
+        # last it would keep one process busy while the others have nothing left to do.
+        self._todo = sorted(enumerate(parts), key=lambda part: (isinstance(part[1], IndexPart), -part[0]))
         self._progress = progress
         self._processes: dict[Connection, BaseProcess] = {}
         try:
