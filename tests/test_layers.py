@@ -31,6 +31,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (
         "scan",
+        "processes",
         "commit_log",
         "log_statistics",
         "queues",

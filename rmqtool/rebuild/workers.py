@@ -20,6 +20,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
 from rmqtool.mapped_files import MappedFile
+from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task
 
 PIECE_SIZE = 64 << 20
@@ -143,7 +144,7 @@ def _serve(task: Task, pieces: Sequence[tuple[int, int]], connection: Connection
     """Digest pieces; Ctrl-C is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _keep_arrow_to_one_thread()
+    keep_arrow_to_one_thread()
     sender = _Sender(connection)
     try:
         digester = Digester(task)
@@ -154,10 +155,3 @@ def _serve(task: Task, pieces: Sequence[tuple[int, int]], connection: Connection
     except RmqtoolError as error:
         sender.put(error)
     sender.finish()
-
-
-def _keep_arrow_to_one_thread() -> None:
-    import pyarrow as pa
-
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)

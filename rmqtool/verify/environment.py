@@ -19,7 +19,8 @@ from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.report import Report
 from rmqtool.versions import NEWEST, Version
 
-_TOLERANCE = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came, ms
+_HOUR = 3_600_000  # ms
+_TOLERANCE = _HOUR  # the kernel writes a map's pages, and the time with them, later than the message came
 _SAME = 60_000  # modification times that a copy gives lie within this, ms
 _BLOCK = 512  # bytes, the unit of st_blocks
 _FEW_INODES = 0.01  # of all
@@ -80,9 +81,9 @@ def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> 
                        effect="keeps it and all newer ones until then, and for the retention time")  # fmt: skip
     if len(times) > 1 and max(times) - min(times) <= _SAME:
         span = found[-1][0].store_timestamp - found[0][0].store_timestamp
-        if span > _TOLERANCE:
+        if span > _HOUR:
             message = f"all {len(times)} log files were modified at {rfc3339(max(times))}, as by a copy; their " \
-                      f"messages are {span // _TOLERANCE} h apart"  # fmt: skip
+                      f"messages are {span // _HOUR} h apart"  # fmt: skip
             report.add("store.modification-times", message)
 
 

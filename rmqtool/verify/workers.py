@@ -11,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType, TracebackType
 
 from rmqtool.errors import RmqtoolError
+from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Progress, Settings
 
 _STEP = 32 << 20  # bytes between two messages about progress
@@ -158,7 +159,7 @@ def _serve(settings: Settings, connection: Connection) -> None:
     number = None
     try:
         signal.signal(signal.SIGTERM, channel.stop)
-        _keep_arrow_to_one_thread()
+        keep_arrow_to_one_thread()
         check = PartCheck(settings, channel.progress)
         while (task := connection.recv()) is not None:
             number, part = task
@@ -171,9 +172,3 @@ def _serve(settings: Settings, connection: Connection) -> None:
         channel.send_last(error)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone
-
-
-def _keep_arrow_to_one_thread() -> None:
-    import pyarrow as pa
-
-    pa.set_cpu_count(1)

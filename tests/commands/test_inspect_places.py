@@ -75,14 +75,17 @@ def test_every_way_to_show_a_place(golden_store: GoldenStore, name: str, kind: s
     assert [line for line in chosen if set(names) <= line.keys() and len(line) == 1 + len(names)] == expected
 
 
+def _file_at(place: Path) -> Path:
+    """A file itself, or one of a folder's."""
+    return next(place.iterdir()) if place.is_dir() else place
+
+
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_a_copy_is_read_as_what_it_is(
     golden_store: GoldenStore, tmp_path: Path, name: str, kind: str, part: str
 ) -> None:
     """A copied file is refused with a hint, and read when told what it is."""
-    source = golden_store(name) / part
-    if source.is_dir():
-        source = next(source.iterdir())
+    source = _file_at(golden_store(name) / part)
     copy = tmp_path / "copied.bin"
     shutil.copyfile(source, copy)
     refused = inspect(tmp_path, part=copy.name)
@@ -99,9 +102,7 @@ def test_a_file_of_the_wrong_kind_says_what_it_looks_like(
     golden_store: GoldenStore, tmp_path: Path, name: str, kind: str, part: str
 ) -> None:
     """Refused where that is sure, a note where it is likely; never for what it is."""
-    source = golden_store(name) / part
-    if source.is_dir():
-        source = next(source.iterdir())
+    source = _file_at(golden_store(name) / part)
     shutil.copyfile(source, tmp_path / "copy.bin")
     known = inspect(tmp_path, part="copy.bin").err
     looks = re.search(r"looks like (.*)", known)

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
 from bisect import bisect_right
 from collections import Counter
@@ -16,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.file_name import file_name
+from tests.verify.shares import counts_of_all
 from tests.verify.small_store import finish, small_log
 from tests.verify.verifying import verify
 
@@ -102,13 +101,7 @@ def _try_share(first: int, step: int) -> Counter[tuple[Way, bool]]:
 
 def main() -> int:
     """Try all cuts; 1 when one is not told exactly."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-j", "--jobs", type=int, default=2)
-    parser.add_argument("--every", type=int, default=1, help="try one of so many offsets")
-    options = parser.parse_args()
-    shares = [(number * options.every, options.jobs * options.every) for number in range(options.jobs)]
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        counts: Counter[tuple[Way, bool]] = sum(pool.starmap(_try_share, shares), Counter())
+    counts = counts_of_all(_try_share, __doc__, "offsets")
     for way in WAYS:
         sys.stdout.write(f"{way:<10} {counts[way, True]:>6} told exactly {counts[way, False]:>6} otherwise\n")
     return int(any(not exact for _, exact in counts))

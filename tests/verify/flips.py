@@ -6,8 +6,6 @@ takes some twenty minutes of one processor.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from typing import NamedTuple
 from rmqtool.formats.crc import CRC32_PROPERTY
 from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, UNIT_DTYPE
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS
+from tests.verify.shares import counts_of_all
 from tests.verify.small_store import FILE_SIZE, GEOMETRY, small_log, small_store
 from tests.verify.verifying import verify
 
@@ -153,13 +152,7 @@ def _try_share(share: int, shares: int) -> Counter[tuple[str, bool]]:
 
 def main() -> int:
     """Try all changes; 1 when one is missed that is no blind spot."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("-j", "--jobs", type=int, default=2)
-    parser.add_argument("--every", type=int, default=1, help="try one of so many places")
-    options = parser.parse_args()
-    shares = [(number * options.every, options.jobs * options.every) for number in range(options.jobs)]
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        counts: Counter[tuple[str, bool]] = sum(pool.starmap(_try_share, shares), Counter())
+    counts = counts_of_all(_try_share, __doc__, "places")
     fields = sorted({field for field, _ in counts})
     lines = [f"{field:<36} {counts[field, True]:>7} found {counts[field, False]:>7} missed\n" for field in fields]
     total = sum(count for (_, seen), count in counts.items() if seen)
