@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.append.sinks import Timestamps, Units, UnitSink
-from rmqtool.dispatch.units import QueueUnits, group
-from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, UNIT_SIZE, is_pre_blank
+from rmqtool.append.stored_units import RAW_UNIT, StoredUnits, physical_offsets
+from rmqtool.dispatch.units import group
+from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 
 Order = Literal["stored", "broker"]
 """What decides a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
 
-_RAW = np.dtype(f"V{UNIT_SIZE}")
 _FEW = 8  # units with a number that does not follow: so many may be a damaged number, more are believed
 _FREE_GAP = 64  # units that may be missing though no byte of the log is: a broker leaves out one or two at a crash
 
@@ -59,12 +59,23 @@ class Irregular:
 
 
 class _Run(NamedTuple):
-    """Units of one queue in log order."""
+    """Units of one queue, or of several one after the other, in log order."""
 
     offsets: NDArray[np.int64]
-    physical_offsets: NDArray[np.int64]
     units: Units
     timestamps: Timestamps
+
+    @property
+    def physical_offsets(self) -> NDArray[np.int64]:
+        return physical_offsets(self.units)
+
+    @property
+    def first_physical_offset(self) -> int:
+        return int(physical_offsets(self.units[:1])[0])
+
+    @property
+    def last_physical_offset(self) -> int:
+        return int(physical_offsets(self.units[-1:])[0])
 
     def rows(self, rows: slice | NDArray[np.bool_]) -> _Run:
         return _Run(*(column[rows] for column in self))
@@ -117,18 +128,16 @@ class SimpleQueues:
         if count:
             yield Head(number - count, pre_blank_units(count), np.full(count, timestamp, dtype=np.int64))
 
-    def add(self, units: QueueUnits) -> None:
+    def add(self, units: StoredUnits) -> None:
         """Place a batch of units, which follow those of the batch before in the log."""
-        if not len(units):
+        if not len(units.queues):
             return
         order, bounds = group(units.queues)
-        stored = units.as_consume_queue().view(_RAW)
-        columns = (units.queue_offsets, units.physical_offsets, stored, units.store_timestamps)
-        every = _Run(*(column.take(order) for column in columns))  # twice as fast as an index
+        every = _Run(*(column.take(order) for column in units[1:]))  # twice as fast as an index
         firsts, lasts = bounds[:-1], bounds[1:] - 1
         queues = units.queues[order[firsts]]
         self._grow(int(queues.max()) + 1)
-        regular = self._are_regular(every, queues, firsts)
+        regular = self._are_regular(every, queues, firsts, _rises(physical_offsets(units.units)))
         places = every.offsets[firsts].tolist()
         bounds_list = bounds.tolist()
         for row, (queue, is_regular) in enumerate(zip(queues.tolist(), regular.tolist(), strict=True)):
@@ -139,9 +148,9 @@ class SimpleQueues:
             if queue not in self._firsts:
                 self._begin(queue, places[row], every.rows(slice(low, low + 1)))
             self._sink.put(queue, places[row], every.units[low:high], every.timestamps[low:high])
-        done = queues[regular]
-        self._ends[done] = every.offsets[lasts[regular]] + 1
-        self._last[done] = every.physical_offsets[lasts[regular]]
+        done, ends = queues[regular], lasts[regular]
+        self._ends[done] = every.offsets[ends] + 1
+        self._last[done] = physical_offsets(every.units[ends])
 
     def finish(self) -> None:
         """Place what was held back."""
@@ -149,15 +158,22 @@ class SimpleQueues:
             del self._pending[queue]
             self._settle(queue, run)
 
-    def _are_regular(self, every: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which queues' units follow each other and the queue's end, or begin the queue."""
+    def _are_regular(
+        self, every: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp], rising: bool
+    ) -> NDArray[np.bool_]:
+        """Which queues' units follow each other and the queue's end, or begin the queue.
+
+        `rising` tells that physical offsets rise in all of the batch, as they do unless a record has two units.
+        """
         steps = np.ones(len(every.offsets), dtype=np.bool_)
-        steps[1:] = (np.diff(every.offsets) == 1) & (np.diff(every.physical_offsets) > 0)
+        steps[1:] = np.diff(every.offsets) == 1
+        if not rising:
+            steps[1:] &= np.diff(every.physical_offsets) > 0
         steps[firsts] = True
         begins, ends = every.offsets[firsts], self._ends[queues]
         regular: NDArray[np.bool_] = np.logical_and.reduceat(steps, firsts)
         regular &= ((ends < 0) & (begins >= 0)) | (begins == ends)
-        regular &= every.physical_offsets[firsts] > self._last[queues]
+        regular &= physical_offsets(every.units[firsts]) > self._last[queues]
         if self._pending:
             regular &= ~np.isin(queues, np.fromiter(self._pending, np.int32))
         return regular
@@ -182,7 +198,7 @@ class SimpleQueues:
         """
         filler = is_pre_blank(head.view(UNIT_DTYPE))
         count = int(filler.sum())
-        lost = self._lost(-1, int(run.physical_offsets[0]))
+        lost = self._lost(-1, run.first_physical_offset)
         if self._order == "broker" or not 0 < count <= lost.size // MIN_MESSAGE_SIZE:
             return head
         units = head.copy()
@@ -195,13 +211,14 @@ class SimpleQueues:
             self._begin(queue, number, run)
         self._sink.put(queue, number, run.units, run.timestamps)
         self._ends[queue] = number + len(run.offsets)
-        self._last[queue] = run.physical_offsets[-1]
+        self._last[queue] = run.last_physical_offset
 
     def _add_irregular(self, queue: int, run: _Run) -> None:
         """Place units of one queue that do not simply follow."""
-        new = np.maximum.accumulate(run.physical_offsets) == run.physical_offsets
-        new[1:] &= np.diff(run.physical_offsets) > 0
-        new &= run.physical_offsets > max(int(self._last[queue]), self._last_pending(queue))
+        places = run.physical_offsets
+        new = np.maximum.accumulate(places) == places
+        new[1:] &= np.diff(places) > 0
+        new &= places > max(int(self._last[queue]), self._last_pending(queue))
         new &= run.offsets >= 0
         self.irregular[queue].repeated += len(new) - int(new.sum())
         run = run.rows(new)
@@ -214,7 +231,7 @@ class SimpleQueues:
 
     def _last_pending(self, queue: int) -> int:
         run = self._pending.get(queue)
-        return -1 if run is None else int(run.physical_offsets[-1])
+        return -1 if run is None else run.last_physical_offset
 
     def _append(self, queue: int, run: _Run) -> None:
         """As a broker does: offset 0 always, offsets behind the end where the end is, others not at all."""
@@ -267,7 +284,7 @@ class SimpleQueues:
 
     def _fill_gap(self, queue: int, end: int, begin: int, run: _Run) -> bool:
         """Neutral units where records are lost; False where more are missing than bytes of the log."""
-        lost = self._lost(int(self._last[queue]), int(run.physical_offsets[0]))
+        lost = self._lost(int(self._last[queue]), run.first_physical_offset)
         if begin - end > _FREE_GAP + lost.size // MIN_MESSAGE_SIZE:
             self.irregular[queue].jump = self.irregular[queue].jump or (end, begin)
             return False
@@ -275,6 +292,10 @@ class SimpleQueues:
         timestamps = np.full(begin - end, run.timestamps[0], dtype=np.int64)
         self._sink.put(queue, end, _neutral_units(run.units[:1], begin - end, lost.missing), timestamps)
         return True
+
+
+def _rises(numbers: NDArray[np.int64]) -> bool:
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def _neutral_units(following: Units, count: int, missing: int | None) -> Units:
@@ -293,4 +314,4 @@ def pre_blank_units(count: int) -> Units:
     """`count` units of filler (`ConsumeQueue#fillPreBlank`)."""
     units = np.zeros(count, dtype=UNIT_DTYPE)
     units["message_size"] = PRE_BLANK_MESSAGE_SIZE
-    return units.view(_RAW)
+    return units.view(RAW_UNIT)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from rmqtool.append.batch_queues import BatchHeads, BatchQueues
 from rmqtool.append.index_files import IndexBuilder
 from rmqtool.append.simple_queues import Heads, SimpleQueues
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.append.stored_units import StoredUnits, UnitBuffer
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.index import Geometry
 from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
@@ -65,8 +65,9 @@ class Derivation:
         self._task = task
         self._numbers = PassNumbers()
         self._kinds = np.empty(0, dtype=np.int8)  # of each queue: see _kind_of
-        self._held: list[QueueUnits] = []
-        self._held_count = 0
+        self._all_taken = True
+        self._held = UnitBuffer()
+        self._held_batches: list[QueueUnits] = []
 
     @property
     def queues(self) -> list[QueueName]:
@@ -97,8 +98,9 @@ class Derivation:
         task = replace(self._task, queues=bool(simple or batch), index=bool(index))
         with closing(self._items(task, pieces, jobs)) as items:
             self._take_all(items, progress)
-        self._flush()
+        self._flush_batches()
         if self.simple:
+            self.simple.add(self._held.take())
             self.simple.finish()
         if self.index:
             self.index.finish()
@@ -128,56 +130,54 @@ class Derivation:
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
         self.end = digest.physical_offset + digest.size
         self.wrong_bodies.extend(digest.wrong_bodies)
-        if digest.units is not None:
-            self._hold(digest.units)
+        for extent in digest.lost:  # before the units, which are placed by what is lost around them
+            self.lost.add_extent(extent)
+        self._hold(digest.units, digest.batch_units)
         if self.index and digest.keys is not None:
             self.index.add(digest.keys, offsets, timestamps)
-        for extent in digest.lost:
-            self.lost.add_extent(extent)
 
-    def _hold(self, units: QueueUnits) -> None:
+    def _hold(self, units: StoredUnits | None, batch_units: QueueUnits | None) -> None:
         """Keep units until there are enough of them: placing a few at a time costs more."""
-        if not len(units):
-            return
-        self._held.append(units)
-        self._held_count += len(units)
-        most = min(_UNITS_PER_QUEUE * len(self.queues), _MOST_UNITS)
-        if self._held_count >= max(_FEW_UNITS, most):
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._held:
-            return
-        units = QueueUnits.concatenate(self._held)
-        self._held, self._held_count = [], 0
         self._learn_kinds()
-        kinds = self._kinds[units.queues]
-        if (kinds == _REFUSED_KIND).any():
-            rows = np.flatnonzero(kinds == _REFUSED_KIND)
-            numbers, counts = np.unique(units.queues[rows], return_counts=True)
-            self.refused.update(
-                {self.queues[number]: count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
-            )
-        for kind, target in ((_SIMPLE, self.simple), (_BATCH, self.batch)):
-            if target is not None:
-                target.add(_only(units, kinds == kind))
+        if units is not None and self.simple:
+            rows = self._taken(units.queues)
+            self._held.add(units if rows is None else units.rows(rows))
+            most = min(_UNITS_PER_QUEUE * len(self.queues), _MOST_UNITS)
+            if self._held.count >= max(_FEW_UNITS, most):
+                self.simple.add(self._held.take())
+        if batch_units is not None and self.batch:
+            rows = self._taken(batch_units.queues)
+            self._held_batches.append(batch_units if rows is None else batch_units[rows])
+            if sum(map(len, self._held_batches)) >= _FEW_UNITS:
+                self._flush_batches()
+
+    def _flush_batches(self) -> None:
+        if self.batch and self._held_batches:
+            self.batch.add(QueueUnits.concatenate(self._held_batches))
+        self._held_batches = []
+
+    def _taken(self, queues: NDArray[np.int32]) -> NDArray[np.bool_] | None:
+        """Which units go to queues that are rebuilt; None for all. Those that no directory can have are counted."""
+        if self._all_taken:
+            return None
+        kinds = self._kinds[queues]
+        refused = queues[kinds == _REFUSED]
+        for number, count in zip(*(found.tolist() for found in np.unique(refused, return_counts=True)), strict=True):
+            self.refused[self.queues[number]] += count
+        taken: NDArray[np.bool_] = kinds == _TAKEN
+        return taken
 
     def _learn_kinds(self) -> None:
         new = self.queues[len(self._kinds) :]
         if new:
             kinds = [self._kind_of(name) for name in new]
+            self._all_taken &= all(kind == _TAKEN for kind in kinds)
             self._kinds = np.concatenate([self._kinds, np.array(kinds, dtype=np.int8)])
 
     def _kind_of(self, name: QueueName) -> int:
         if not self._task.selection.takes(name.topic, name.queue_id):
             return _LEFT_OUT
-        if refusal(name):
-            return _REFUSED_KIND
-        return _BATCH if name.topic in self._task.batch_topics else _SIMPLE
+        return _REFUSED if refusal(name) else _TAKEN
 
 
-_LEFT_OUT, _SIMPLE, _BATCH, _REFUSED_KIND = range(4)
-
-
-def _only(units: QueueUnits, rows: NDArray[Any]) -> QueueUnits:
-    return units if rows.all() else units[rows]
+_LEFT_OUT, _TAKEN, _REFUSED = range(3)

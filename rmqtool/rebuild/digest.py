@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.append.simple_queues import Order
+from rmqtool.append.stored_units import StoredUnits
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.rules import DispatchRules
@@ -47,13 +48,14 @@ class Task:
 
 @dataclass(frozen=True)
 class Digest:
-    """What one run of records gives; `units` tell their queues by number."""
+    """What one run of records gives; units tell their queues by number."""
 
     physical_offset: int
     size: int
     physical_offsets: NDArray[np.int64]
     store_timestamps: NDArray[np.int64]
-    units: QueueUnits | None
+    units: StoredUnits | None
+    batch_units: QueueUnits | None  # those of topics that have batch queues
     keys: IndexKeys | None
     wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
     batch_topics: frozenset[str]  # topics that turn out to have batch queues
@@ -96,9 +98,14 @@ class Renumbering:
             found = np.array(self._numbers.of(names), dtype=np.int32)
             self._table = np.concatenate([self._table, found])
             self._is_identity = bool((self._table == np.arange(len(self._table))).all())
-        if self._is_identity or not isinstance(item, Digest) or item.units is None:
+        if self._is_identity or not isinstance(item, Digest):
             return item
-        return replace(item, units=replace(item.units, queues=self._table[item.units.queues]))
+        units, batch = item.units, item.batch_units
+        return replace(
+            item,
+            units=units and units._replace(queues=self._table[units.queues]),
+            batch_units=batch and replace(batch, queues=self._table[batch.queues]),
+        )
 
 
 class Digester:
@@ -108,6 +115,7 @@ class Digester:
         self._task = task
         self._dispatcher = Dispatcher(task.rules, task.batch_topics)
         self._told = 0
+        self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
 
     def new_queues(self) -> list[QueueName]:
         """The queues, by their number, that it has met since the last call."""
@@ -128,17 +136,32 @@ class Digester:
         units = dispatched.units if task.queues else None
         if units is not None and dropped is not None:
             units = units[~dropped[units.rows]]
+        batch = self._of_batch_topics(units) if units is not None and task.batch_topics else None
+        if units is not None and batch is not None:
+            units, batch_units = units[~batch], units[batch]
+        else:
+            batch_units = None
         return Digest(
             physical_offset=frames.physical_offset,
             size=frames.size,
             physical_offsets=frames.physical_offsets,
             store_timestamps=frames.headers.field("store_timestamp"),
-            units=units,
+            units=None if units is None else StoredUnits.of(units),
+            batch_units=batch_units,
             keys=self._selected_keys(dispatched, frames, dropped) if task.index else None,
             wrong_bodies=frames.physical_offsets[wrong].tolist(),
             batch_topics=self._batch_topics(frames) if task.queues and task.learns_batch_topics else frozenset(),
             lost=list(_lost(frames, dispatched, dropped)),
         )
+
+    def _of_batch_topics(self, units: QueueUnits) -> NDArray[np.bool_] | None:
+        """Which units go to batch queues; None for none."""
+        topics = self._task.batch_topics
+        new = [queue.topic in topics for queue in self._dispatcher.queues[len(self._is_batch) :]]
+        if new:
+            self._is_batch = np.append(self._is_batch, np.array(new))
+        found: NDArray[np.bool_] = self._is_batch[units.queues]
+        return found if found.any() else None
 
     @staticmethod
     def _wrong_bodies(frames: Frames) -> NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.append.simple_queues import Lost, Order, SimpleQueues
+from rmqtool.append.stored_units import StoredUnits
 from rmqtool.dispatch.units import QueueUnits
 from tests.append.units import SIZE, Kept, units
 
@@ -23,7 +24,7 @@ def place(
     sink = Kept()
     queues = SimpleQueues(sink, PER_FILE, order, lost=lambda start, stop: lost or Lost(0, None))
     for batch in batches:
-        queues.add(batch)
+        queues.add(StoredUnits.of(batch))
     queues.finish()
     return sink, queues
 

@@ -1,0 +1,71 @@
+"""Units of plain consume queues on their way to a file: as stored, with what decides where they go."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.append.sinks import Timestamps, Units
+from rmqtool.dispatch.units import QueueUnits
+from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
+
+RAW_UNIT = np.dtype(f"V{UNIT_SIZE}")
+_GROWTH = 1 << 16  # units
+
+
+class StoredUnits(NamedTuple):
+    """Units in log order, one array for each field, all of the same length; `units` are `RAW_UNIT`."""
+
+    queues: NDArray[Any]
+    queue_offsets: NDArray[Any]
+    units: Units
+    timestamps: Timestamps
+
+    @classmethod
+    def of(cls, units: QueueUnits) -> StoredUnits:
+        """What a dispatcher derives, encoded while it is in the processor's cache."""
+        stored = units.as_consume_queue().view(RAW_UNIT)
+        return cls(units.queues, units.queue_offsets, stored, units.store_timestamps)
+
+    def rows(self, rows: slice | NDArray[Any]) -> StoredUnits:
+        """Some of the units."""
+        return StoredUnits(*(column[rows] for column in self))
+
+
+class UnitBuffer:
+    """Holds units until there are enough of them, in arrays that are filled again: fresh memory costs page faults."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._columns = _columns(0)
+
+    def add(self, units: StoredUnits) -> None:
+        """Copy units behind those that are held."""
+        end = self.count + len(units.queues)
+        if end > len(self._columns.queues):
+            larger = _columns(max(end, 2 * self.count) + _GROWTH)
+            for old, new in zip(self._columns, larger, strict=True):
+                new[: self.count] = old[: self.count]
+            self._columns = larger
+        for held, column in zip(self._columns, units, strict=True):
+            held[self.count : end] = column
+        self.count = end
+
+    def take(self) -> StoredUnits:
+        """All units that are held, valid until the next ones come."""
+        found = self._columns.rows(slice(0, self.count))
+        self.count = 0
+        return found
+
+
+def physical_offsets(units: Units) -> NDArray[np.int64]:
+    """Where the records of stored units begin in the commit log, bytes."""
+    offsets: NDArray[np.int64] = units.view(UNIT_DTYPE)["physical_offset"].astype(np.int64)
+    return offsets
+
+
+def _columns(count: int) -> StoredUnits:
+    numbers = np.empty(count, np.int32), np.empty(count, np.int64)
+    return StoredUnits(*numbers, np.empty(count, RAW_UNIT), np.empty(count, np.int64))
