@@ -20,9 +20,11 @@ from rmqtool.output import Style, note, write_document
 
 if TYPE_CHECKING:
     from rmqtool.progress import ByteProgress
+    from rmqtool.rebuild.once import Prepared
     from rmqtool.rebuild.options import Part
     from rmqtool.rebuild.plan import Plan
     from rmqtool.rebuild_json import PlanState
+    from rmqtool.transaction import Committed, Transaction
 
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
@@ -104,6 +106,22 @@ def _make_plan(style: Style, request: Request) -> Plan:
         return make_plan(open_source(request.store, request.options), progress.update)
 
 
+def _prepare(style: Style, request: Request, transaction: Transaction) -> Prepared:
+    """Plan, and build what nobody has to confirm."""
+    from rmqtool.rebuild.once import prepare
+    from rmqtool.rebuild.source import open_source
+
+    with _progress(style, request, "rebuilding") as progress:
+        return prepare(open_source(request.store, request.options), transaction, progress.update)
+
+
+def _commit(style: Style, request: Request, prepared: Prepared, transaction: Transaction) -> Committed:
+    if prepared.is_staged:
+        return prepared.commit(transaction)
+    with _progress(style, request, "rebuilding") as progress:
+        return prepared.commit(transaction, progress.update)
+
+
 def _show_only(style: Style, request: Request) -> Exit:
     from rmqtool.rebuild.saved import plan_text
     from rmqtool.rebuild_json import plan_json
@@ -140,7 +158,7 @@ def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
 
 
 def _write(style: Style, request: Request) -> Exit:
-    from rmqtool.rebuild.apply import apply_plan
+    from rmqtool.rebuild.once import Prepared
     from rmqtool.rebuild.saved import SavedPlan
     from rmqtool.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
@@ -152,7 +170,9 @@ def _write(style: Style, request: Request) -> Exit:
         recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(request.store)
-        plan = _make_plan(style, request)
+        at_once = request.yes and not saved
+        prepared = _prepare(style, request, transaction) if at_once else Prepared(_make_plan(style, request))
+        plan = prepared.plan
         if saved:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
         status = _status(plan)
@@ -162,8 +182,7 @@ def _write(style: Style, request: Request) -> Exit:
         if not request.yes:
             _show_for_confirmation(style, plan)
             confirm(style, "Write this?", request.yes)
-        with _progress(style, request, "rebuilding") as progress:
-            committed = apply_plan(plan, transaction, progress.update)
+        committed = _commit(style, request, prepared, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
     return status

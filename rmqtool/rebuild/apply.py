@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
+from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.units import QueueName
@@ -32,6 +34,13 @@ from rmqtool.versions import CHECKPOINT_TELLS_OFFSET
 _PAGE = 4096  # a file takes at least this, and its directory too
 
 
+class Staged(NamedTuple):
+    """What was staged for a plan."""
+
+    of_queues: Mapping[Kind, StagedQueues]
+    of_index: StagedIndex | None
+
+
 class _Staging(Sinks):
     """Stages what the plan names."""
 
@@ -48,7 +57,7 @@ class _Staging(Sinks):
         self.of_queues[kind] = StagedQueues(
             self._transaction,
             grid_of(self._plan.source.sizes, kind),
-            lambda queue, start: os.path.join(directory_of(names[queue], kind), file_name(start)),
+            path_in_store(names, kind),
             lambda queue: wanted.get(names[queue]),
         )
         return self.of_queues[kind]
@@ -73,19 +82,29 @@ def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_pro
     finally:
         source.close()
     _require_same_log(plan, derivation)
+    return commit(plan, derivation, Staged(staging.of_queues, staging.of_index), transaction)
+
+
+def commit(plan: Plan, derivation: Derivation, staged: Staged, transaction: Transaction) -> Committed:
+    """Put in place what was staged for a plan. Raises UnwritableError."""
     if plan.patches:
-        stage_patches(source.store, plan.patches, transaction)
-    if staging.of_index:
+        stage_patches(plan.source.store, plan.patches, transaction)
+    if staged.of_index:
         for file in plan.index:
             if file.action == "remove":
                 transaction.remove(f"{INDEX}/{file.name}")
-        _put(plan, transaction, staging.of_index.names)
+        _put(plan, transaction, staged.of_index.names)
     for kind in ("batch", "simple"):
         _remove_queue_files(plan, kind, transaction)
-        if kind in staging.of_queues:
-            _put(plan, transaction, staging.of_queues[kind].names)
+        if kind in staged.of_queues:
+            _put(plan, transaction, staged.of_queues[kind].names)
     _put_checkpoint(plan, derivation, transaction)
     return transaction.commit()
+
+
+def path_in_store(names: Sequence[QueueName], kind: Kind) -> Callable[[int, int], str]:
+    """What gives the name of a queue's file that starts at a byte."""
+    return lambda queue, start: os.path.join(directory_of(names[queue], kind), file_name(start))
 
 
 def bytes_to_write(plan: Plan) -> int:
@@ -146,7 +165,8 @@ def _put_checkpoint(plan: Plan, derivation: Derivation, transaction: Transaction
             transaction.remove(ABORT_FILE)
     if fields != before:
         values = {field.name: fields.get(field.name, 0) for field in Checkpoint.subcons}
-        transaction.file(CHECKPOINT, size=CHECKPOINT_SIZE).write(build(Checkpoint, values), 0)
+        mtime_ns = None if before else file_time(derivation.last_store_timestamp)
+        transaction.file(CHECKPOINT, size=CHECKPOINT_SIZE, mtime_ns=mtime_ns).write(build(Checkpoint, values), 0)
         transaction.put(CHECKPOINT)
 
 

@@ -46,6 +46,7 @@ class Comparison:
         keeps_ext: bool = True,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
+        self.passed_ext = False  # whether units with an ext address were taken for what they should be
         self._existing = existing
         self._grid: FileGrid = existing.grid
         self._names = names
@@ -73,6 +74,10 @@ class Comparison:
         for wanted in [wanted for wanted in self.targets.get(self._names[queue], ()) if wanted >= number]:
             del self.targets[self._names[queue]][wanted]
         self._write[queue] = {start for start in self._write[queue] if start <= self._grid.start_of(number)}
+
+    def written(self, queue: int) -> set[int] | None:
+        """The files of a queue, by their start, in which something was different so far."""
+        return self._write.get(queue)
 
     def difference(self, queue: int, first: int, end: int) -> Difference:
         """What is different in a queue whose units ``first:end`` were put, and what of the old ones remains."""
@@ -121,7 +126,9 @@ class Comparison:
             # The address of an ext unit stands for the tags code, which is in there.
             ext = before["tags_code"] <= MAX_EXT_ADDRESS
             ext &= before["physical_offset"] == after["physical_offset"]
-            same |= ext & (before["message_size"] == after["message_size"])
+            ext &= before["message_size"] == after["message_size"]
+            self.passed_ext |= bool((ext & ~same).any())
+            same |= ext
         states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)
         states[same] = SAME
         return states

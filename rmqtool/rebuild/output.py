@@ -71,7 +71,7 @@ class _Writing(Sinks):
         self._stack = stack
 
     def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
-        comparison = self.comparing.queues(kind, names)
+        comparison = self.comparing.compare_queues(kind, names)
         if comparison is None:
             return None
         _clear(self._directory)
@@ -83,7 +83,7 @@ class _Writing(Sinks):
         return _Both(comparison, self.trees[kind])
 
     def index(self) -> IndexSink | None:
-        comparison = self.comparing.index()
+        comparison = self.comparing.compare_index()
         if comparison is None:
             return None
         tree = IndexTree(self._directory / INDEX, self._source.sizes.index)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from rmqtool.append.batch_queues import BatchQueues
 from rmqtool.append.simple_queues import SimpleQueues
+from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings import Finding
 from rmqtool.index import IndexFile, list_index_files
@@ -107,27 +108,35 @@ class Comparing(Sinks):
     """Compares all that is derived with the store."""
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.source = source
         self.of_queues: dict[Kind, Comparison] = {}
         self.of_index: IndexComparison | None = None
         self._watched: dict[QueueName, list[int]] = defaultdict(list)
         for committed in load_offsets(source.store).offsets if "queues" in source.options.parts else ():
             self._watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
 
-    def queues(self, kind: Kind, names: list[QueueName]) -> Comparison | None:
+    def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
         """A comparison with the queues of one kind."""
-        if "queues" not in self._source.options.parts:
+        return self.compare_queues(kind, names)
+
+    def compare_queues(self, kind: Kind, names: list[QueueName]) -> Comparison | None:
+        """A comparison with the queues of one kind."""
+        if "queues" not in self.source.options.parts:
             return None
         watched = self._watched if kind == "simple" else {}
-        self.of_queues[kind] = Comparison(self._source.existing[kind], names, watched, self._source.has_ext_units)
+        self.of_queues[kind] = Comparison(self.source.existing[kind], names, watched, self.source.has_ext_units)
         return self.of_queues[kind]
 
-    def index(self) -> IndexComparison | None:
+    def index(self) -> IndexSink | None:
         """A comparison with the index files."""
-        if "index" not in self._source.options.parts:
+        return self.compare_index()
+
+    def compare_index(self) -> IndexComparison | None:
+        """A comparison with the index files."""
+        if "index" not in self.source.options.parts:
             return None
         self.of_index = IndexComparison(
-            _existing_index(self._source), self._source.sizes.index, self._source.log_min_offset
+            _existing_index(self.source), self.source.sizes.index, self.source.log_min_offset
         )
         return self.of_index
 

@@ -16,9 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.rebuild.apply import apply_plan
+from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.store import open_store
 from rmqtool.transaction import Transaction
@@ -52,11 +51,12 @@ def make_store(root: Path) -> Path:
 
 
 def rebuild(root: Path, system: System) -> None:
-    """Rebuild queues and index in one transaction."""
+    """Rebuild queues and index in one transaction, and in one pass over the log."""
     store = open_store(root, _CONF)
     with Transaction(store, "rebuild-cq", system) as transaction:
-        plan = make_plan(open_source(store, RebuildOptions(_PARTS, version=Version(5, 3, 3))))
-        apply_plan(plan, transaction)
+        prepared = prepare(open_source(store, RebuildOptions(_PARTS, version=Version(5, 3, 3))), transaction)
+        assert prepared.is_staged
+        prepared.commit(transaction)
 
 
 @contextmanager
