@@ -15,6 +15,7 @@ from rmqtool.append.index_files import IndexBuilder
 from rmqtool.append.simple_queues import Heads, SimpleQueues
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.append.stored_units import StoredUnits, UnitBuffer
+from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.index import Geometry
 from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
@@ -133,7 +134,7 @@ class Derivation:
         for extent in digest.lost:  # before the units, which are placed by what is lost around them
             self.lost.add_extent(extent)
         self._hold(digest.units, digest.batch_units)
-        if self.index and digest.keys is not None:
+        if self.index and isinstance(digest.keys, IndexKeys):
             self.index.add(digest.keys, offsets, timestamps)
 
     def _hold(self, units: StoredUnits | None, batch_units: QueueUnits | None) -> None:

@@ -47,6 +47,15 @@ class Task:
 
 
 @dataclass(frozen=True)
+class PackedKeys:
+    """Keys without what the records tell."""
+
+    key_hashes: NDArray[np.int32]
+    kinds: NDArray[np.uint8]
+    rows: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
 class Digest:
     """What one run of records gives; units tell their queues by number."""
 
@@ -56,13 +65,30 @@ class Digest:
     store_timestamps: NDArray[np.int64]
     units: StoredUnits | None
     batch_units: QueueUnits | None  # those of topics that have batch queues
-    keys: IndexKeys | None
+    keys: IndexKeys | PackedKeys | None
     wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
     batch_topics: frozenset[str]  # topics that turn out to have batch queues
     lost: list[Extent]
 
 
 Item = Digest | Blank | Damage
+
+
+def packed(item: Item) -> Item:
+    """An item to be sent: half the size, for what keys tell of their records is left out."""
+    if not isinstance(item, Digest) or item.keys is None:
+        return item
+    keys = item.keys
+    return replace(item, keys=PackedKeys(keys.key_hashes, keys.kinds, keys.rows))
+
+
+def unpacked(item: Item) -> Item:
+    """An item that was packed."""
+    if not isinstance(item, Digest) or not isinstance(item.keys, PackedKeys):
+        return item
+    found = item.keys
+    offsets, times = item.physical_offsets.take(found.rows), item.store_timestamps.take(found.rows)
+    return replace(item, keys=IndexKeys(found.key_hashes, offsets, times, found.kinds, found.rows))
 
 
 class PassNumbers:

@@ -1,19 +1,24 @@
 """A pass over the log in several processes: each digests pieces of the log, which are put together in order.
 
-The processes are started anew (spawn) and send what they find over a pipe. What comes of a piece does not depend on
-those before it, so the whole is the same whatever the number of processes.
+This process is one of them. The others are started anew (spawn), take pieces as they get done with the one before,
+and send what they find over a pipe; until they are up this one works on alone. What comes of a piece does not depend
+on those before it, so the whole is the same whoever digests it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
+import os
+import pickle
 import signal
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from multiprocessing.reduction import ForkingPickler
 from queue import SimpleQueue
 
 from rmqtool.dispatch.units import QueueName
@@ -21,24 +26,32 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
 from rmqtool.mapped_files import MappedFile
 from rmqtool.processes import keep_arrow_to_one_thread
-from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task
+from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
 
-PIECE_SIZE = 64 << 20
-"""At least so many bytes of the log are one piece: a scan that begins in the middle reads 8 MiB before it too."""
-
+_SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
+_USUAL_PIECES = 16  # of a log: the last process that works has no more than one of them to do
+_MOST_PIECES = 4096  # their numbers fit into a pipe that nobody reads
 _MOST_WAITING = 64 << 20  # bytes that a process has ready before it waits for their reader
+_MOST_AHEAD = 128 << 20  # bytes of the log that this process digests before their turn
+_PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
+_NUMBER_SIZE = 4  # bytes
+_PROTOCOL = 5  # of pickle: arrays are copied once
 
-Message = tuple[Item, list[QueueName]] | RmqtoolError | None  # None: the piece has ended
+Message = int | tuple[Item, list[QueueName]] | RmqtoolError | None
+"""The number of a piece that is begun; what is found in it; what went wrong; None: the piece has ended, or all has."""
 
 
 class PiecesDoNotMeetError(Exception):
     """A piece does not begin where the one before it has ended: bytes look like a record that are none."""
 
 
-def pieces_of(files: Sequence[MappedFile], size: int = PIECE_SIZE) -> list[tuple[int, int]]:
-    """The log in pieces: physical offsets, the end exclusive."""
+def pieces_of(files: Sequence[MappedFile], size: int | None = None) -> list[tuple[int, int]]:
+    """The log in pieces of about `size` bytes: physical offsets, the end exclusive."""
     if not files:
         return []
+    total = sum(file.size for file in files)
+    usual = min(max(total // _USUAL_PIECES, _SMALLEST_PIECE), _LARGEST_PIECE)
+    size = max(size or usual, total // _MOST_PIECES)
     places = {files[0].start_offset}
     for file in files:
         places.update(range(file.start_offset, file.end_offset, size))
@@ -56,40 +69,156 @@ def items_of_processes(
     if limit:
         slower = RateLimit(max(1, limit.bytes_per_second // jobs))
         task = replace(task, reading=replace(task.reading, rate_limit=slower))
+    todo = _Todo(len(pieces))
     workers: list[_Worker] = []
     try:
-        workers.extend(_Worker(task, pieces[number::jobs], numbers) for number in range(jobs))
+        workers.extend(_Worker(task, pieces, todo, numbers) for _ in range(jobs - 1))
         end = -1
-        for number in range(len(pieces)):
-            for item in workers[number % jobs].piece():
-                if end not in (-1, item.physical_offset):
-                    raise PiecesDoNotMeetError
-                end = item.physical_offset + item.size
-                yield item
+        for item in _in_order(_Own(task, pieces, todo, numbers), workers, len(pieces)):
+            if end not in (-1, item.physical_offset):
+                raise PiecesDoNotMeetError
+            end = item.physical_offset + item.size
+            yield item
     finally:
+        todo.close()
         for worker in workers:
             worker.close()
+
+
+def _in_order(own: _Own, workers: Sequence[_Worker], count: int) -> Iterator[Item]:
+    """The items of all pieces; while the next ones are in the making elsewhere, this process works ahead."""
+    for number in range(count):
+        while own.number != number and all(worker.number != number for worker in workers):
+            if not own.work_ahead():
+                wait([worker.connection for worker in workers if not worker.is_done])
+        if own.number == number:
+            yield from own.piece()
+            continue
+        worker = next(worker for worker in workers if worker.number == number)
+        while True:
+            while not worker.connection.poll() and own.work_ahead():
+                pass
+            item = worker.next_item()
+            if item is None:
+                break
+            yield item
+
+
+class _Todo:
+    """The numbers of the pieces that nobody has begun, in a pipe: who reads one has it."""
+
+    def __init__(self, count: int) -> None:
+        self.numbers, writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        os.write(writer.fileno(), b"".join(number.to_bytes(_NUMBER_SIZE, "big") for number in range(count)))
+        writer.close()
+
+    def take(self) -> int | None:
+        """A piece to begin; None when there is none."""
+        return _take(self.numbers)
+
+    def close(self) -> None:
+        """No more are begun."""
+        self.numbers.close()
+
+
+def _take(numbers: Connection) -> int | None:
+    found = os.read(numbers.fileno(), _NUMBER_SIZE)
+    return int.from_bytes(found, "big") if found else None
+
+
+class _Own:
+    """The pieces that this process digests, a few of them before their turn."""
+
+    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers) -> None:
+        self._digester = Digester(task)
+        self._renumbering = Renumbering(numbers)
+        self._pieces = pieces
+        self._todo = todo
+        self._begun: deque[_OwnPiece] = deque()
+
+    @property
+    def number(self) -> int | None:
+        """The first piece that was begun and not given yet."""
+        return self._begun[0].number if self._begun else None
+
+    def work_ahead(self) -> bool:
+        """Digest one more run of records; False when there is nothing to do, or enough was done."""
+        if sum(piece.size for piece in self._begun) >= _MOST_AHEAD:
+            return False
+        if not (self._begun and self._begun[-1].go_on()):
+            number = self._todo.take()
+            if number is None:
+                return False
+            self._begun.append(_OwnPiece(number, self._found(number)))
+        return True
+
+    def piece(self) -> Iterator[Item]:
+        """The items of the first piece, which is then done."""
+        piece = self._begun[0]
+        while piece.items or piece.go_on():
+            yield self._renumbering.apply(*piece.items.popleft())
+        self._begun.popleft()
+
+    def _found(self, number: int) -> Iterator[tuple[Item, list[QueueName]]]:
+        for item in self._digester.items(*self._pieces[number]):
+            yield item, self._digester.new_queues()
+
+
+class _OwnPiece:
+    """What was found in a piece so far."""
+
+    def __init__(self, number: int, found: Iterator[tuple[Item, list[QueueName]]]) -> None:
+        self.number = number
+        self.items: deque[tuple[Item, list[QueueName]]] = deque()
+        self.size = 0  # of what was digested, bytes
+        self._found = found
+
+    def go_on(self) -> bool:
+        """Find one more item; False at the end."""
+        for item, queues in self._found:
+            self.items.append((item, queues))
+            self.size += item.size
+            return True
+        return False
 
 
 class _Worker:
     """A process that digests some pieces of the log."""
 
-    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], numbers: PassNumbers) -> None:
+    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers) -> None:
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe(duplex=False)
-        self._process: BaseProcess = context.Process(target=_serve, args=(task, pieces, theirs), daemon=True)
+        self.connection, theirs = context.Pipe(duplex=False)
+        with suppress(AttributeError, OSError):  # less to wait for where a pipe can be as large
+            fcntl.fcntl(theirs.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+        arguments = (task, pieces, todo.numbers, theirs)
+        self._process: BaseProcess = context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
+        self.is_done = False
+        self._number: int | None = None
         self._renumbering = Renumbering(numbers)
 
-    def piece(self) -> Iterator[Item]:
-        """The items of the next of its pieces."""
-        while (message := self._receive()) is not None:
-            yield self._renumbering.apply(*message)
+    @property
+    def number(self) -> int | None:
+        """The piece whose items come next, as far as the process has told."""
+        if self._number is None and not self.is_done and self.connection.poll():
+            message = self._receive()
+            self.is_done = message is None
+            self._number = message if isinstance(message, int) else None
+        return self._number
 
-    def _receive(self) -> tuple[Item, list[QueueName]] | None:
+    def next_item(self) -> Item | None:
+        """The next item of the piece; None when it has ended."""
+        message = self._receive()
+        if isinstance(message, tuple):
+            item, queues = message
+            return self._renumbering.apply(unpacked(item), queues)
+        self._number = None
+        return None
+
+    def _receive(self) -> Message:
         try:
-            message: Message = self._connection.recv()
+            message: Message = pickle.loads(self.connection.recv_bytes())
         except EOFError:
             raise RmqtoolError("a process of this rebuild has died: out of memory?") from None
         if isinstance(message, RmqtoolError):
@@ -100,7 +229,7 @@ class _Worker:
         """End the process, whatever it does."""
         self._process.terminate()
         self._process.join()
-        self._connection.close()
+        self.connection.close()
 
 
 class _Sender:
@@ -108,7 +237,7 @@ class _Sender:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._waiting: SimpleQueue[memoryview | None] = SimpleQueue()
+        self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._size = 0
         self._room = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -116,7 +245,7 @@ class _Sender:
 
     def put(self, message: Message) -> None:
         """Send a message; wait while too much waits already."""
-        data = ForkingPickler.dumps(message)
+        data = pickle.dumps(message, _PROTOCOL)
         with self._room:
             self._room.wait_for(lambda: self._size < _MOST_WAITING)
             self._size += len(data)
@@ -140,18 +269,20 @@ class _Sender:
                 self._room.notify()
 
 
-def _serve(task: Task, pieces: Sequence[tuple[int, int]], connection: Connection) -> None:
-    """Digest pieces; Ctrl-C is the parent's."""
+def _serve(task: Task, pieces: Sequence[tuple[int, int]], numbers: Connection, connection: Connection) -> None:
+    """Digest pieces as long as there are any; Ctrl-C is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     keep_arrow_to_one_thread()
     sender = _Sender(connection)
     try:
         digester = Digester(task)
-        for start, stop in pieces:
-            for item in digester.items(start, stop):
-                sender.put((item, digester.new_queues()))
+        while (number := _take(numbers)) is not None:
+            sender.put(number)
+            for item in digester.items(*pieces[number]):
+                sender.put((packed(item), digester.new_queues()))
             sender.put(None)
+        sender.put(None)
     except RmqtoolError as error:
         sender.put(error)
     sender.finish()

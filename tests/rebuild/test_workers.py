@@ -49,19 +49,23 @@ def test_every_number_of_processes_writes_the_same(
     assert told(two) == told(one)
 
 
-def test_damage_across_pieces(unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("position", "size"), [(3000, 9000), (5990, 20), (4000, 4), (3999, 1)])
+def test_damage_across_pieces(
+    unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, size: int
+) -> None:
+    """Extents that cover whole pieces, and such that begin, lie or end at a border."""
     root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
     log = open_store(root).commit_log()
     with log.files[0].path.open("r+b") as file:
-        file.seek(3000)
-        file.write(bytes(9000))
+        file.seek(position)
+        file.write(b"\x55" * size)
     monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=2000))
 
-    one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 2))
+    one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 3))
 
     assert told(two) == told(one)
-    assert one.lost.count == 1
-    assert files(tmp_path / "2", ".") == files(tmp_path / "1", ".")
+    assert one.lost.count + sum(finding.code == "commitlog.body-crc" for finding in one.findings) >= 1
+    assert files(tmp_path / "3", ".") == files(tmp_path / "1", ".")
 
 
 def test_pieces_that_do_not_meet_are_read_again_in_one(
