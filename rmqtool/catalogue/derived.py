@@ -106,7 +106,7 @@ DERIVED = (
         how="The broker indexes the last record again after a start.",
         effect="none: clients see one message",
         versions=(("all", "indexes the record at the end of the index again."),),
-        repair="None is needed.",
+        repair="None is needed. A rebuild of the index leaves them out.",
     ),
     Entry(
         code="index.name",
