@@ -15,6 +15,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -87,7 +88,7 @@ class Journal:
     steps: tuple[Step, ...]
     deletions: tuple[Deletion, ...] = ()
 
-    @property
+    @cached_property
     def id(self) -> str:
         """Number and digest of what is done: no clock, no chance."""
         return f"{self.number:04d}-{text_digest(_text(self._contents()))[:_DIGEST_CHARACTERS]}"

@@ -12,7 +12,7 @@ from rmqtool.transaction.report import reported
 from rmqtool.transaction.system import System, is_directory, sync_path, write_all
 
 MAX_OPEN = 32  # descriptors that stay open between writes
-_MANY = 8  # from here on the file system is asked to write all at once before each file is synced
+_MANY = 8  # from here on the file system is asked to write all at once
 
 Check = Callable[[Path], None]
 
@@ -50,14 +50,17 @@ class DescriptorPool:
         if path in self._open:
             self._open.move_to_end(path)
             return self._open[path]
-        while len(self._open) >= MAX_OPEN:
-            self.system.close(self._open.popitem(last=False)[1])
-        self._open[path] = self.system.open_to_write(path, create=False)
-        return self._open[path]
+        return self._add(path, create=False)
 
     def create(self, path: str) -> None:
         """Make a new, empty file."""
-        self.system.close(self.system.open_to_write(path, create=True))
+        self._add(path, create=True)
+
+    def _add(self, path: str, *, create: bool) -> int:
+        while len(self._open) >= MAX_OPEN:
+            self.system.close(self._open.popitem(last=False)[1])
+        self._open[path] = self.system.open_to_write(path, create=create)
+        return self._open[path]
 
     def close(self) -> None:
         """Close all."""
@@ -99,12 +102,12 @@ class Staging:
 
     def sync_files(self) -> None:
         """All files are on the disk when this returns, and out of the page cache."""
-        if len(self.files) > _MANY:
-            self._system.sync_all(self.root)
+        all_synced = len(self.files) > _MANY and self._system.sync_all(self.root)
         for name in self.files:
             descriptor = self._system.open_to_sync(self.path(name))
             try:
-                self._system.sync(descriptor)
+                if not all_synced:
+                    self._system.sync(descriptor)
                 self._system.forget(descriptor)
             finally:
                 self._system.close(descriptor)
@@ -118,7 +121,12 @@ class Staging:
     def sync_directories(self, path: str | None = None) -> None:
         """All names are on the disk when this returns, those of the innermost directories first."""
         path = self.root if path is None else path
+        if len(self._directories) > _MANY and self._system.sync_all(path):
+            return
+        self._sync_directories(path)
+
+    def _sync_directories(self, path: str) -> None:
         for entry in self._system.list(path):
             if is_directory(self._system, entry.path):
-                self.sync_directories(entry.path)
+                self._sync_directories(entry.path)
         sync_path(self._system, path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from rmqtool.files import InputFile
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux 3.15: ext4, xfs, btrfs, tmpfs, f2fs, overlayfs
 _RENAME_SWAP = 2  # macOS: APFS
+_MOUNTS = Path("/proc/self/mountinfo")
+_SYNCFS_TELLS_ERRORS = (5, 8)  # of Linux
+_SYNCED_WHOLE = frozenset({"ext4", "xfs", "btrfs"})
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 
 CANNOT = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOTTY})
@@ -82,9 +86,12 @@ class System:
         """Wait until a file or directory is on the disk."""
         os.fsync(descriptor)
 
-    def sync_all(self, path: str) -> None:
-        """Ask for the whole file system of `path` to be written, so that many calls of `sync` find little to do."""
-        _sync_file_system()(path)
+    def sync_all(self, path: str) -> bool:
+        """Let the whole file system of `path` be written: many calls of `sync` find little to do then.
+
+        True when all is on the disk for certain: those calls are not needed.
+        """
+        return _sync_file_system()(path) and _tells_errors(os.lstat(path).st_dev)
 
     def forget(self, descriptor: int) -> None:
         """Drop a synced file from the page cache: what is read back then comes from the disk."""
@@ -220,21 +227,40 @@ def _exchange() -> Callable[[str, str], None]:
 
 
 @cache
-def _sync_file_system() -> Callable[[str], None]:
+def _sync_file_system() -> Callable[[str], bool]:
     """Linux's syncfs: `sync` would wait for the disks of everybody else as well."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
-    def sync(path: str) -> None:
+    def sync(path: str) -> bool:
         if function is None:
             os.sync()
-            return
+            return False
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            function(descriptor)  # each file is synced after this, and that tells of errors
+            return bool(function(descriptor) == 0)
         finally:
             os.close(descriptor)
 
     return sync
+
+
+@cache
+def _tells_errors(device: int) -> bool:
+    """Whether syncfs waits for the disk and tells of writes that failed: Linux 5.8, local journalling file systems."""
+    if sys.platform != "linux" or _kernel() < _SYNCFS_TELLS_ERRORS:
+        return False
+    try:
+        mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    kinds = {line.partition(" - ")[2].split(" ")[0] for line in mounts if line.split(" ")[2:3] == [wanted]}
+    return bool(kinds) and kinds <= _SYNCED_WHOLE
+
+
+def _kernel() -> tuple[int, ...]:
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 SYSTEM = System()

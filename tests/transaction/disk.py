@@ -76,6 +76,8 @@ class Recorder:
                     self.calls.append(("create", arguments))
             elif name in ("write", "set_size", "sync"):
                 self._add(name, arguments, answer)
+            elif name == "sync_all" and answer:
+                self.calls.append(("sync_all", ()))
             elif name in ("make_directory", "link", "rename", "exchange", "unlink", "remove_directory", "set_mtime"):
                 self.calls.append((name, arguments))
             return answer
@@ -233,6 +235,13 @@ class Disk:
         data = self._nodes[self._at(path)].data
         data.extend(bytes(max(0, position + len(written) - len(data))))
         data[position : position + len(written)] = written
+
+    def _sync_all(self) -> None:
+        for node in self._nodes:
+            if node.names is None:
+                node.durable = bytes(node.data)
+        for change in self._changes:
+            change.synced |= {directory for directory, _ in change.entries}
 
     def _sync(self, path: str) -> None:
         number = self._at(path)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.transaction import Undo, interrupted, kept_transactions
+from rmqtool.transaction import Undo, interrupted, kept_transactions, staging
 from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.disk import Contents, Disk, Recorder, write_contents
 from tests.transaction.small import JOBS, SYSTEMS, NoLinks, Tree, make_store, part, tree, trim, undo
@@ -78,6 +78,29 @@ def test_power_fails_during_a_transaction_and_its_undo(scratch: Path, job: str, 
     disk, recorder = record(root, system, undo)
     assert tree(root, details=False) == before
     assert_safe_at_every_call(scratch, disk, recorder, job, [before, after], system, may_lack=lack)
+
+
+class SyncsAll(System):
+    """A file system that is synced as a whole, for certain or not."""
+
+    def __init__(self, certain: bool) -> None:
+        self.certain = certain
+
+    def sync_all(self, path: str) -> bool:
+        return self.certain
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_power_fails_where_all_is_synced_at_once(scratch: Path, monkeypatch: pytest.MonkeyPatch, certain: bool) -> None:
+    """One call for the whole file system in place of one for each file and directory, where that call is enough."""
+    monkeypatch.setattr(staging, "_MANY", 0)
+    root = make_store(scratch / "store")
+    before = tree(root, details=False)
+    system = SyncsAll(certain)
+    disk, recorder = record(root, system, JOBS["repair-one"].run)
+    after = tree(root, details=False)
+    assert (sum(name == "sync_all" for name, _ in recorder.calls) == 2) == certain
+    assert_safe_at_every_call(scratch, disk, recorder, "repair-one", [before, after], system, may_lack=False)
 
 
 def test_power_fails_during_a_deletion(scratch: Path) -> None:
