@@ -75,13 +75,14 @@ def _show_rows(console: Console, title: str, columns: Columns, rows: Sequence[Se
 
 def _show_index(plan: Plan, console: Console, verb: str) -> None:
     if all(file.action == "keep" for file in plan.index):
-        _print(console, f"index: {_count(len(plan.index), 'file')} kept, {plan.index_units:,} units")
+        _print(console, f"index: {_count(len(plan.index), 'file')} kept, {_count(plan.index_units, 'unit')}")
         return
     names = {action: [file.name for file in plan.index if file.action == action] for action in ("create", "replace")}
     removed = sum(file.action == "remove" for file in plan.index)
     new = len(names["create"]) + len(names["replace"])
     done = "written" if verb == "written" else "to write"
-    _print(console, f"index: {_count(new, 'file')} {done} with {plan.index_units:,} units, {removed} old to take out")
+    units = _count(plan.index_units, "unit")
+    _print(console, f"index: {_count(new, 'file')} {done} with {units}, {removed} old to take out")
 
 
 def _show_lost(plan: Plan, console: Console) -> None:
@@ -89,7 +90,8 @@ def _show_lost(plan: Plan, console: Console) -> None:
         return
     rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MOST_ROWS]]
     columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left")]
-    title = f"skipped: {_count(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, hold no record"
+    holds = "holds" if plan.lost.count == 1 else "hold"
+    title = f"skipped: {_count(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
     _show_rows(console, title, columns, rows)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from rmqtool.append.simple_queues import Irregular
 from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.names import refusal, refused_finding
 from rmqtool.rebuild.neutralise import Patch
@@ -42,7 +42,8 @@ def _capped(findings: list[Finding]) -> Iterator[Finding]:
     rest = findings[_MAX_EXAMPLES:]
     if rest:
         count = sum(finding.count for finding in rest)
-        yield replace(rest[0], message=f"{rest[0].message}; and {len(rest) - 1} more queues", count=count)
+        more = f"; and {counted(len(rest) - 1, 'more queue')}" if len(rest) > 1 else ""
+        yield replace(rest[0], message=f"{rest[0].message}{more}", count=count)
 
 
 def _damaged(derivation: Derivation, root: Path) -> Finding:
@@ -50,7 +51,9 @@ def _damaged(derivation: Derivation, root: Path) -> Finding:
     start, _, _ = lost.listed[0]
     reasons = Counter(reason for _, _, reason in lost.listed)
     shown = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
-    message = f"{lost.size} bytes of the commit log hold no record ({shown}): skipped, what follows is rebuilt"
+    holds = "holds" if lost.size == 1 else "hold"
+    message = f"{counted(lost.size, 'byte')} of the commit log {holds} no record ({shown}): "
+    message += "skipped, what follows is rebuilt"
     return finding("commitlog.skipped", message, store=root, offset=start, count=lost.count)
 
 
@@ -65,11 +68,13 @@ def patch_findings(patches: Sequence[Patch]) -> Iterator[Finding]:
     done = [patch for patch in patches if patch.is_possible]
     if done:
         size = sum(patch.size for patch in done)
-        message = f"{size} bytes in {len(done)} places are replaced by inert records; the bytes are kept until undo"
+        message = f"{counted(size, 'byte')} in {counted(len(done), 'place')} are replaced by inert records; "
+        message += "the bytes are kept until undo"
         yield finding("commitlog.neutralised", message, offset=done[0].physical_offset, count=len(done))
     small = [patch for patch in patches if not patch.is_possible]
     if small:
-        message = f"{small[0].size} bytes are too few for an inert record: left as they are"
+        size = small[0].size
+        message = f"{counted(size, 'byte')} {'is' if size == 1 else 'are'} too few for an inert record: nothing is done"
         yield finding("commitlog.not-neutralised", message, offset=small[0].physical_offset, count=len(small))
 
 
@@ -81,12 +86,13 @@ def _irregular(name: QueueName, found: Irregular) -> Iterator[Finding]:
         message += "can have held; --as-broker closes the jump"
         yield finding("rebuild.queue-offset-jump", message, count=end - start, **place)
     messages = (
-        ("neutral-units", found.neutral, "messages are lost: units that do no harm keep the offsets of the others"),
-        ("superseded", found.superseded, "units are left out: the queue began again at a lower offset"),
-        ("queue-offset", found.renumbered, "stored queue offsets are refuted by the messages around them"),
-        ("shifted", found.shifted, "units stand at another number than stored, as a broker puts them"),
-        ("repeated", found.repeated, "units are dropped as repeated, as a broker drops them"),
+        ("neutral-units", found.neutral, "message", "lost: units that do no harm keep the offsets of the others"),
+        ("superseded", found.superseded, "unit", "left out: the queue began again at a lower offset"),
+        ("queue-offset", found.renumbered, "stored queue offset", "refuted by the messages around"),
+        ("shifted", found.shifted, "unit", "put at another number than stored, as a broker does it"),
+        ("repeated", found.repeated, "unit", "dropped as repeated, as a broker drops them"),
     )
-    for code, count, message in messages:
+    for code, count, noun, what in messages:
         if count:
-            yield finding(f"rebuild.{code}", f"{count} {message}", count=count, **place)
+            message = f"{counted(count, noun)} {'is' if count == 1 else 'are'} {what}"
+            yield finding(f"rebuild.{code}", message, count=count, **place)

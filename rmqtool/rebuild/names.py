@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding
+from rmqtool.findings import Finding, counted
 from rmqtool.queues import Kind
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
@@ -56,5 +56,5 @@ def directory_of(name: QueueName, kind: Kind) -> str:
 
 def refused_finding(name: QueueName, why: str, units: int) -> Finding:
     """A queue that is not written."""
-    message = f"not rebuilt, the log names a queue that is refused ({why}): {units} units"
+    message = f"not rebuilt, the log names a queue that is refused ({why}): {counted(units, 'unit')}"
     return finding("rebuild.topic-name", message, topic=name.topic, queue_id=name.queue_id, count=units)

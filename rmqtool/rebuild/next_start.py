@@ -66,4 +66,5 @@ def _finding(source: Source, now: LogCut, after: LogCut | None) -> Finding:
 
 
 def _loss(cut: LogCut) -> str:
-    return f"{cut.messages_lost:,} readable messages in {cut.bytes_cut:,} bytes"
+    messages = f"{cut.messages_lost:,} readable message{'' if cut.messages_lost == 1 else 's'}"
+    return f"{messages} in {cut.bytes_cut:,} byte{'' if cut.bytes_cut == 1 else 's'}"
