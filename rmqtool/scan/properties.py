@@ -25,11 +25,14 @@ _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def read_properties(frames: Frames) -> SameNames | PropertyTable:
-    """The properties of all records, in the form that they allow; both forms have `column` and `maps`."""
+def read_properties(frames: Frames, *, whole: bool = False) -> SameNames | PropertyTable:
+    """The properties of all records, in the form that they allow; both forms have `column` and `maps`.
+
+    Who wants `maps` as well as columns asks for the `whole`.
+    """
     data, ends = _gather(frames)
     stops = places_of(PROPERTY_SEPARATOR, data)
-    same_names = find_same_names(data, stops, ends)
+    same_names = find_same_names(data, stops, ends, whole=whole)
     return PropertyTable(data, stops, ends) if same_names is None else same_names
 
 
