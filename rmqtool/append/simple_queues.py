@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.append.filler import neutral_units, pre_blank_units
 from rmqtool.append.sinks import Timestamps, Units, UnitSink
-from rmqtool.append.stored_units import RAW_UNIT, StoredUnits, physical_offsets
+from rmqtool.append.stored_units import StoredUnits, physical_offsets
 from rmqtool.dispatch.units import group
-from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, is_pre_blank
+from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 
 Order = Literal["stored", "broker"]
@@ -202,7 +203,7 @@ class SimpleQueues:
         if self._order == "broker" or not 0 < count <= lost.size // MIN_MESSAGE_SIZE:
             return head
         units = head.copy()
-        units[filler] = _neutral_units(run.units[:1], count, lost.missing)
+        units[filler] = neutral_units(run.units[:1], count, lost.missing)
         self.irregular[queue].neutral += count
         return units
 
@@ -290,28 +291,9 @@ class SimpleQueues:
             return False
         self.irregular[queue].neutral += begin - end
         timestamps = np.full(begin - end, run.timestamps[0], dtype=np.int64)
-        self._sink.put(queue, end, _neutral_units(run.units[:1], begin - end, lost.missing), timestamps)
+        self._sink.put(queue, end, neutral_units(run.units[:1], begin - end, lost.missing), timestamps)
         return True
 
 
 def _rises(numbers: NDArray[np.int64]) -> bool:
     return bool((numbers[1:] > numbers[:-1]).all())
-
-
-def _neutral_units(following: Units, count: int, missing: int | None) -> Units:
-    """Units that stand for lost messages and do no harm.
-
-    One that points to where no file is gets skipped by a pull, alone. Where all files are there it must point to a
-    message, or garbage is delivered: the next one then comes more than once, always with its own queue offset.
-    """
-    units = np.repeat(following, count)
-    if missing is not None:
-        units.view(UNIT_DTYPE)["physical_offset"] = missing
-    return units
-
-
-def pre_blank_units(count: int) -> Units:
-    """`count` units of filler (`ConsumeQueue#fillPreBlank`)."""
-    units = np.zeros(count, dtype=UNIT_DTYPE)
-    units["message_size"] = PRE_BLANK_MESSAGE_SIZE
-    return units.view(RAW_UNIT)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.simple_queues import Head, pre_blank_units
+from rmqtool.append.filler import pre_blank_units
+from rmqtool.append.simple_queues import Head
 from rmqtool.append.sinks import FileGrid, Units
 from rmqtool.dispatch.units import QueueName
 from rmqtool.files import InputFile
