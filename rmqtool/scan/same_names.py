@@ -15,10 +15,7 @@ from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
 from rmqtool.scan.text import to_strings
-from rmqtool.scan.windows import WORD
-
-WINDOW = 64
-"""Names are compared in windows up to this size: data must go on so long behind the last property, bytes."""
+from rmqtool.scan.windows import WINDOW, WORD
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 

@@ -55,7 +55,7 @@ def test_an_interrupt_while_modules_load() -> None:
 @pytest.mark.parametrize("arguments", [["{}", "--scan"], ["{}/commitlog", "--json"]])
 def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:
     """A long scan or listing ends within two seconds, with its own status and without a word about it."""
-    waited = []
+    waited: list[float] = []
     while not waited or (waited[-1] >= SOON and len(waited) < _TRIES):
         process = spawn("inspect", *(argument.format(store) for argument in arguments), "--limit-rate", "64K")
         wait_until_it_reads(process, store / "commitlog")
