@@ -126,7 +126,7 @@ class IndexBuilder:
         units["physical_offset"] = keys.physical_offsets[rows]
         units["seconds_since_begin"] = self._seconds(file, timestamps)
         units["previous"] = previous = link(file.slots, file.count, keys.key_hashes[rows])
-        self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.tobytes())
+        self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.view("u1").data)
         if file.count == 1:
             file.begin_physical_offset = int(keys.physical_offsets[start])
             file.begin_timestamp = int(timestamps[0])
