@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rmqtool.rebuild import derive
+from rmqtool.rebuild import derive, source
 from rmqtool.rebuild.once import Prepared, prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.plan import Plan, make_plan
@@ -38,7 +39,9 @@ def options(name: str, *parts: Part) -> RebuildOptions:
 
 
 def told(plan: Plan) -> object:
-    return plan.queues, plan.index, plan.lost.listed, plan.last_record, plan.findings, plan.consumers_moved
+    """What a plan says, but for the store's own name."""
+    findings = [(finding.code, finding.message, finding.count) for finding in plan.findings]
+    return plan.queues, plan.index, plan.lost.listed, plan.last_record, findings, plan.consumers_moved
 
 
 def in_one_pass(root: Path, given: RebuildOptions, system: System = SYSTEM) -> tuple[Prepared, Committed]:
@@ -105,6 +108,28 @@ def test_index(unpacked: GoldenStore, scratch: Path, damage: Damage) -> None:
     root = damaged(unpacked(name), scratch / "store", damage)
     is_staged = damage.__name__ not in LATE_INDEX_DAMAGE
     assert_same(root, options(name, "queues", "index"), is_staged)
+
+
+def test_in_the_brokers_order(unpacked: GoldenStore, scratch: Path) -> None:
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    assert_same(root, replace(options("5.3.3", "queues"), order="broker"))
+
+
+def test_damaged_log_is_neutralised(unpacked: GoldenStore, scratch: Path) -> None:
+    """What lies in the log's place is known at the end of the pass."""
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    with min((root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(3000)
+        file.write(b"\x55" * 2000)
+    assert_same(root, replace(options("5.3.3", "queues"), neutralise=True))
+
+
+def test_several_processes(unpacked: GoldenStore, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces that do not meet: what was staged of them is dropped."""
+    root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
+    end = open_store(root).commit_log().files[-1].end_offset
+    monkeypatch.setattr(source, "pieces_of", lambda files: [(0, 30_000), (0, end)])
+    assert_same(root, replace(options("5.3.3", "queues"), jobs=2))
 
 
 def test_sound_store_is_left_alone(unpacked: GoldenStore, scratch: Path) -> None:
