@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -97,6 +98,7 @@ class _Work:
         self._join = join
 
     def __call__(self, group: bytes) -> bytes:
+        gc.freeze()  # pyspark collects garbage after each task: what is imported is none, and takes the longest
         try:
             return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
         except RmqtoolError as error:
