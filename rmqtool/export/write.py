@@ -116,9 +116,9 @@ class _SplitWriter:
         if self._file is None:
             return
         path = f"{directory}{self._final}-{number:05d}-{self._task.target.run}.{self._options.codec}.parquet"
-        size = self._file.close()
+        size, crc = self._file.close()
         store = self._task.split.store
-        self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, store, *self._span))
+        self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, crc, store, *self._span))
         self._file = None
 
     def _close(self) -> None:
