@@ -32,7 +32,7 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",  # rows never come to the JVM; measured: 272 MiB
-    "spark.python.daemon.module": "rmqtool.spark.daemon",  # starts in half of the time
+    "spark.python.daemon.module": "rmqtool.spark.daemon",  # starts in half the time
 }
 _ALWAYS = {
     "spark.app.name": "rmqtool export",

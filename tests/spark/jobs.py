@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.spark.sessions import EXECUTOR, descendants
+from tests.spark.sessions import EXECUTOR, SECONDS, descendants
 
 Rows = list[dict[str, Any]]
 
@@ -64,7 +64,8 @@ def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> 
     source = session.readStream.format("rocketmq").options(**options).load(path)
     writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
     query = writer.option("path", f"{folder}/sink").trigger(availableNow=True).start()
-    query.awaitTermination()
+    if not query.awaitTermination(SECONDS):
+        raise TimeoutError(f"the stream did not end: {query.status}")
     counts = [part["numInputRows"] for part in query.recentProgress]
     has_rows = any(Path(folder, "sink").glob("*.parquet"))
     return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
@@ -104,13 +105,13 @@ def read_and_kill(session: Any, path: str, options: Mapping[str, str], folder: s
     register(session)
     found: list[int] = []
     rows = session.read.format("rocketmq").options(**options).load(path).select("physical_offset").rdd
-    thread = InheritableThread(target=lambda: found.extend(rows.mapPartitions(slowly).collect()))
+    thread = InheritableThread(target=lambda: found.extend(rows.mapPartitions(slowly).collect()), daemon=True)
     thread.start()
     while thread.is_alive() and len(list(Path(folder).iterdir())) < 2:
         time.sleep(0.05)
     executors = [pid for pid, command in descendants(os.getpid()).items() if EXECUTOR in command]
     os.kill(min(executors), signal.SIGKILL)
-    thread.join()
+    thread.join(SECONDS)
     return found
 
 
