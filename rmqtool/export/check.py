@@ -22,6 +22,7 @@ from rmqtool.export.sink import file_crc32
 from rmqtool.filters import Filters
 from rmqtool.findings import Finding
 from rmqtool.named_stores import NamedStore
+from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import STORE_COLUMN, Query, SplitReader
 from rmqtool.splits import Split, find_source, split_source
@@ -120,7 +121,7 @@ def query_of(manifest: dict[str, Any]) -> Query:
 
 def check_split(task: CheckTask) -> CheckResult:
     """Compare one split with the rows that were exported of it; raises UnreadableError."""
-    pa.set_cpu_count(1)
+    keep_arrow_to_one_thread()
     result = CheckResult(task.split.store)
     reader = SplitReader(task.split, task.query, (*SUMMED_COLUMNS, _OFFSET))
     batches, summing = [], Summing(task.split.store)

@@ -8,23 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from threading import Event
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.splits import Split
+from rmqtool.splits import HasSplit
 
 _MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
 _GROUP = "rmqtool"
 _POLL_SECONDS = 0.1
 _CANCEL_SECONDS = 5
-
-
-class HasSplit(Protocol):
-    """A piece of work about one split."""
-
-    @property
-    def split(self) -> Split:
-        """The split."""
 
 
 T = TypeVar("T", bound=HasSplit)
