@@ -15,7 +15,7 @@ from rmqtool.splits import HasSplit
 
 _MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
 _GROUP = "rmqtool"
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 5
 
 
