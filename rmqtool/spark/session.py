@@ -179,6 +179,7 @@ def _own_interruption() -> Iterator[None]:
 def _stop(context: Any, gateway: Any) -> None:
     """End context and JVM, whatever state they are in."""
     if context is not None:
+        _let_go_of_accumulators(context)
         with suppress(Exception):
             context.stop()
     if gateway is None or getattr(gateway, "proc", None) is None:
@@ -194,6 +195,18 @@ def _stop(context: Any, gateway: Any) -> None:
         gateway.proc.kill()
         gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None  # another context in this process starts another JVM
+
+
+def _let_go_of_accumulators(context: Any) -> None:
+    """Accumulators have a server that looks once a second whether it is to end: of those we have none, do not wait.
+
+    A server with a socket in a directory removes that in the end, and is waited for.
+    """
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None and isinstance(server.server_address, tuple):
+        context._accumulatorServer = None
+        server.handle_error = lambda *_: None  # its connection ends with the JVM, which is no error
+        threading.Thread(target=server.shutdown, daemon=True).start()
 
 
 def _first_words(log: Path) -> str:

@@ -63,12 +63,31 @@ def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> 
     register(session)
     source = session.readStream.format("rocketmq").options(**options).load(path)
     writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
-    query = writer.option("path", f"{folder}/sink").trigger(availableNow=True).start()
-    if not query.awaitTermination(SECONDS):
-        raise TimeoutError(f"the stream did not end: {query.status}")
+    query = _ended(writer.option("path", f"{folder}/sink").trigger(availableNow=True))
     counts = [part["numInputRows"] for part in query.recentProgress]
     has_rows = any(Path(folder, "sink").glob("*.parquet"))
     return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
+
+
+def _ended(writer: Any) -> Any:
+    """The query of a stream that has come to its end.
+
+    Spark gives a new process of Python ten seconds to start, which a machine that does much else may not have; the
+    checkpoint makes another run the same.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for left in (2, 1, 0):
+        query = writer.start()
+        try:
+            if not query.awaitTermination(SECONDS):
+                raise TimeoutError(f"the stream did not end: {query.status}")
+        except StreamingQueryException as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+        else:
+            break
+    return query
 
 
 def follow(session: Any, path: str, folder: str, steps: Sequence[Mapping[int, bytes]]) -> list[int]:
