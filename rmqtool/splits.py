@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 from rmqtool.commit_log import log_range
 from rmqtool.files import InputFile, Reading
@@ -56,6 +57,14 @@ class Split:
     def size(self) -> int:
         """Bytes of the log that it covers."""
         return self.stop - self.start
+
+
+class HasSplit(Protocol):
+    """A task about one split."""
+
+    @property
+    def split(self) -> Split:
+        """The split."""
 
 
 def find_sources(stores: Sequence[NamedStore], starts: Sequence[int], stop: int = MAX_OFFSET) -> list[Source]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ import pyarrow.parquet as pq
 from rmqtool.catalogue import finding
 from rmqtool.errors import UsageError
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
+from rmqtool.export.sink import file_crc32
 from rmqtool.filters import Filters
 from rmqtool.findings import Finding
 from rmqtool.named_stores import NamedStore
+from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import STORE_COLUMN, Query, SplitReader
 from rmqtool.splits import Split, find_source, split_source
@@ -30,6 +33,7 @@ CHECK_SPLIT = 32 << 20
 _OFFSET = "physical_offset"
 _REMEDY = "rmqtool export STORE... --output DIR --mode overwrite"
 _EXAMPLES = 5
+_READING_THREADS = 4
 _UNREADABLE = (OSError, ValueError, pa.ArrowException)  # what pyarrow raises for a damaged file
 
 
@@ -117,7 +121,7 @@ def query_of(manifest: dict[str, Any]) -> Query:
 
 def check_split(task: CheckTask) -> CheckResult:
     """Compare one split with the rows that were exported of it; raises UnreadableError."""
-    pa.set_cpu_count(1)
+    keep_arrow_to_one_thread()
     result = CheckResult(task.split.store)
     reader = SplitReader(task.split, task.query, (*SUMMED_COLUMNS, _OFFSET))
     batches, summing = [], Summing(task.split.store)
@@ -135,24 +139,33 @@ def check_split(task: CheckTask) -> CheckResult:
 
 def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckResult]) -> Iterator[Finding]:
     """Files that are gone, changed, in no manifest, or could not be read for `results`."""
-    known = {file["path"]: file for file in manifest["files"]}
+    known = {file["path"]: file for file in [*manifest["files"], *manifest["damaged"]]}
     unreadable = {path: reason for result in results for path, reason in result.unreadable.items()}
-    for path, file in known.items():
-        try:
-            rows = pq.read_metadata(output / path).num_rows
-            size = (output / path).stat().st_size
-        except _UNREADABLE as error:
-            unreadable[path] = _reason(error)
-        if path in unreadable:
-            yield _finding("export.file", f"cannot be read: {unreadable[path]}", file=path)
-            continue
-        if (rows, size) != (file["rows"], file["bytes"]):
-            told = f"{file['rows']} rows in {file['bytes']} bytes"
-            yield _finding("export.file", f"{rows} rows in {size} bytes, where the manifest has {told}", file=path)
+    with ThreadPoolExecutor(_READING_THREADS) as pool:
+        messages = pool.map(lambda file: _file_message(output, file, unreadable.get(file["path"])), known.values())
+        for path, message in zip(known, messages, strict=True):
+            if message:
+                yield _finding("export.file", message, file=path)
     for found in sorted(output.rglob("*.parquet")):
         name = found.relative_to(output)
         if str(name) not in known and not any(part.startswith(("_", ".")) for part in name.parts):
             yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=str(name))
+
+
+def _file_message(output: Path, file: dict[str, Any], unreadable: str | None) -> str | None:
+    """What is wrong with a file of the manifest, that is `unreadable` for this reason; None when nothing is."""
+    path = output / file["path"]
+    try:
+        rows, size, crc = pq.read_metadata(path).num_rows, path.stat().st_size, file_crc32(path)
+    except _UNREADABLE as error:
+        unreadable = _reason(error)
+    if unreadable:
+        return f"cannot be read: {unreadable}"
+    if (rows, size) != (file["rows"], file["bytes"]):
+        return f"{rows} rows in {size} bytes, where the manifest has {file['rows']} rows in {file['bytes']} bytes"
+    if crc != file.get("crc32", crc):  # manifests of before have none
+        return f"the CRC-32 of its bytes is {crc}, where the manifest has {file['crc32']}"
+    return None
 
 
 def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[CheckResult]) -> Iterator[Finding]:

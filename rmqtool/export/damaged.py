@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.export.options import Target
-from rmqtool.export.sink import DataFile, abandon, output_errors, sync
+from rmqtool.export.sink import DataFile, abandon, file_crc32, output_errors, sync
 from rmqtool.files import InputFile
 from rmqtool.scan.events import Damage
 from rmqtool.splits import Split
@@ -75,7 +75,8 @@ class DamagedTable:
         path = self._folder / self._temporary
         with output_errors(path):
             self._writer.close()
-            return [DataFile(self._temporary, self._path, self._count, sync(path), self._split.store)]
+            size, crc = sync(path), file_crc32(path)
+        return [DataFile(self._temporary, self._path, self._count, size, crc, self._split.store)]
 
     def abandon(self) -> None:
         """Let go of the file after an error."""

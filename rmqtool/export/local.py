@@ -9,20 +9,12 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.splits import Split
+from rmqtool.splits import HasSplit
 
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
-
-
-class HasSplit(Protocol):
-    """A task about one split."""
-
-    @property
-    def split(self) -> Split:
-        """The split."""
 
 
 T = TypeVar("T", bound=HasSplit)

@@ -155,7 +155,7 @@ def _file(file: DataFile) -> Json:
 
 
 def _damaged(file: DataFile) -> Json:
-    return {"store": file.store, "path": file.path, "rows": file.rows, "bytes": file.bytes}
+    return {name: getattr(file, name) for name in ("store", "path", "rows", "bytes", "crc32")}
 
 
 def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -70,8 +70,8 @@ def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
     name = "empty.parquet"
     file = ParquetFile(output.target.folder / name, options.query.schema, options)
     try:
-        size = file.close()
+        size, crc = file.close()
     except BaseException:
         file.abandon()
         raise
-    return [DataFile(name, f"part-empty-{output.target.run}.parquet", 0, size, None)]
+    return [DataFile(name, f"part-empty-{output.target.run}.parquet", 0, size, crc, None)]

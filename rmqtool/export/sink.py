@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from isal import isal_zlib
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.export.options import ExportOptions
@@ -18,6 +19,7 @@ from rmqtool.export.options import ExportOptions
 ROW_GROUP_BYTES = 64 << 20
 """A row group is written when its columns reach this in memory, bytes."""
 
+_READ_AT_ONCE = 1 << 20
 _VALUES_AT_ONCE = 1 << 16  # Arrow's 1024 cost calls
 _PARTITIONED_BYTES = 128 << 20  # of all partitions together: what a split of usual size has, so each is one file
 _DICTIONARY = ("topic", "tags", "born_host", "store_host", "transaction", "compression", "queue_id", "store",
@@ -34,13 +36,14 @@ _STATISTICS = ("topic", "queue_id", "queue_offset", "physical_offset", "message_
 class DataFile:
     """One Parquet file: `path` below the output, `temporary` where it was written, `store` whose rows it holds.
 
-    Offsets and size are in bytes.
+    Offsets and size are in bytes; `crc32` is that of the whole file.
     """
 
     temporary: str
     path: str
     rows: int
     bytes: int
+    crc32: int
     store: str | None
     physical_offset_first: int | None = None
     physical_offset_last: int | None = None
@@ -75,12 +78,12 @@ class ParquetFile:
         if self._bytes >= ROW_GROUP_BYTES:
             self._flush()
 
-    def close(self) -> int:
-        """Write what is left, to the disk itself; return the file's size, bytes."""
+    def close(self) -> tuple[int, int]:
+        """Write what is left, to the disk itself; return the file's size, bytes, and its CRC-32."""
         self._flush()
         with output_errors(self.path):
             self._writer.close()
-            return sync(self.path)
+            return sync(self.path), file_crc32(self.path)
 
     def abandon(self) -> None:
         """Let go of the file after an error."""
@@ -162,3 +165,12 @@ def sync(path: Path) -> int:
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
+
+
+def file_crc32(path: Path) -> int:
+    """CRC-32 of a whole file: what was just written is still in memory, and takes a fiftieth of the writing."""
+    crc, piece = 0, memoryview(bytearray(_READ_AT_ONCE))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(piece):
+            crc = isal_zlib.crc32(piece[:size], crc)
+    return crc

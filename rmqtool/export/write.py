@@ -16,6 +16,7 @@ from rmqtool.export.options import ExportOptions, Target
 from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
 from rmqtool.export.results import SUMMED_COLUMNS, PartResult, Summing
 from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
+from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import SplitReader
 from rmqtool.splits import Split
@@ -40,7 +41,7 @@ def write_split(task: Task) -> PartResult:
             file=task.target.folder,
             hint="every worker needs the stores and the output under the same paths: mount them everywhere",
         )
-    pa.set_cpu_count(1)  # one worker for each core: more threads would only wait for each other
+    keep_arrow_to_one_thread()
     return _SplitWriter(task).write()
 
 
@@ -116,9 +117,9 @@ class _SplitWriter:
         if self._file is None:
             return
         path = f"{directory}{self._final}-{number:05d}-{self._task.target.run}.{self._options.codec}.parquet"
-        size = self._file.close()
+        size, crc = self._file.close()
         store = self._task.split.store
-        self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, store, *self._span))
+        self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, crc, store, *self._span))
         self._file = None
 
     def _close(self) -> None:

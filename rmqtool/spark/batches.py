@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from rmqtool.errors import RmqtoolError
+from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.scan.events import REASON_MEANINGS, Damage
 from rmqtool.spark.arrow import arrow_schema, conform
 from rmqtool.spark.options import SourceOptions
@@ -26,7 +27,7 @@ class SplitPartition(InputPartition):  # type: ignore[misc]
 def read_batches(split: Split, options: SourceOptions, schema: Any) -> Iterator[pa.RecordBatch]:
     """The messages of a split as Spark expects them; damage is passed over, or ends the query."""
     fails = options.on_damage == "fail"
-    pa.set_cpu_count(1)
+    keep_arrow_to_one_thread()
     expected = arrow_schema(schema)
     reader = SplitReader(split, options.query, proves_bodies=fails)
     for event in reader.events():

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from threading import Event
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.splits import Split
+from rmqtool.splits import HasSplit
 
 _MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
 _GROUP = "rmqtool"
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 5
-
-
-class HasSplit(Protocol):
-    """A piece of work about one split."""
-
-    @property
-    def split(self) -> Split:
-        """The split."""
 
 
 T = TypeVar("T", bound=HasSplit)
@@ -47,39 +40,64 @@ def run_on_spark(
     """
     if not tasks:
         return []
-    from pyspark import InheritableThread
-
-    found: list[Any] = []
-    failed: list[BaseException] = []
-
-    def job() -> None:
-        try:
-            context.setJobGroup(_GROUP, "rmqtool export", interruptOnCancel=True)
-            groups = [pickle.dumps(group) for group in _groups(tasks)]
-            found.extend(context.parallelize(groups, len(groups)).map(_Work(work, join)).collect())
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            failed.append(error)
-
+    groups = [pickle.dumps(group) for group in _groups(tasks)]
     size = sum(task.split.size for task in tasks)
-    share = _Share(context)
-    threads = [InheritableThread(target=target, daemon=True) for target in (job, share.poll)]
-    for thread in threads:
-        thread.start()
-    try:
-        while threads[0].is_alive():
-            threads[0].join(_POLL_SECONDS)
-            done(int(size * share.done))
-    except BaseException:
-        with suppress(Exception):  # the interruption is what is told
-            context.cancelJobGroup(_GROUP)
-        threads[0].join(_CANCEL_SECONDS)
-        raise
-    finally:
-        share.ended.set()
-        threads[1].join(_CANCEL_SECONDS)
-    if failed:
-        raise failed[0]
+    found = _Job(context, groups, _Work(work, join)).wait(lambda share: done(int(size * share)))
     return _checked(found)
+
+
+class _Job:
+    """A job of Spark in a thread of its own: this one may be interrupted at any moment, and then ends the job.
+
+    How much is done is asked in another: what the connection to Java makes of an interruption is not always one.
+    """
+
+    def __init__(self, context: Any, groups: Sequence[bytes], work: _Work) -> None:
+        from pyspark import InheritableThread
+
+        self._context = context
+        self._groups = groups
+        self._work = work
+        self._found: list[bytes] = []
+        self._failed: BaseException | None = None
+        self._share = 0.0
+        self._ended = Event()
+        self._running = InheritableThread(target=self._run, daemon=True)
+        self._asking = InheritableThread(target=self._ask, daemon=True)
+
+    def wait(self, done: Callable[[float], None]) -> list[bytes]:
+        """What the workers gave, in any order; `done` is told the share that is finished, from 0 to 1."""
+        self._running.start()
+        self._asking.start()
+        try:
+            while self._running.is_alive():
+                self._running.join(_POLL_SECONDS)
+                done(self._share)
+        except BaseException:
+            with suppress(Exception):  # the interruption is what is told
+                self._context.cancelJobGroup(_GROUP)
+            self._running.join(_CANCEL_SECONDS)
+            raise
+        finally:
+            self._ended.set()
+            self._asking.join(_CANCEL_SECONDS)
+        if self._failed is not None:
+            raise self._failed
+        return self._found
+
+    def _run(self) -> None:
+        try:
+            self._context.setJobGroup(_GROUP, "rmqtool export", interruptOnCancel=True)
+            self._found = self._context.parallelize(self._groups, len(self._groups)).map(self._work).collect()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self._failed = error
+
+    def _ask(self) -> None:
+        """Ask how much is done until the job is, or until nobody answers."""
+        with suppress(Exception):
+            tracker = self._context.statusTracker()
+            while not self._ended.wait(_POLL_SECONDS):
+                self._share = _share_done(tracker)
 
 
 def _groups(tasks: Sequence[Any]) -> Iterator[list[Any]]:
@@ -97,33 +115,15 @@ class _Work:
         self._join = join
 
     def __call__(self, group: bytes) -> bytes:
+        gc.freeze()  # pyspark collects garbage after each task: what is imported is none, and takes the longest
         try:
             return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
         except RmqtoolError as error:
             return pickle.dumps(error)
 
 
-class _Share:
-    """How much of a job is done, from 0 to 1.
-
-    Asked in a thread of its own: the main one may be interrupted at any moment, and what the connection to Java
-    makes of that is not always the interruption.
-    """
-
-    def __init__(self, context: Any) -> None:
-        self.done = 0.0
-        self.ended = Event()
-        self._context = context
-
-    def poll(self) -> None:
-        """Ask until it is `ended`, or until nobody answers."""
-        with suppress(Exception):
-            tracker = self._context.statusTracker()
-            while not self.ended.wait(_POLL_SECONDS):
-                self.done = _share_done(tracker)
-
-
 def _share_done(tracker: Any) -> float:
+    """How much of the job is done, from 0 to 1."""
     jobs = [info for job in tracker.getJobIdsForGroup(_GROUP) if (info := tracker.getJobInfo(job))]
     stages = [info for job in jobs for stage in job.stageIds if (info := tracker.getStageInfo(stage))]
     total = sum(stage.numTasks for stage in stages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def rewrite(output: Path, change: Callable[[pa.Table], pa.Table], *, told: bool 
     table = change(pq.read_table(output / file["path"]))
     pq.write_table(table, output / file["path"])
     if told:
-        file["rows"], file["bytes"] = table.num_rows, (output / file["path"]).stat().st_size
+        data = (output / file["path"]).read_bytes()
+        file["rows"], file["bytes"], file["crc32"] = table.num_rows, len(data), zlib.crc32(data)
         (output / "_manifest.json").write_text(json.dumps(manifest))
 
 
@@ -113,10 +115,32 @@ def test_a_damaged_file_is_a_finding(store: Path, tmp_path: Path) -> None:
         counts = {one.code: (one.file, one.count) for one in found}
         assert counts == {"export.file": (path, 1), "export.missing": (str(store), rows)}
     codes = set()
-    for at in range(4, len(data), 41):
+    for at in range(0, len(data), 41):
         file.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
-        codes |= {one.code for one in check(store, tmp_path / "out")}
-    assert {"export.file", "export.missing", "export.differs"} <= codes
+        found = check(store, tmp_path / "out")
+        assert ("export.file", path) in {(one.code, one.file) for one in found}, at
+        codes |= {one.code for one in found}
+    assert {"export.missing", "export.differs"} <= codes
+
+
+def test_each_flipped_byte_is_found(store: Path, tmp_path: Path) -> None:
+    """Those too that change no row: statistics, by which readers pass over rows, and what nobody reads."""
+    export(store, tmp_path / "out")
+    file = tmp_path / "out" / manifest_of(tmp_path / "out")["files"][0]["path"]
+    data = file.read_bytes()
+    for at in range(0, len(data), 3):
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert check_files_only(tmp_path / "out"), at
+
+
+def test_a_manifest_of_before(store: Path, tmp_path: Path) -> None:
+    """Files of which the manifest has no CRC are compared with the log all the same."""
+    export(store, tmp_path / "out")
+    manifest = manifest_of(tmp_path / "out")
+    for file in manifest["files"]:
+        del file["crc32"]
+    (tmp_path / "out" / "_manifest.json").write_text(json.dumps(manifest))
+    assert check(store, tmp_path / "out") == []
 
 
 def test_sums_of_the_manifest(store: Path, tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ def test_a_flip_in_a_header_costs_one_message(tmp_path: Path) -> None:
     assert (row["physical_offset"], row["reason"]) == (lost, "physical-offset")
     assert row["data"] == images[0][lost : lost + size]
     assert check(tmp_path / "store", tmp_path / "out") == []
+    [file] = manifest_of(tmp_path / "out")["damaged"]
+    changed = (tmp_path / "out" / file["path"]).read_bytes().replace(row["data"][-9:], b"elsewhere")
+    (tmp_path / "out" / file["path"]).write_bytes(changed)
+    assert [one.file for one in check(tmp_path / "store", tmp_path / "out")] == [file["path"]]
 
 
 def test_a_body_that_is_not_what_was_stored_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.spark.sessions import EXECUTOR, descendants
+from tests.spark.sessions import EXECUTOR, SECONDS, descendants
 
 Rows = list[dict[str, Any]]
 
@@ -63,11 +63,31 @@ def stream(session: Any, path: str, folder: str, options: Mapping[str, str]) -> 
     register(session)
     source = session.readStream.format("rocketmq").options(**options).load(path)
     writer = source.writeStream.format("parquet").option("checkpointLocation", f"{folder}/checkpoint")
-    query = writer.option("path", f"{folder}/sink").trigger(availableNow=True).start()
-    query.awaitTermination()
+    query = _ended(writer.option("path", f"{folder}/sink").trigger(availableNow=True))
     counts = [part["numInputRows"] for part in query.recentProgress]
     has_rows = any(Path(folder, "sink").glob("*.parquet"))
     return counts, _plain(session.read.parquet(f"{folder}/sink")) if has_rows else []
+
+
+def _ended(writer: Any) -> Any:
+    """The query of a stream that has come to its end.
+
+    Spark gives a new process of Python ten seconds to start, which a machine that does much else may not have; the
+    checkpoint makes another run the same.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for left in (2, 1, 0):
+        query = writer.start()
+        try:
+            if not query.awaitTermination(SECONDS):
+                raise TimeoutError(f"the stream did not end: {query.status}")
+        except StreamingQueryException as error:
+            if not left or "failed to connect back" not in str(error):
+                raise
+        else:
+            break
+    return query
 
 
 def follow(session: Any, path: str, folder: str, steps: Sequence[Mapping[int, bytes]]) -> list[int]:
@@ -104,13 +124,13 @@ def read_and_kill(session: Any, path: str, options: Mapping[str, str], folder: s
     register(session)
     found: list[int] = []
     rows = session.read.format("rocketmq").options(**options).load(path).select("physical_offset").rdd
-    thread = InheritableThread(target=lambda: found.extend(rows.mapPartitions(slowly).collect()))
+    thread = InheritableThread(target=lambda: found.extend(rows.mapPartitions(slowly).collect()), daemon=True)
     thread.start()
     while thread.is_alive() and len(list(Path(folder).iterdir())) < 2:
         time.sleep(0.05)
     executors = [pid for pid, command in descendants(os.getpid()).items() if EXECUTOR in command]
     os.kill(min(executors), signal.SIGKILL)
-    thread.join()
+    thread.join(SECONDS)
     return found
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +38,9 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
+
+SECONDS = 400
+"""A job that takes longer stands still."""
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 """What stands in the command line of an executor."""
@@ -84,13 +89,22 @@ class Session:
     ) -> None:
         self._connection.close()
         self._process.join(30)
+        self._kill()
+
+    def _kill(self) -> None:
         if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+            kill_with_children(int(self._process.pid or 0))
+            self._process.join(30)
 
     def run(self, job: Job, *arguments: Any) -> Any:
-        """What `job` gives; an error in there is a RuntimeError with its whole text."""
+        """What `job` gives; an error in there is a RuntimeError with its whole text.
+
+        A job that stands still is a TimeoutError, and ends the session: jobs behind it fail at once.
+        """
         self._connection.send((job, arguments))
+        if not self._connection.poll(SECONDS):
+            self._kill()
+            raise TimeoutError(f"{job.__name__} took more than {SECONDS} s")
         works, result = self._connection.recv()
         if not works:
             raise RuntimeError(result)
@@ -147,3 +161,10 @@ def descendants(pid: int) -> dict[int, str]:
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
     return {child: commands[child] for child in found - {pid}}
+
+
+def kill_with_children(pid: int) -> None:
+    """End a process and all that it has started, whatever they are doing."""
+    for number in (pid, *descendants(pid)):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)

@@ -18,13 +18,12 @@ from tests.commands.running import ROOT, check_json, environment, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
-from tests.spark.sessions import EXECUTOR, descendants, require_spark
+from tests.spark.sessions import EXECUTOR, SECONDS, descendants, kill_with_children, require_spark
 from tests.unchanged import unchanged
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STORE = "5.5.0-killed"
-SECONDS = 500
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +32,11 @@ def spark_is_there() -> None:
 
 
 def finished(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=SECONDS)
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        kill_with_children(process.pid)
+        raise
     return process.returncode, out.decode(), err.decode()
 
 
