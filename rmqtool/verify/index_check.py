@@ -49,6 +49,11 @@ class IndexCheck:
         self._log_start = log_start
         self._live = live
 
+    @property
+    def at(self) -> int:
+        """Number of the next unit that nothing was compared with."""
+        return self._at
+
     def add(self, keys: IndexKeys, start: int, stop: int) -> None:
         """Compare the keys of a run of records from physical offset `start` to before `stop`."""
         self._report.check("index.missing", len(keys))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,10 +46,15 @@ def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[st
     return found
 
 
-def check_chains(store: Store, part: Part, report: Report, reading: Reading, live: bool) -> None:
-    """Walk all units of one file in the order of the puts, with the table of slots as it was then."""
+def check_chains(
+    store: Store, part: Part, report: Report, reading: Reading, live: bool, progress: Callable[[int], None]
+) -> None:
+    """Walk all units of one file in the order of the puts, with the table of slots as it was then.
+
+    `progress` is told how many more bytes are done, those of slots and of what was not used with the last units.
+    """
     slots = np.zeros(part.geometry.slots, dtype=np.int32)
-    used = 0
+    used, left = 0, part.file.size
     report.check("index.slot", part.units)
     report.check("index.chain", part.units)
     with InputFile(part.file.path, reading) as file:
@@ -57,6 +62,9 @@ def check_chains(store: Store, part: Part, report: Report, reading: Reading, liv
             count = min(_CHUNK, part.units + 1 - first)
             data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
             used += _check_chunk(store, part, decode_units(data), first, slots, report)
+            progress(count * UNIT_SIZE)
+            left -= count * UNIT_SIZE
+        progress(left)
         if live:
             return  # header and slots are ahead of what was walked
         _check_ends(store, part, file, report)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.mapped_files import list_mapped_files
+from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.queues import Kind, Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
 from rmqtool.verify.extents import Extents
@@ -43,8 +43,9 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool], live: bool,
+        is_batch: Callable[[str], bool], live: bool, listing: dict[Path, MappedFiles],
     ) -> None:  # fmt: skip
+        """`listing` keeps the files of each queue's directory from part to part."""
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
         self._report = report
@@ -53,6 +54,7 @@ class QueueCheck:
         self._owner_of = owner_of
         self._is_batch = is_batch
         self._live = live
+        self._listing = listing
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -102,7 +104,10 @@ class QueueCheck:
         if not is_directory_name(name.topic) or name.queue_id < 0:
             return None
         kind: Kind = "batch" if self._is_batch(name.topic) else "simple"
-        files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
+        directory = self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id)
+        files = self._listing.get(directory)
+        if files is None:
+            files = self._listing[directory] = list_mapped_files(directory)
         if not files.files:
             return None
         return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open, self._live)
@@ -141,8 +146,7 @@ class _OneQueue:
             state.first_offset = state.next_offset = offset
             state.first_physical_offset = physical_offset
         state.records += len(rows)
-        if offset != state.next_offset:
-            self._go_on(offset, physical_offset)
+        tell_jump(state, offset, physical_offset, self._report, self._extents)
         state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
@@ -154,19 +158,6 @@ class _OneQueue:
             self._prove(offset + self._shift, offset + self._shift + len(rows))
         else:
             self._compare(files, units[rows], stored)
-
-    def _go_on(self, offset: int, physical_offset: int) -> None:
-        """Queue offsets do not go on where the last record of the queue has left off."""
-        state = self.state
-        place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
-        if offset < state.next_offset:
-            message = f"queue offset {offset} where {state.next_offset} was expected"
-            self._report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
-            state.restart()
-        elif not self._extents.between(state.last_physical_offset, physical_offset):
-            missing = offset - state.next_offset
-            message = f"{missing} queue offsets from {state.next_offset} on have no record"
-            self._report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
 
     def _compare(self, files: QueueFiles, units: QueueUnits, expected: memoryview) -> None:
         done = 0
@@ -283,6 +274,21 @@ class _OneQueue:
         file = None if path is None else relative_to(path, self._root)
         self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
+
+
+def tell_jump(state: QueueState, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
+    """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
+    if offset == state.next_offset:
+        return
+    place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
+    if offset < state.next_offset:
+        message = f"queue offset {offset} where {state.next_offset} was expected"
+        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
+        state.restart()
+    elif not extents.between(state.last_physical_offset, physical_offset):
+        missing = offset - state.next_offset
+        message = f"{missing} queue offsets from {state.next_offset} on have no record"
+        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
 
 
 def _stretch(rows: NDArray[np.bool_]) -> int:

@@ -40,29 +40,33 @@ class RecordTotals:
     bytes: int = 0
     without_body: int = 0
     without_property_crc: int = 0
-    first_timestamp: int | None = None
     last_timestamp: int = 0
     latest: int = 0  # the largest store timestamp
     latest_offset: int = 0
     largest_step: int = 0  # by which a store timestamp lies before the largest one, ms
     step_offset: int = 0
+    earliest: int = 0  # the smallest store timestamp
+    earliest_offset: int = 0
     unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the part of the log that follows."""
         if not other.messages:
             return
-        if self.latest - (other.first_timestamp or 0) > max(self.largest_step, other.largest_step):
-            self.largest_step, self.step_offset = self.latest - (other.first_timestamp or 0), other.step_offset
-        elif other.largest_step > self.largest_step:
-            self.largest_step, self.step_offset = other.largest_step, other.step_offset
+        if self.messages:
+            self._step(self.latest - other.earliest, other.earliest_offset)
+        self._step(other.largest_step, other.step_offset)
+        if not self.messages or other.earliest < self.earliest:
+            self.earliest, self.earliest_offset = other.earliest, other.earliest_offset
         for name in ("messages", "bytes", "without_body", "without_property_crc"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        if self.first_timestamp is None:
-            self.first_timestamp = other.first_timestamp
         self.last_timestamp, self.unwritten_end = other.last_timestamp, other.unwritten_end
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
+
+    def _step(self, step: int, offset: int) -> None:
+        if step > self.largest_step:
+            self.largest_step, self.step_offset = step, offset
 
 
 @dataclass
@@ -142,8 +146,9 @@ class RecordChecks:
         totals = self.totals
         self.report.check("commitlog.time-order", len(frames))
         self.report.check("commitlog.future-timestamp", len(frames))
-        if totals.first_timestamp is None:
-            totals.first_timestamp = int(times[0])
+        row = int(np.argmin(times))
+        if totals.messages == len(frames) or int(times[row]) < totals.earliest:
+            totals.earliest, totals.earliest_offset = int(times[row]), _offset(frames, row)
         latest = np.maximum(np.maximum.accumulate(times), totals.latest)
         steps = latest - times
         row = int(np.argmax(steps))
