@@ -51,11 +51,14 @@ class Joining:
 
     def _join(self, part: LogPart, result: PartResult) -> None:
         before = self._open
-        if before is not None and part.index_stop is None and not before[1].meets(result):
-            self._left -= 1
-            stop = part.stop if self._left >= 0 else self._parts[-1].stop
-            part = LogPart(before[0].start, stop, before[0].index_start)
-            result, before = self._again(part), None
+        if before is not None and part.index_stop is None:
+            if result.seam.first is None:  # nothing begins there: what is before goes on
+                part, result, before = LogPart(before[0].start, part.stop, before[0].index_start), before[1], None
+            elif not before[1].meets(result):
+                self._left -= 1
+                stop = part.stop if self._left >= 0 else self._parts[-1].stop
+                part = LogPart(before[0].start, stop, before[0].index_start)
+                result, before = self._again(part), None
         with uninterrupted():
             if before is not None:
                 self._total.extend(before[1])

@@ -31,8 +31,6 @@ class Seam:
 
     def meets(self, later: Seam) -> bool:
         """Whether a later part has begun where this one has ended."""
-        if later.first is None:
-            return True
         if self.open_end or later.open_start or self.index_at != later.index_start:
             return False
         return self.end is None or self.end == later.first
@@ -60,8 +58,7 @@ class PartResult:
 
     def meets(self, later: PartResult) -> bool:
         """Whether both together are what one pass over both parts would have found."""
-        ended = self.ghosts_from is not None and later.seam.first is not None
-        return not ended and self.seam.meets(later.seam)
+        return self.ghosts_from is None and self.seam.meets(later.seam)
 
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found; `later` is not to be used any more."""

@@ -107,14 +107,13 @@ class Workers:
     def _hear(self, number: int, member: Member) -> None:
         try:
             message = member.connection.recv()
-        except (EOFError, ConnectionResetError):
-            self._leave(number)
-            self._error = self._error or RmqtoolError("a process of this verification has died: out of memory?")
-            return
-        if message == READY:
-            member.connection.send((self._settings, self._parts))
-            self._busy.add(number)
-        elif message == DONE:
+            if message == READY:
+                member.connection.send((self._settings, self._parts))
+                self._busy.add(number)
+                return
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            message = RmqtoolError("a process of this verification has died: out of memory?")
+        if message == DONE:
             self._leave(number)
         elif isinstance(message, RmqtoolError):
             self._leave(number)
