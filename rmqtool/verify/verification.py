@@ -16,7 +16,6 @@ from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
-from rmqtool.record_signs import index_signs
 from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.store import Store
 from rmqtool.topics import Topics, load_topics
@@ -30,7 +29,7 @@ from rmqtool.verify.crew import Crew
 from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_headers
-from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
+from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.joining import Joining
 from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.lookups import Lookups
@@ -46,7 +45,7 @@ from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
 from rmqtool.verify.workers import Workers
-from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
+from rmqtool.versions import NEWEST, Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
@@ -141,7 +140,7 @@ class Verification:
         check_index_names(self.store, [file for file, _ in self._index], self._report)
         settings = replace(
             self.settings,
-            tags_expected=self._tags_expected(),
+            tags_expected=tags_expected(self._index, self.log.files, self.request.version),
             files=self.log.files,
             index_parts=tuple(self._parts),
             rate=self.request.rate and max(1, self.request.rate // self.request.jobs),
@@ -165,18 +164,6 @@ class Verification:
             raise
         self._finish()
         self.complete = True
-
-    def _tags_expected(self) -> bool:
-        """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
-        if self.request.version is not None:
-            return self.request.version >= INDEX_OF_TAGS
-        newest = next(((file, geometry) for file, geometry in reversed(self._index) if geometry and file.keys), None)
-        if newest is None or newest[1] is None:
-            return False
-        try:
-            return "index-of-tags" in set(index_signs(newest[0], newest[1], self.log.files))
-        except RmqtoolError:
-            return False
 
     def _parts_to_check(self) -> tuple[list[LogPart], list[IndexPart]]:
         """Of the log and of the index, the same for any number of processes unless a broker writes."""

@@ -278,7 +278,12 @@ def test_a_part_in_which_nothing_begins() -> None:
     """What begins before goes through it."""
     again: list[LogPart] = []
     parts = [LogPart(0, 10), LogPart(10, 20), LogPart(20, 30)]
-    joining = Joining(parts, result_from(None, None), lambda part: again.append(part) or result_from(0, 30))
+
+    def check(part: LogPart) -> PartResult:
+        again.append(part)
+        return result_from(0, 30)
+
+    joining = Joining(parts, result_from(None, None), check)
     for number, result in enumerate((result_from(0, 22), result_from(None, None), result_from(23, 30))):
         joining.add(number, result)
     assert again == [LogPart(0, 30)]
