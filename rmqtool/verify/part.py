@@ -13,7 +13,7 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import LogWalker, RecoveryRules
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
@@ -28,7 +28,7 @@ from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart
-from rmqtool.verify.queue_check import QueueCheck
+from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
@@ -80,7 +80,7 @@ class PartCheck:
         self._files = settings.files
         self._reading = settings.reading()
         self._open = OpenFiles(self._reading)
-        self._listing: dict[Path, MappedFiles] = {}
+        self._found: FoundQueues = {}
         self._batch_topics = load_topics(self._store).with_batch_queues
         self.result = PartResult(settings.report())
 
@@ -101,10 +101,10 @@ class PartCheck:
 
     def _check_log(self, part: LogPart) -> None:
         if self.settings.live:
-            self._listing.clear()
+            self._found.clear()
         try:
             check = _LogCheck(self._store, self._files, self.settings, part, self.result, self._open,
-                              self._batch_topics, self._listing)  # fmt: skip
+                              self._batch_topics, self._found)  # fmt: skip
             for event in self._events(part):
                 if not check.take(event):
                     break
@@ -157,7 +157,7 @@ class _LogCheck:
 
     def __init__(
         self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
-        open_files: OpenFiles, batch_topics: frozenset[str] | None, listing: dict[Path, MappedFiles],
+        open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
     ) -> None:  # fmt: skip
         self._part = part
         self._result = result
@@ -173,7 +173,7 @@ class _LogCheck:
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of, is_batch,
-                                      settings.live, listing)  # fmt: skip
+                                      settings.live, found)  # fmt: skip
             result.states = self._queues.states
         rules = settings.recovery
         self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None

@@ -14,7 +14,7 @@ from rmqtool.verify.index_units import IndexUnits, Part
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
 
-_MOST_PARTS = 128  # of the log; of a larger log the parts are larger
+_MOST_PARTS = 256  # that are as small, in a log; of a larger log all parts are larger
 _LOOK = 64 << 10  # bytes behind a border in which there must be something
 
 
@@ -46,8 +46,8 @@ def log_parts(
     files: Sequence[MappedFile], units: IndexUnits, reading: Reading, least: int = PART_SIZE
 ) -> list[LogPart]:
     """Cut the log into parts that meet and cover all of it; raises UnreadableError."""
-    size = max(least, sum(file.size for file in files) // _MOST_PARTS)
-    starts = [0, *_borders(files, size, reading)]
+    size = sum(file.size for file in files)
+    starts = [0, *_borders(files, max(least, size // _MOST_PARTS), reading)]
     firsts = [0, *(units.first_from(start) for start in starts[1:])]
     ends = [*starts[1:], MAX_OFFSET]
     return [LogPart(start, end, first) for start, end, first in zip(starts, ends, firsts, strict=True)]
@@ -76,22 +76,38 @@ def index_parts(parts: Sequence[Part], least: int = PART_SIZE) -> list[IndexPart
     return found
 
 
-def _borders(files: Sequence[MappedFile], size: int, reading: Reading) -> Iterator[int]:
-    """Physical offsets at which the log is cut, ascending: beginnings of files, and multiples of `size` within them."""
+def _borders(files: Sequence[MappedFile], least: int, reading: Reading) -> Iterator[int]:
+    """Physical offsets at which the log is cut, ascending: beginnings of files, and others within them."""
     if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
         return  # what begins at an offset is not one thing then
+    sizes = _Sizes(files, least)
     last = files[0].start_offset if files else 0
     for file in files:
-        places = [place for place in range(0, file.size, size) if 2 * (file.start_offset + place - last) >= size]
-        if not places:
+        if file.end_offset <= last + sizes.at(last) // 2:
             continue
         with InputFile(file.path, reading) as opened:
-            for place in places:
-                start = file.start_offset + place
+            place = file.start_offset
+            while place < file.end_offset:
                 # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
-                if 2 * (start - last) >= size and _holds_something(opened, place):
-                    last = start
-                    yield start
+                if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
+                    last = place
+                    yield place
+                place += sizes.at(place)
+
+
+class _Sizes:
+    """How large parts are: large at the log's beginning, for each has its costs; at its end processes end together."""
+
+    def __init__(self, files: Sequence[MappedFile], least: int) -> None:
+        self._start = files[0].start_offset if files else 0
+        self._end = files[-1].end_offset if files else 0
+        self._least = least
+
+    def at(self, offset: int) -> int:
+        """Size of a part that begins at a physical offset, bytes."""
+        left = self._end - offset
+        whole = self._end - self._start
+        return self._least * (4 if 2 * left > whole else 2 if 4 * left > whole else 1)
 
 
 def _holds_something(file: InputFile, position: int) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
 from rmqtool.verify.extents import Extents
@@ -38,14 +38,18 @@ OwnerOf = Callable[[int], QueueName | None]
 """The queue of the record that begins at a physical offset; None when none begins there."""
 
 
+FoundQueues = dict[tuple[Kind, QueueName], QueueFiles | None]
+"""The files of the queues that were asked for; None for one that has none."""
+
+
 class QueueCheck:
     """Compares the units of one part of the log, in log order."""
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool], live: bool, listing: dict[Path, MappedFiles],
+        is_batch: Callable[[str], bool], live: bool, found: FoundQueues,
     ) -> None:  # fmt: skip
-        """`listing` keeps the files of each queue's directory from part to part."""
+        """`found` keeps the files of each queue from part to part."""
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
         self._report = report
@@ -54,7 +58,7 @@ class QueueCheck:
         self._owner_of = owner_of
         self._is_batch = is_batch
         self._live = live
-        self._listing = listing
+        self._found = found
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -104,13 +108,11 @@ class QueueCheck:
         if not is_directory_name(name.topic) or name.queue_id < 0:
             return None
         kind: Kind = "batch" if self._is_batch(name.topic) else "simple"
-        directory = self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id)
-        files = self._listing.get(directory)
-        if files is None:
-            files = self._listing[directory] = list_mapped_files(directory)
-        if not files.files:
-            return None
-        return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open, self._live)
+        if (kind, name) not in self._found:
+            files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
+            queue = Queue(name.topic, name.queue_id, kind, files)
+            self._found[kind, name] = QueueFiles(queue, self._open, self._live) if files.files else None
+        return self._found[kind, name]
 
 
 def is_directory_name(topic: str) -> bool:
