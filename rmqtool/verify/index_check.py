@@ -102,6 +102,11 @@ class IndexCheck:
 
     def _check_seconds(self, first: int, units: NDArray[np.void], timestamps: NDArray[np.int64]) -> None:
         begins = self._units.begin_timestamps(first, len(units))
+        seconds = units["seconds_since_begin"].astype(np.int64)
+        rests = timestamps - begins
+        rests -= seconds * 1000
+        if ((rests.view(np.uint64) < 1000) | (begins <= 0)).all() and int(seconds.min(initial=0)) >= 0:
+            return  # as nearly always: a division would take longer than all the rest
         self._compare_seconds(first + np.arange(len(units)), units, timestamps, begins)
 
     def _compare_seconds(

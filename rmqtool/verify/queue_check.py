@@ -79,7 +79,7 @@ class QueueCheck:
         units = QueueUnits.concatenate(self._parts)
         self._parts, self._waiting = [], 0
         order, bounds = group(units.queues)
-        stored = memoryview(units.as_consume_queue().view("V20").take(order).view("u1").data)
+        stored = units.as_consume_queue().view("V20").take(order)
         self._report.check("consumequeue.missing-unit", len(units))
         offsets = units.queue_offsets.take(order)
         nexts = offsets + units.batch_sizes.take(order)
@@ -93,7 +93,7 @@ class QueueCheck:
             first, last = np.searchsorted(broken, (low, high))
             borders = broken[first:last].tolist()  # the group's own beginning is always one
             for start, stop in zip(borders, [*borders[1:], high], strict=True):
-                queue.take(units, order[start:stop], stored[start * 20 : stop * 20])
+                queue.take(units, order[start:stop], stored[start:stop].tobytes())
 
     def _queue(self, number: int, name: QueueName) -> _OneQueue:
         queue = self._queues.get(number)
@@ -139,7 +139,7 @@ class _OneQueue:
         self._looks = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
-    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: memoryview) -> None:
+    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: bytes) -> None:
         """Compare the units `rows`, whose queue offsets follow each other; `stored` is what a simple queue holds."""
         state, files = self.state, self._files
         first, last = int(rows[0]), int(rows[-1])
@@ -155,13 +155,13 @@ class _OneQueue:
             self._lack("consumequeue.missing-queue", units[rows[:MAX_PLACES]], len(rows))
         elif files.queue.kind == "batch":
             run = units[rows]
-            self._compare(files, run, memoryview(run.as_batch_consume_queue().view("u1").data))
+            self._compare(files, run, run.as_batch_consume_queue().tobytes())
         elif files.read(offset + self._shift, len(rows)) == stored:
             self._prove(offset + self._shift, offset + self._shift + len(rows))
         else:
             self._compare(files, units[rows], stored)
 
-    def _compare(self, files: QueueFiles, units: QueueUnits, expected: memoryview) -> None:
+    def _compare(self, files: QueueFiles, units: QueueUnits, expected: bytes) -> None:
         done = 0
         while done < len(units):
             number = self._number_of(files, units, done)

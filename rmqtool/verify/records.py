@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.dispatcher import Dispatched
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
-from rmqtool.formats.message import MAGIC_CODE_V2
+from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
     INNER_BATCH,
+    MULTI_TAGS,
     NEED_UNWRAP,
+    TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
 )
 from rmqtool.scan.block import Positions
@@ -27,8 +29,12 @@ from rmqtool.verify.report import Report
 from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version
 
 _KNOWN_FLAGS = 0x7FF
-_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
+_HARMLESS = COMPRESSED | _LAST_COMPRESSION_TYPE | MULTI_TAGS | TRANSACTION_COMMIT | HOST_BITS | NEED_UNWRAP
+"""Flags of which all combinations are right."""
+
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
 _CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
 
 
@@ -130,12 +136,13 @@ class RecordChecks:
     def _check_flags(self, frames: Frames) -> None:
         flags = frames.headers.field("sys_flag")
         self.report.check("commitlog.sys-flag", len(frames))
-        if not flags.any():
+        used = int(np.bitwise_or.reduce(flags))
+        if not used & ~_HARMLESS:
             return
-        distinct = np.unique(flags).tolist()
         prepared_offsets = (flags & TRANSACTION_PREPARED) != 0
         if prepared_offsets.any():
             prepared_offsets &= frames.headers.field("queue_offset") != 0
+        distinct = np.unique(flags).tolist()
         wrong = np.isin(flags, [flag for flag in distinct if wrong_flag(flag)]) | prepared_offsets
         for row in np.flatnonzero(wrong).tolist():
             why = wrong_flag(int(flags[row])) or "prepared or rolled back, but with a queue offset"
@@ -218,6 +225,10 @@ def rows_with_property_crc(frames: Frames) -> Positions:
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
     places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
     names: NDArray[np.uint64] = frames.block.gather("<u8", places)
+    halves = names.view("<u4").reshape(-1, 2)
+    likely = halves == _CRC32_HALVES  # of a name with one other byte one half is the same
+    if not likely.any():
+        return rows[:0]
     other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
     bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
     found: Positions = rows[bytes_other <= 1]
