@@ -14,6 +14,7 @@ from rmqtool.verify.index_units import IndexUnits, Part
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
 
+_FEWEST_PARTS = 16  # of a log that is large enough for them
 _MOST_PARTS = 256  # that are as small, in a log; of a larger log all parts are larger
 _LOOK = 64 << 10  # bytes behind a border in which there must be something
 
@@ -107,7 +108,8 @@ class _Sizes:
         """Size of a part that begins at a physical offset, bytes."""
         left = self._end - offset
         whole = self._end - self._start
-        return self._least * (4 if 2 * left > whole else 2 if 4 * left > whole else 1)
+        times = 4 if 2 * left > whole else 2 if 4 * left > whole else 1
+        return max(self._least, min(times * self._least, whole // _FEWEST_PARTS))
 
 
 def _holds_something(file: InputFile, position: int) -> bool:
