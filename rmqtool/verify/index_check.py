@@ -193,7 +193,7 @@ class IndexCheck:
         part = self._units.part_at(int(numbers[0]))
         own = int(numbers[0]) - part.start + 1
         position = 40 + 4 * part.geometry.slots + 20 * own
-        more = f" (and {count - 1} more units)" if count > 1 else ""
+        more = f" (and {counted(count - 1, 'more unit')})" if count > 1 else ""
         self._report.add(code, f"unit {own}: {message}{more}", count=count,
                          file=self._store.relative(part.file.path), offset=position)  # fmt: skip
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.files import InputFile, Reading
+from rmqtool.findings import counted
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile
 from rmqtool.store import Store
@@ -29,7 +30,8 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
                 message = "the running broker changes it faster than its geometry can be told: not verified"
                 report.add("index.geometry", message, severity="info", effect="none", file=shown)
             elif file.keys:
-                message = f"its header tells {file.keys} keys, but no number of hash slots fits its size and units"
+                keys = counted(file.keys, "key")
+                message = f"its header tells {keys}, but no number of hash slots fits its size and units"
                 report.add("index.geometry", message, file=shown)
             continue
         for message in _header_problems(file, geometry, live):
@@ -39,9 +41,9 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
 def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[str]:
     found = []
     if file.keys >= geometry.units:
-        found.append(f"{file.keys} units are more than fit in: {geometry.units - 1}")
+        found.append(f"{counted(file.keys, 'unit')}, more than fit in: {geometry.units - 1}")
     if file.keys and not 0 <= file.hash_slot_count <= file.keys:
-        found.append(f"{file.hash_slot_count} used hash slots, with {file.keys} units")
+        found.append(f"{counted(file.hash_slot_count, 'used hash slot')}, with {counted(file.keys, 'unit')}")
     if file.keys and not live and file.end_timestamp < 0:
         found.append(f"end timestamp {file.end_timestamp}")
     return found
@@ -71,7 +73,7 @@ def check_chains(
         _check_ends(store, part, file, report)
         _check_slots(store, part, file, slots, report)
     if part.units and part.file.hash_slot_count not in (used, part.file.keys):
-        message = f"{part.file.hash_slot_count} used hash slots, found {used}"
+        message = f"{counted(part.file.hash_slot_count, 'used hash slot')}, found {used}"
         report.add("index.header", message, file=store.relative(part.file.path), offset=32)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
+from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue
@@ -184,8 +185,9 @@ class _OneQueue:
         self._next = stop
         if self._shift:
             place: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
-            message = f"{stop - start} units stand {abs(self._shift)} {'before' if self._shift < 0 else 'behind'} " \
-                      f"their queue offset"  # fmt: skip
+            side = "before" if self._shift < 0 else "behind"
+            units = "1 unit stands" if stop - start == 1 else f"{stop - start} units stand"
+            message = f"{units} {abs(self._shift)} {side} the queue offset"
             self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **place)
 
     def _look(self, files: QueueFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
@@ -289,7 +291,7 @@ def tell_jump(state: QueueState, offset: int, physical_offset: int, report: Repo
         state.restart()
     elif not extents.between(state.last_physical_offset, physical_offset):
         missing = offset - state.next_offset
-        message = f"{missing} queue offsets from {state.next_offset} on have no record"
+        message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
         report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
 
 

@@ -12,6 +12,7 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
+from rmqtool.findings import counted
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
@@ -229,7 +230,7 @@ class Verification:
             ranges[name] = queue_range(queue, log_start, self.request.version or NEWEST)
         open_files.close()
         if rest.beyond_files.total():
-            message = f"{rest.beyond_files.total()} consume queue units point behind the last file"
+            message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
             tell_lacking(state, self.topics, self.settings.live, self._report)
