@@ -14,7 +14,7 @@ from rmqtool.verify.index_units import IndexUnits, Part
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
 
-_FEWEST_PARTS = 16  # of a log that is large enough for them
+_LARGEST = 4  # no part is more than this part of a log, unless all are as small as can be
 _MOST_PARTS = 256  # that are as small, in a log; of a larger log all parts are larger
 _LOOK = 64 << 10  # bytes behind a border in which there must be something
 
@@ -93,7 +93,8 @@ def _borders(files: Sequence[MappedFile], least: int, reading: Reading) -> Itera
                 if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
                     last = place
                     yield place
-                place += sizes.at(place)
+                left = file.end_offset - place
+                place += -(-left // max(1, round(left / sizes.at(place))))
 
 
 class _Sizes:
@@ -109,7 +110,7 @@ class _Sizes:
         left = self._end - offset
         whole = self._end - self._start
         times = 4 if 2 * left > whole else 2 if 4 * left > whole else 1
-        return max(self._least, min(times * self._least, whole // _FEWEST_PARTS))
+        return max(self._least, min(times * self._least, whole // _LARGEST))
 
 
 def _holds_something(file: InputFile, position: int) -> bool:
