@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 
 _FIRST_PAGE = 4096
+_WRITING_S = 0.05  # longer than a broker needs to write one record, even where it waits for a page of the file
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,18 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Rea
     earlier = (_last_record_of(files, before, reading) for before in reversed(range(number)))
     last_timestamp = next((record[1] for record in earlier if record), None)
     return LogRange(min_offset, files[number].start_offset, first_timestamp, last_timestamp)
+
+
+def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: Reading = UNLIMITED) -> int:
+    """The maximum offset of a log to which a broker appends; all records before it are whole when this returns, bytes.
+
+    Who reads further meets records of which the broker has copied only a part into the file: the reader may have
+    passed their middle before it was there, and find their end. Even of the last one with the right lengths the
+    properties may lack their end for a moment.
+    """
+    end = log_range(files, hint, reading).max_offset
+    time.sleep(_WRITING_S)
+    return end
 
 
 def _last_record_of(

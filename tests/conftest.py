@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from tests.golden import stores
 from tests.unchanged import unchanged
 
 GoldenStore = Callable[[str], Path]
+
+_LONGEST_SHOWN = 20_000  # characters
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
@@ -59,6 +61,29 @@ def golden_store(unpacked: GoldenStore) -> Iterator[GoldenStore]:
             return stack.enter_context(unchanged(unpacked(name)))
 
         yield use
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Of large values show where they differ first: a difference of all lines of both can take hours to find."""
+    if op != "==" or max(len(repr(left)), len(repr(right))) < _LONGEST_SHOWN:
+        return None
+    return ["both are large; they differ first at", *_difference(left, right)]
+
+
+def _difference(left: object, right: object) -> list[str]:
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        left, right = dict(left), dict(right)
+        keys = [key for key in {**left, **right} if key not in left or key not in right or left[key] != right[key]]
+        return _at(keys[0], left.get(keys[0]), right.get(keys[0])) if keys else []
+    if isinstance(left, Sequence) and isinstance(right, Sequence):
+        number = next((i for i, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), None)
+        number = min(len(left), len(right)) if number is None else number
+        return _at(f"{number} of {len(left)} and {len(right)}", left[number : number + 1], right[number : number + 1])
+    return _at(type(left).__name__, left, right)
+
+
+def _at(place: object, left: object, right: object) -> list[str]:
+    return [str(place), *(repr(value)[:_LONGEST_SHOWN] for value in (left, right))]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,14 +6,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqtool.commit_log import log_range
+from rmqtool.commit_log import log_range, written_end
 from rmqtool.files import InputFile
 from rmqtool.listing.log import event_rows
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Part, Place
 from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.rows import Rows
-from rmqtool.scan.events import Damage
 from rmqtool.scan.reader import scan_files
 
 _PAUSE = 0.25  # seconds between two looks
@@ -34,9 +33,8 @@ def follow_log(place: Place, options: ListingOptions, from_end: bool) -> Iterato
             position = max(position, files[0].start_offset)  # what stood before has been deleted
         if _has_begun(files, position):
             place = replace(place, parts=(Part(files),))
-            for event in scan_files(files, position, options.filters.stop, options.reading):
-                if isinstance(event, Damage) and event.tail:
-                    break  # the broker is writing there
+            stop = min(options.filters.stop, written_end(files, position, options.reading))
+            for event in scan_files(files, position, stop, options.reading):
                 yield from event_rows(event, files, place, options)
                 position = event.physical_offset + event.size
         if position >= options.filters.stop:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rmqtool.commit_log import written_end
 from rmqtool.files import InputFile
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.listing.options import ListingOptions
@@ -11,7 +12,6 @@ from rmqtool.locate import Place
 from rmqtool.mapped_files import MappedFile
 from rmqtool.messages import extent_row, message_rows
 from rmqtool.rows import Rows
-from rmqtool.scan.events import Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
 
@@ -32,7 +32,8 @@ def list_compaction(place: Place, options: ListingOptions) -> Iterator[Rows]:
 
 def log_rows(files: Sequence[MappedFile], place: Place, options: ListingOptions) -> Iterator[Rows]:
     """Messages, blanks and damage of the files of a log."""
-    start, stop = options.filters.start, min(options.filters.stop, _end_of(files))
+    end = written_end(files, reading=options.reading) if options.live else _end_of(files)
+    start, stop = options.filters.start, min(options.filters.stop, end)
     if not options.reverse:
         for event in scan_files(files, start, stop, options.reading):
             yield from event_rows(event, files, place, options)
@@ -45,14 +46,14 @@ def log_rows(files: Sequence[MappedFile], place: Place, options: ListingOptions)
 
 
 def event_rows(event: Event, files: Sequence[MappedFile], place: Place, options: ListingOptions) -> Iterator[Rows]:
-    """One event of a scan as rows: none for messages that do not pass, and for what a live broker is writing."""
+    """One event of a scan as rows; none for messages that do not pass."""
     if isinstance(event, Frames):
         file = place.relative(_file_at(files, event.physical_offset).path)
         frames = options.filters.select(event)
         if frames is not None:
             short = options.limit is not None and not options.reverse and len(frames) > options.limit
             yield from message_rows(frames[: options.limit] if short else frames, file, options.shape)
-    elif not (options.live and isinstance(event, Damage) and event.tail):
+    else:
         yield extent_row(event)
 
 

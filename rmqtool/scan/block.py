@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
 from rmqtool.files import InputFile
@@ -17,6 +18,7 @@ BLOCK_SIZE = 4 << 20  # larger blocks miss the processor's cache, smaller ones c
 PADDING = 256  # readable zeros behind the data, wider than any field that is gathered
 _LITTLE_MORE = 32
 _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, nearly always
+_TAKE, _UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
 
 Positions = NDArray[np.intp]
 """Places in a block's buffer, bytes."""
@@ -106,7 +108,12 @@ def _gather_alternating(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[A
         # makes that the memory needed and a little more. Less would be doubled, and all that was written copied.
         offsets[-1] = min(int(offsets[0]) + 2 * (total + _LITTLE_MORE), buffer.size)
     values = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer])
-    return values.take(_even_numbers(max(count, _USUAL_COUNT))[:count])
+    return take(values, _even_numbers(max(count, _USUAL_COUNT))[:count])
+
+
+def take(values: pa.Array, rows: pa.Int32Array) -> pa.Array:
+    """The values at `rows`, which must exist: nothing is checked."""
+    return _TAKE.call([values, rows], _UNCHECKED)
 
 
 @lru_cache(maxsize=2)

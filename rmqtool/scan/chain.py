@@ -92,7 +92,7 @@ def _step(block: Block, starts: Positions, ends: Positions, max_steps: int) -> P
     sizes = block.sizes
     path = np.empty((max_steps, len(starts)), dtype=np.intp)
     path[0] = starts
-    behind = block.length + 1
+    behind = np.array(block.length + 1)
     for step in range(1, max_steps):
         previous, current = path[step - 1], path[step]
         np.add(previous, sizes[previous], out=current)

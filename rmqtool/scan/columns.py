@@ -33,14 +33,17 @@ from rmqtool.scan.text import constant_strings, to_strings
 class Run:
     """A run of frames with what several columns share, read at most once."""
 
-    def __init__(self, frames: Frames, plain_bodies: pa.BinaryArray | None = None) -> None:
+    def __init__(
+        self, frames: Frames, plain_bodies: pa.BinaryArray | None = None, *, whole_properties: bool = False
+    ) -> None:
         self.frames = frames
         self.plain_bodies = plain_bodies
+        self._whole_properties = whole_properties
 
     @cached_property
     def properties(self) -> SameNames | PropertyTable:
         """The properties of all records."""
-        return read_properties(self.frames)
+        return read_properties(self.frames, whole=self._whole_properties)
 
     def field(self, name: str) -> NDArray[Any]:
         """An integer field of all records."""
@@ -65,7 +68,7 @@ def record_batches(frames: Frames, names: Sequence[str]) -> Iterator[pa.RecordBa
     if "body" in names:
         parts = with_plain_bodies(frames)
     for part, bodies in parts:
-        run = Run(part, bodies)
+        run = Run(part, bodies, whole_properties="properties" in names)
         yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
 
 

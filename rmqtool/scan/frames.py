@@ -22,6 +22,7 @@ from rmqtool.formats.message import (
 from rmqtool.scan.block import Block, Positions
 
 _V4_HEADER = HEADER_DTYPES[0]
+_NATIVE = {name: _V4_HEADER[name].newbyteorder("=") for name in _V4_HEADER.names or ()}
 _TOPIC_WIDTH_V1 = topic_size_width(MAGIC_CODE_V1)
 _TOPIC_WIDTH_V2 = topic_size_width(MAGIC_CODE_V2)
 _PROPERTIES_WIDTH = 2
@@ -57,8 +58,7 @@ class Headers:
         return values
 
     def _read(self, name: str) -> NDArray[Any]:
-        stored = self._common[name]
-        values = stored.astype(stored.dtype.newbyteorder("="))
+        values = self._common[name].astype(_NATIVE[name])
         for rows, headers in self._others:
             values[rows] = headers[name]
         return values
@@ -146,9 +146,10 @@ def prove(block: Block, positions: Positions) -> Frames:
     message_sizes = headers.field("message_size").astype(np.intp)
     body_sizes = headers.field("body_size").astype(np.intp)
     ends = positions + message_sizes
-    is_v2 = magic_codes == MAGIC_CODE_V2
     sound = magic_codes == MAGIC_CODE_V1
-    sound |= is_v2
+    is_v2 = None if sound.all() else magic_codes == MAGIC_CODE_V2  # no record, as nearly always
+    if is_v2 is not None:
+        sound |= is_v2
     sound &= headers.field("physical_offset") == positions + block.start_offset
     topic_widths = _topic_widths(is_v2)
     room = message_sizes - (headers.sizes + topic_widths + _PROPERTIES_WIDTH)
@@ -159,8 +160,10 @@ def prove(block: Block, positions: Positions) -> Frames:
         count = int(np.argmin(sound))
         return prove(block, positions[:count])
     topic_sizes = _topic_sizes(block, positions + headers.sizes + body_sizes, is_v2)
-    properties_sizes = room - body_sizes - topic_sizes
-    fits = (topic_sizes >= 0) & (properties_sizes >= 0)
+    properties_sizes = room - body_sizes
+    properties_sizes -= topic_sizes
+    fits = topic_sizes >= 0
+    fits &= properties_sizes >= 0
     stored = block.gather(">i2", ends - (np.where(fits, properties_sizes, 0) + _PROPERTIES_WIDTH))
     fits &= stored == properties_sizes
     sizes = {
@@ -174,14 +177,14 @@ def prove(block: Block, positions: Positions) -> Frames:
     return frames if fits.all() else frames[: int(np.argmin(fits))]
 
 
-def _topic_widths(is_v2: NDArray[np.bool_]) -> Positions:
-    if not is_v2.any():
+def _topic_widths(is_v2: NDArray[np.bool_] | None) -> Positions:
+    if is_v2 is None:
         return np.array(_TOPIC_WIDTH_V1, dtype=np.intp)
     return np.where(is_v2, _TOPIC_WIDTH_V2, _TOPIC_WIDTH_V1).astype(np.intp)
 
 
-def _topic_sizes(block: Block, positions: Positions, is_v2: NDArray[np.bool_]) -> Positions:
+def _topic_sizes(block: Block, positions: Positions, is_v2: NDArray[np.bool_] | None) -> Positions:
     sizes = block.gather(">i1", positions).astype(np.intp)
-    if is_v2.any():
+    if is_v2 is not None:
         sizes[is_v2] = block.gather(">i2", positions[is_v2])
     return sizes

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.scan.block import Positions
-from rmqtool.scan.windows import WORD, padded_words
-
-WINDOW = 64
-"""`data` must go on so long behind the last text, bytes."""
+from rmqtool.scan.windows import WINDOW, WORD, padded_words
 
 _MODULUS = 1 << 32
 _MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all

@@ -16,20 +16,21 @@ from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.same_names import SameNames, find_same_names
 from rmqtool.scan.text import is_utf8, to_strings
-
-PADDING = 64
-"""Zeros behind the last property, so that a window or a word can be read wherever one begins, bytes."""
+from rmqtool.scan.windows import WINDOW
 
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def read_properties(frames: Frames) -> SameNames | PropertyTable:
-    """The properties of all records, in the form that they allow; both forms have `column` and `maps`."""
+def read_properties(frames: Frames, *, whole: bool = False) -> SameNames | PropertyTable:
+    """The properties of all records, in the form that they allow; both forms have `column` and `maps`.
+
+    Who wants `maps` as well as columns asks for the `whole`.
+    """
     data, ends = _gather(frames)
     stops = places_of(PROPERTY_SEPARATOR, data)
-    same_names = find_same_names(data, stops, ends)
+    same_names = find_same_names(data, stops, ends, whole=whole)
     return PropertyTable(data, stops, ends) if same_names is None else same_names
 
 
@@ -130,7 +131,7 @@ def _gather(frames: Frames) -> tuple[NDArray[np.uint8], Positions]:
     block, count = frames.block, len(frames)
     starts, sizes = np.empty((2, count + 1), dtype=np.intp)
     starts[:count], sizes[:count] = frames.properties_positions, frames.properties_sizes
-    starts[count], sizes[count] = block.length + 1, PADDING
+    starts[count], sizes[count] = block.length + 1, WINDOW  # zeros
     unended = block.gather("u1", starts[:count] + sizes[:count] - 1) != PROPERTY_SEPARATOR
     unended &= sizes[:count] > 0
     any_unended = bool(unended.any())

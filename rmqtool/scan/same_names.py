@@ -5,7 +5,7 @@ Then names need only be compared, not read, and the value of a name is every n-t
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
-from rmqtool.scan.block import Positions, gather_slices
+from rmqtool.scan.block import Positions, gather_slices, take
 from rmqtool.scan.text import to_strings
-from rmqtool.scan.windows import WORD
-
-WINDOW = 64
-"""Names are compared in windows up to this size: data must go on so long behind the last property, bytes."""
+from rmqtool.scan.windows import WINDOW, WORD
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 
@@ -30,21 +27,35 @@ Offsets = NDArray[np.int32]
 
 
 class SameNames:
-    """The properties of records that have the same distinct `names`; value i stands at ``starts[i] : ends[i]``."""
+    """The properties of records that have the same distinct `names`; value i stands at ``starts[i] : ends[i]``.
 
-    def __init__(self, names: Names, data: NDArray[np.uint8], starts: Offsets, ends: Offsets) -> None:
+    Of one who wants the `whole`, `maps` as well as columns, the values are gathered once for both.
+    """
+
+    def __init__(
+        self, names: Names, data: NDArray[np.uint8], starts: Offsets, ends: Offsets, *, whole: bool = False
+    ) -> None:
         self._names = names
+        self._whole = whole
         self._records = len(starts) // len(names)
         self.data = data
         self._buffer = pa.py_buffer(data)
         self._starts = starts
         self._ends = ends
 
+    @cached_property
+    def _values(self) -> pa.StringArray:
+        """The values of all properties of all records."""
+        return to_strings(gather_slices(self._buffer, self._starts, self._ends))
+
     def column(self, name: bytes) -> pa.StringArray:
         """The value of one property for each record; null without it."""
         if name not in self._names:
             return pa.nulls(self._records, pa.string())
-        rows = slice(self._names.index(name), None, len(self._names))
+        place, width = self._names.index(name), len(self._names)
+        if self._whole:
+            return take(self._values, _multiples(width, _round_up(self._records), place)[: self._records])
+        rows = slice(place, None, width)
         return to_strings(gather_slices(self._buffer, self._starts[rows], self._ends[rows]))
 
     def places(self, name: bytes) -> tuple[Positions, Positions]:
@@ -59,13 +70,14 @@ class SameNames:
     def maps(self) -> pa.MapArray:
         """All properties of each record as a map in stored order."""
         width, usual = len(self._names), _round_up(self._records)
-        bounds = _multiples(width, usual + 1)[: self._records + 1]
+        bounds = _multiples(width, usual + 1, 0)[: self._records + 1]
         names = _repeated_names(self._names, usual)[: self._records * width]
-        values = to_strings(gather_slices(self._buffer, self._starts, self._ends))
-        return pa.MapArray.from_arrays(bounds, names, values)
+        return pa.MapArray.from_arrays(bounds, names, self._values)
 
 
-def find_same_names(data: NDArray[np.uint8], stops: Positions, ends: Positions) -> SameNames | None:
+def find_same_names(
+    data: NDArray[np.uint8], stops: Positions, ends: Positions, *, whole: bool = False
+) -> SameNames | None:
     """The properties in `data` when all records have the same distinct names in the same order, else None.
 
     Properties end at `stops`, those of each record before `ends`; `data` goes on for a window behind the last.
@@ -85,7 +97,7 @@ def find_same_names(data: NDArray[np.uint8], stops: Positions, ends: Positions) 
     rows = starts.reshape(-1, width)
     if not (_have(data, rows, _stretches(names, samples)) or _have(data, rows, _stretches(names, []))):
         return None
-    return SameNames(names, data, values.astype(np.int32), stops.astype(np.int32))
+    return SameNames(names, data, values.astype(np.int32), stops.astype(np.int32), whole=whole)
 
 
 def _pieces_of(data: NDArray[np.uint8], ends: Positions, row: int) -> list[bytes]:
@@ -161,6 +173,6 @@ def _repeated_names(names: Names, count: int) -> pa.StringArray:
     return texts.take(pa.array(np.tile(np.arange(len(names), dtype=np.int32), count)))
 
 
-@lru_cache(maxsize=4)
-def _multiples(step: int, count: int) -> pa.Int32Array:
-    return pa.array(np.arange(0, step * count, step, dtype=np.int32))
+@lru_cache(maxsize=32)
+def _multiples(step: int, count: int, start: int) -> pa.Int32Array:
+    return pa.array(np.arange(start, start + step * count, step, dtype=np.int32))

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 WORD = 8  # bytes
 
+WINDOW = 64
+"""Texts are looked at in windows up to this size: data must go on so long behind the last one, bytes."""
+
 
 def padded_words(windows: NDArray[Any], sizes: NDArray[np.intp]) -> NDArray[np.uint64]:
     """The bytes of `windows`, all of one width in whole words, as words; zeros from ``sizes[i]`` on.

@@ -2,13 +2,16 @@
 
 import hashlib
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 from tests.broker.tools import HarnessError, HarnessUnavailable, cache, cached, tool
 from tests.broker.versions import family
 
 _SOURCES = Path(__file__).parent / "java"
-_TIMEOUT_S = 600
+_TIMEOUT_S = 180
+_TRIES = 3  # of a download
+_NETWORK = ("-Dmaven.wagon.rto=30000", "-Daether.connector.requestTimeout=30000")  # ms without a byte
 _POM = """\
 <project>
   <modelVersion>4.0.0</modelVersion>
@@ -41,8 +44,13 @@ def _fetch(version: str, artifact: str, into: Path) -> None:
     pom = into.parent / "pom.xml"
     pom.write_text(_POM.format(version=version, artifact=artifact), encoding="utf-8")
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    command = [tool("mvn"), "-B", "-q", *_NETWORK, "-f", str(pom), *goal]
+    for _ in range(_TRIES - 1):
+        with suppress(HarnessError):
+            _run(command)
+            return
     try:
-        _run([tool("mvn"), "-B", "-q", "-f", str(pom), *goal])
+        _run(command)
     except HarnessError as error:
         raise HarnessUnavailable(f"the jars of {version} cannot be fetched: {error}") from error
 
@@ -60,8 +68,11 @@ def _digest(sources: list[Path]) -> str:
 
 
 def _run(command: list[str]) -> None:
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_S, check=False
-    )
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise HarnessError(f"{command[0]} has not ended after {_TIMEOUT_S} s") from None
     if done.returncode != 0:
         raise HarnessError(f"{command[0]} failed with {done.returncode}:\n{done.stdout[-4000:]}")

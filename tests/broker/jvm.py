@@ -14,6 +14,7 @@ from tests.broker.tools import HarnessError, HarnessUnavailable, tool
 from tests.broker.versions import features
 
 TIMEOUT_S = 120
+_WHOLE_TIMEOUT_S = 400  # a whole broker takes one to two minutes, and waits for what its clients do
 _READY = "harness: ready"
 _POLL_S = 0.01
 _LAST_LINES = 40
@@ -45,6 +46,7 @@ class Jvm:
         user: int | None = None,
     ) -> None:
         self._log = scratch / "jvm.log"
+        self._timeout_s = _WHOLE_TIMEOUT_S if whole else TIMEOUT_S
         settings_file = scratch / "store.properties"
         settings_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         classes = class_path(version, whole)
@@ -95,9 +97,9 @@ class Jvm:
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            status = self._process.wait(TIMEOUT_S)
+            status = self._process.wait(self._timeout_s)
         except subprocess.TimeoutExpired:
-            raise self._error(f"has not ended after {TIMEOUT_S} s") from None
+            raise self._error(f"has not ended after {self._timeout_s} s") from None
         if status == UNAVAILABLE:
             raise HarnessUnavailable("a whole broker needs a network namespace of its own (Linux, root)")
         if status != 0:

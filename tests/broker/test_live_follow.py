@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,12 @@ def _messages(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == "message"]
 
 
+def _compared(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """The first lines that only one of both has, or that stand elsewhere: thousands are too many to be shown."""
+    pairs = [(str(one), str(other)) for one, other in zip_longest(found, expected) if one != other]
+    return [one for one, _ in pairs[:3]], [other for _, other in pairs[:3]]
+
+
 @pytest.mark.parametrize("version", ["4.9.7", "5.3.3", "5.5.0"])
 def test_all_that_a_broker_writes_comes_once(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
     """From the beginning all messages, from the end those behind it, in order, across files, until Ctrl-C."""
@@ -89,12 +96,12 @@ def test_all_that_a_broker_writes_comes_once(harness: Callable[[str], Harness], 
             follower.wait_for(messages[-1]["physical_offset"])
             status, err = follower.interrupt()
             assert (status, b"Traceback" in err) == (130, False)
-    assert _messages(first.lines()) == messages
+    assert _compared(_messages(first.lines()), messages) == ([], [])
     assert {line["kind"] for line in first.lines()} <= {"message", "blank", "error"}
-    assert _messages(live.lines()) == [message for message in messages if message["topic"] == "live"]
+    assert _compared(_messages(live.lines()), [one for one in messages if one["topic"] == "live"]) == ([], [])
     tail = _messages(late.lines())
     assert tail
-    assert tail == messages[-len(tail) :]
+    assert _compared(tail, messages[-len(tail) :]) == ([], [])
     assert len(tail) < len(messages)
     blanks = [line["physical_offset"] for line in first.lines() if line["kind"] == "blank"]
     assert blanks == [line["physical_offset"] for line in everything if line["kind"] == "blank"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, takewhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.listing.follow import follow_log
 from rmqtool.listing.index import chain_lengths
 from rmqtool.listing.kinds import LISTINGS, limited
+from rmqtool.listing.log import list_log
 from rmqtool.listing.options import ListingOptions
 from rmqtool.rows import Rows, make_rows, one_row
 from tests.building import LogBuilder, message, write_log
@@ -360,7 +363,7 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
         while True:
             yield
 
-    monkeypatch.setattr("rmqtool.listing.follow.time.sleep", Growing(tmp_path, steps()).sleep)
+    monkeypatch.setattr("rmqtool.listing.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
     found = follow_log(place_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
     bodies = [
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row
@@ -373,6 +376,30 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
     every = [rows for rows in follow_log(place_of(tmp_path / "commitlog"), options, from_end=False) if rows is not None]
     rows = [row for part in every for row in part.dicts() if row["kind"] == "message"]
     assert [row["physical_offset"] for row in rows] == builder.offsets[3:5]
+
+
+@pytest.mark.parametrize("follow", [True, False])
+@pytest.mark.parametrize("row", [0, 1, 3, 5])
+def test_a_record_that_is_read_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: int, follow: bool
+) -> None:
+    """Parts of it were not there yet when its end, and others behind it, were: it comes whole, and once."""
+    builder = LogBuilder(file_size=600).add_all([{"body": b"b" * 50}] * 7)
+    images = dict(builder.images())
+    begin = max(start for start in images if start <= builder.offsets[row])
+    image = bytearray(images[begin])
+    at = builder.offsets[row] - begin + 90
+    image[at : at + 20] = bytes(20)  # of the body
+    write_log(tmp_path, {**images, begin: bytes(image)})
+    monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=lambda _seconds: builder.write(tmp_path)))
+    place, options = place_of(tmp_path / "commitlog"), ListingOptions(live=True)
+    found: Iterator[Rows | None] = list_log(place, options)
+    if follow:
+        start = replace(options, filters=Filters(from_offset=builder.offsets[row]))
+        found = takewhile(lambda rows: rows is not None, follow_log(place, start, from_end=False))
+    shown = [dict(one) for rows in found if rows for one in rows.dicts() if one["kind"] == "message"]
+    assert [one["physical_offset"] for one in shown] == builder.offsets[row if follow else 0 :]
+    assert {(one["body"], one["body_crc_ok"]) for one in shown} == {("b" * 50, True)}
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
-from rmqtool.scan.properties import PADDING, PropertyTable, places_of
-from rmqtool.scan.same_names import WINDOW, find_same_names
+from rmqtool.scan.properties import PropertyTable, places_of
+from rmqtool.scan.same_names import find_same_names
+from rmqtool.scan.windows import WINDOW
 
 USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER": "DefaultCluster", "WAIT": "true"}
 
@@ -15,7 +16,7 @@ USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER
 def found(records: list[dict[str, str]]) -> list[list[tuple[str, str]]] | None:
     """The maps of records with these properties, when they have the same names; the table must say the same."""
     texts = ["".join(f"{name}\1{value}\2" for name, value in record.items()).encode() for record in records]
-    data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+    data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
     ends = np.cumsum([len(text) for text in texts])
     stops = places_of(PROPERTY_SEPARATOR, data)
     expected = [list(record.items()) for record in records]

@@ -20,7 +20,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /** The broker with its name server. */
 final class WholeBroker {
     static final String NAME_SERVER = "127.0.0.1:9876";
-    private static final long PATIENCE_MS = 60_000;
+    private static final long PATIENCE_MS = 120_000;
 
     final BrokerController controller;
     private final NamesrvController nameServer;
