@@ -163,6 +163,8 @@ class Verification:
                 else:
                     self._of_index[number] = result
             raise
+        finally:
+            workers.close()
         self._finish()
         self.complete = True
 

@@ -61,7 +61,6 @@ class Workers:
             self._listen()
             self._raise_error()
             yield from self._take_answers()
-        self._check.close()
 
     def again(self, part: LogPart) -> PartResult:
         """Do a part whose bytes are counted already; raises RmqtoolError."""
@@ -83,6 +82,10 @@ class Workers:
             wait([self._members[number].connection for number in self._busy], left)
             self._listen()
             yield from self._take_answers()
+
+    def close(self) -> None:
+        """Close what this process has opened."""
+        self._check.close()
 
     def _do(self, part: AnyPart) -> PartResult:
         try:
