@@ -91,11 +91,14 @@ class InputFile:
 
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
-        if size > _SMALL_READ:
+        if size > _SMALL_READ and self._reading != UNLIMITED:
             data = memoryview(bytearray(size))
             return bytes(data[: self.read_into(data, position)])
         with _reported(self.path, position):
-            return os.pread(self._fd, size, position)
+            found = os.pread(self._fd, size, position)
+            while len(found) < size and (more := os.pread(self._fd, size - len(found), position + len(found))):
+                found += more
+            return found
 
     def read_into(self, target: memoryview, position: int) -> int:
         """Fill `target` from `position`; return the bytes read, fewer only at the end of the file."""

@@ -106,7 +106,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     if verification.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))
         more = len(verification.lost) - 8
-        topics += f" and {more} more topics" if more > 0 else ""
+        topics += f" and {counted(more, 'more topic')}" if more > 0 else ""
         text = f"{counted(verification.lost.total(), 'message')} cannot be read: {topics}"
         show_behind(console, _label("lost"), text)
 

@@ -17,6 +17,7 @@ from rmqtool.output import Style, write_document, write_text
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
+    from rmqtool.verify.crew import Crew
     from rmqtool.verify.outcome import Outcome
     from rmqtool.verify.verification import Verification
 
@@ -82,7 +83,7 @@ def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     default=1,
     show_default=True,
     metavar="N",
-    help="Verify so many commit log files at once, in processes of their own.",
+    help="Verify in so many processes at once.",
 )
 @click.option("--fast", is_flag=True, help="Structure only: do not read bodies, verify no CRC.")
 @click.option(
@@ -116,30 +117,33 @@ def verify(
     STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be verified too:
     what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
-    from rmqtool.store import open_store
-    from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.report import Selection
-    from rmqtool.verify.verification import Request, Verification
+    from rmqtool.verify.crew import crew_for
 
     style.store = str(path)
-    request = Request(
-        version=broker_version,
-        selection=Selection(only, skip),
-        max_examples=max_examples,
-        jobs=jobs,
-        bodies=not fast,
-        rate=limit_rate.bytes_per_second if limit_rate else None,
-    )
-    started = monotonic()
-    verification = Verification(open_store(path, broker_conf), request)
-    interrupted = _run(style, verification)
+    with crew_for(path, jobs) as crew:  # first of all: they load their modules while this process loads its own
+        from rmqtool.store import open_store
+        from rmqtool.verify.outcome import outcome_of
+        from rmqtool.verify.report import Selection
+        from rmqtool.verify.verification import Request, Verification
+
+        request = Request(
+            version=broker_version,
+            selection=Selection(only, skip),
+            max_examples=max_examples,
+            jobs=jobs,
+            bodies=not fast,
+            rate=limit_rate.bytes_per_second if limit_rate else None,
+        )
+        started = monotonic()
+        verification = Verification(open_store(path, broker_conf), request)
+        interrupted = _run(style, verification, crew)
     outcome = outcome_of(verification)
     status = Exit.FINDINGS if any(finding.severity != "info" for finding in outcome.findings) else Exit.OK
     _show(style, outcome, form, monotonic() - started, Exit.INTERRUPTED if interrupted else status)
     return Exit.INTERRUPTED if interrupted else status
 
 
-def _run(style: Style, verification: Verification) -> bool:
+def _run(style: Style, verification: Verification, crew: Crew) -> bool:
     """Verify under a progress bar; whether Ctrl-C has ended it."""
     from rmqtool.progress import byte_progress
 
@@ -152,7 +156,7 @@ def _run(style: Style, verification: Verification) -> bool:
             bar.update(done)
 
         try:
-            verification.run(progress)
+            verification.run(progress, crew)
         except KeyboardInterrupt:
             return True
     return False

@@ -3,9 +3,9 @@
 It decides only; nothing is written. ``Recovery(store, rules).predict()`` is a start as the store stands,
 ``predict(unclean=True)`` the same with the file `abort`, ``predict(checkpoint=NO_CHECKPOINT)`` without a checkpoint.
 
-Whoever scans the log anyway feeds the events of the scan to a `LogWalker` (one for each part, when whole files are
-scanned in several processes) and hands the results over as ``LogWalks(rules, walks)``: then the log is not read again,
-but for what is derived from it after a crash.
+Whoever scans the log anyway feeds the events of the scan to a `LogWalker` (one for each part, when the log is scanned
+in parts, whose walks `join_walks` puts together) and hands the results over as ``LogWalks(rules, walks)``: then the log
+is not read again, but for what is derived from it after a crash.
 """
 
 from rmqtool.recovery.findings import start_findings
@@ -13,7 +13,7 @@ from rmqtool.recovery.predict import NO_CHECKPOINT, Recovery
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.start import QueueChange, Start
 from rmqtool.recovery.walk import FileWalk, suspects_of
-from rmqtool.recovery.walks import LogWalker, LogWalks
+from rmqtool.recovery.walks import LogWalker, LogWalks, join_walks
 
 __all__ = [
     "NO_CHECKPOINT",
@@ -24,6 +24,7 @@ __all__ = [
     "Recovery",
     "RecoveryRules",
     "Start",
+    "join_walks",
     "start_findings",
     "suspects_of",
 ]

@@ -7,7 +7,7 @@ ends. The walk is fed with the events of a scan, so that a caller who scans anyw
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -26,7 +26,8 @@ from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import Event
 
-Outcome = Literal["next", "end", "out-of-memory"]
+Outcome = Literal["next", "end", "out-of-memory", "open"]
+"""How a walk goes on: with the next file, not at all, or behind the piece of the file that was walked through."""
 NO_ROWS = np.empty(0, dtype=np.intp)
 _FIRST_PIECE = 16 << 10  # bytes
 
@@ -37,7 +38,8 @@ class FileWalk:
 
     `end` is the position behind the last record that it accepts; `readable` are the file's sound messages with the
     right CRC, `readable_behind` those from `end` on where the walk ends, `strange` records that only the broker takes
-    for records, and `data_end` the position behind the last record or damage, all in the file, bytes.
+    for records, and `data_end` the position behind the last record or damage, all in the file, bytes. A file may be
+    walked through in pieces: then this is one that begins at position `start`.
     """
 
     mapped: MappedFile
@@ -49,6 +51,26 @@ class FileWalk:
     readable: int
     readable_behind: int
     data_end: int
+    start: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it goes from the file's first byte to where the walk ends."""
+        return self.start == 0 and self.outcome != "open"
+
+    def joined(self, later: FileWalk) -> FileWalk | None:
+        """The walk through two pieces that follow each other; None when the later one began where this did not end."""
+        data_end, readable = max(self.data_end, later.data_end), self.readable + later.readable
+        if self.outcome == "open":
+            if later.start != self.end:
+                return None
+            records, strange = self.records + later.records, self.strange + later.strange
+            return replace(later, start=self.start, records=records, strange=strange, readable=readable,
+                           data_end=data_end)  # fmt: skip
+        if later.strange:
+            return None  # what the broker does not reach is only what the scan has found
+        behind = self.readable_behind + (0 if self.outcome == "next" else later.readable)
+        return replace(self, readable=readable, readable_behind=behind, data_end=data_end)
 
 
 class FileWalker:
@@ -73,6 +95,7 @@ class FileWalker:
         self._file = file
         self._mapped = mapped
         self._rules = rules
+        self._start = start
         self._limit = mapped.size if limit is None else limit
         self._on_frames = on_frames
         self._on_record = on_record
@@ -105,16 +128,24 @@ class FileWalker:
         self._step(self._limit)
         if self._outcome is None and self._position < self._limit:
             self._look()
+        return self._walk(self._outcome or "end", self._why or "the file is full and has no blank")
+
+    def leave(self) -> FileWalk:
+        """The result where the piece of the file that was fed has ended, and the walk perhaps has not."""
+        return self._walk(self._outcome or "open", self._why)
+
+    def _walk(self, outcome: Outcome, why: str) -> FileWalk:
         return FileWalk(
             self._mapped,
-            self._outcome or "end",
+            outcome,
             self._position,
-            self._why or "the file is full and has no blank",
+            why,
             self._records,
             self._strange,
             self._readable,
             self._readable_behind,
             self._data_end,
+            self._start,
         )
 
     def _take(self, frames: Frames, suspects: Positions, start: int, stop: int) -> None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker, suspects_of
@@ -22,13 +23,18 @@ class LogWalker:
 
     `feed` it every event in order; `finish` gives the walks of the files that events began in. Files that hold only
     zeros give no event, and are walked when they are asked for; so are all where files overlap, for there an event
-    does not tell which file it is of.
+    does not tell which file it is of. Of a scan from physical offset `start` to `stop` inside a file there are pieces,
+    which `join_walks` puts together.
     """
 
-    def __init__(self, files: Sequence[MappedFile], rules: RecoveryRules) -> None:
+    def __init__(
+        self, files: Sequence[MappedFile], rules: RecoveryRules, start: int = 0, stop: int = MAX_OFFSET
+    ) -> None:
         overlap = any(before.end_offset > after.start_offset for before, after in pairwise(files))
         self._files = iter(() if overlap else files)
         self._rules = rules
+        self._start = start
+        self._stop = stop
         self._mapped: MappedFile | None = None
         self._open: InputFile | None = None
         self._walker: FileWalker | None = None
@@ -45,7 +51,9 @@ class LogWalker:
             return  # what is in no file
         if self._walker is None:
             self._open = InputFile(self._mapped.path)
-            self._walker = FileWalker(self._open, self._mapped, self._rules)
+            base = self._mapped.start_offset
+            begin = event.physical_offset - base if base < self._start else 0
+            self._walker = FileWalker(self._open, self._mapped, self._rules, start=begin)
         self._walker.feed(event, suspects)
 
     def finish(self) -> list[FileWalk]:
@@ -54,10 +62,25 @@ class LogWalker:
         return self._walks
 
     def _finish_file(self) -> None:
-        if self._walker is not None and self._open is not None:
-            self._walks.append(self._walker.finish())
+        if self._walker is not None and self._open is not None and self._mapped is not None:
+            goes_on = self._stop < self._mapped.end_offset
+            self._walks.append(self._walker.leave() if goes_on else self._walker.finish())
             self._open.close()
         self._walker = self._open = None
+
+
+def join_walks(walks: list[FileWalk], later: Sequence[FileWalk]) -> None:
+    """Add the walks of the part of the log behind, whose first may be of the file that the last is of.
+
+    Pieces that do not fit stay what they are, and their file is walked when it is asked for.
+    """
+    rest = list(later)
+    if walks and rest and walks[-1].mapped == rest[0].mapped:
+        whole = walks[-1].joined(rest[0])
+        if whole is not None:
+            walks[-1] = whole
+            rest = rest[1:]
+    walks.extend(rest)
 
 
 def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: Reading = UNLIMITED) -> FileWalk:
@@ -76,7 +99,7 @@ class LogWalks:
     def __init__(self, rules: RecoveryRules, known: Iterable[FileWalk] = (), reading: Reading = UNLIMITED) -> None:
         self._rules = rules
         self._reading = reading
-        self._walks = {walk.mapped.path: walk for walk in known}
+        self._walks = {walk.mapped.path: walk for walk in known if walk.is_whole}
 
     def of(self, mapped: MappedFile) -> FileWalk:
         """The walk through one file."""

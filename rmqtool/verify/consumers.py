@@ -7,6 +7,7 @@ from typing import Any
 
 from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
+from rmqtool.findings import counted
 from rmqtool.offsets import CommittedOffset
 from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import CONFIG, Store
@@ -44,9 +45,10 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
         topic = topics.by_name.get(name.topic)
         place: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
         if topic is None and not is_system_topic(name.topic):
-            report.add("consumequeue.orphan", f"topics.json has no such topic; {found.max_offset} units", **place)
+            message = f"topics.json has no such topic; {counted(found.max_offset, 'unit')}"
+            report.add("consumequeue.orphan", message, **place)
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
-            message = f"the topic has {topic.read_queues} queues to read and {topic.write_queues} to write"
+            message = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"
             report.add("config.topic-queues", message, **place)
 
 

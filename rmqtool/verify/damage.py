@@ -63,6 +63,14 @@ class DamageChecks:
         if not (self._live and damage.tail):
             self._waiting = damage
 
+    def may_end_the_log(self) -> bool:
+        """Whether damage waits behind which there may be old records that are no part of the log."""
+        waiting = self._waiting
+        if waiting is None or waiting.tail:
+            return False
+        file = self._file_at(waiting.physical_offset)
+        return file is not None and self._is_last(file)
+
     def are_ghosts(self, frames: Frames, last_timestamp: int) -> bool:
         """Whether records behind damage in the last file are older than those before it.
 
@@ -71,8 +79,7 @@ class DamageChecks:
         waiting, file = self._waiting, self._file_at(frames.physical_offset)
         if waiting is None or file is None or waiting.physical_offset < file.start_offset:
             return False
-        in_last = all(other is file or self._is_empty(other) for other in self._files[self._files.index(file) :])
-        return in_last and int(frames.headers.field("store_timestamp")[0]) < last_timestamp
+        return self._is_last(file) and int(frames.headers.field("store_timestamp")[0]) < last_timestamp
 
     def ghosts(self, physical_offset: int) -> int:
         """Tell that old records begin here; where the log ends."""
@@ -135,6 +142,10 @@ class DamageChecks:
     def _named(self, physical_offset: int) -> dict[str, Any]:
         file = self._file_at(physical_offset)
         return {"file": self._store.relative(file.path)} if file else {}
+
+    def _is_last(self, file: MappedFile) -> bool:
+        """Whether all files behind hold only zeros."""
+        return all(other is file or self._is_empty(other) for other in self._files[self._files.index(file) :])
 
     def _is_empty(self, file: MappedFile) -> bool:
         with InputFile(file.path) as opened:

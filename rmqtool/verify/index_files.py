@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.files import InputFile, Reading
+from rmqtool.findings import counted
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile
 from rmqtool.store import Store
@@ -15,6 +16,7 @@ from rmqtool.verify.index_units import Part
 from rmqtool.verify.report import Report
 
 _CHUNK = 1 << 18  # units
+_PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
 
 
 def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, live: bool) -> None:
@@ -28,7 +30,8 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
                 message = "the running broker changes it faster than its geometry can be told: not verified"
                 report.add("index.geometry", message, severity="info", effect="none", file=shown)
             elif file.keys:
-                message = f"its header tells {file.keys} keys, but no number of hash slots fits its size and units"
+                keys = counted(file.keys, "key")
+                message = f"its header tells {keys}, but no number of hash slots fits its size and units"
                 report.add("index.geometry", message, file=shown)
             continue
         for message in _header_problems(file, geometry, live):
@@ -38,18 +41,23 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
 def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[str]:
     found = []
     if file.keys >= geometry.units:
-        found.append(f"{file.keys} units are more than fit in: {geometry.units - 1}")
+        found.append(f"{counted(file.keys, 'unit')}, more than fit in: {geometry.units - 1}")
     if file.keys and not 0 <= file.hash_slot_count <= file.keys:
-        found.append(f"{file.hash_slot_count} used hash slots, with {file.keys} units")
+        found.append(f"{counted(file.hash_slot_count, 'used hash slot')}, with {counted(file.keys, 'unit')}")
     if file.keys and not live and file.end_timestamp < 0:
         found.append(f"end timestamp {file.end_timestamp}")
     return found
 
 
-def check_chains(store: Store, part: Part, report: Report, reading: Reading, live: bool) -> None:
-    """Walk all units of one file in the order of the puts, with the table of slots as it was then."""
+def check_chains(
+    store: Store, part: Part, report: Report, reading: Reading, live: bool, progress: Callable[[int], None]
+) -> None:
+    """Walk all units of one file in the order of the puts, with the table of slots as it was then.
+
+    `progress` is told how many more bytes are done, those of slots and of what was not used with the last units.
+    """
     slots = np.zeros(part.geometry.slots, dtype=np.int32)
-    used = 0
+    used, left = 0, part.file.size
     report.check("index.slot", part.units)
     report.check("index.chain", part.units)
     with InputFile(part.file.path, reading) as file:
@@ -57,12 +65,15 @@ def check_chains(store: Store, part: Part, report: Report, reading: Reading, liv
             count = min(_CHUNK, part.units + 1 - first)
             data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
             used += _check_chunk(store, part, decode_units(data), first, slots, report)
+            progress(count * UNIT_SIZE)
+            left -= count * UNIT_SIZE
+        progress(left)
         if live:
             return  # header and slots are ahead of what was walked
         _check_ends(store, part, file, report)
         _check_slots(store, part, file, slots, report)
     if part.units and part.file.hash_slot_count not in (used, part.file.keys):
-        message = f"{part.file.hash_slot_count} used hash slots, found {used}"
+        message = f"{counted(part.file.hash_slot_count, 'used hash slot')}, found {used}"
         report.add("index.header", message, file=store.relative(part.file.path), offset=32)
 
 
@@ -73,9 +84,14 @@ def _check_chunk(
     numbers = np.arange(first, first + len(units), dtype=np.int32)
     hashes = units["key_hash"].astype(np.int32)
     previous = units["previous"].astype(np.int32)
-    at = np.abs(hashes.astype(np.int64)) % len(slots)
-    expected = previous_units(at, numbers, slots)
-    for row in np.flatnonzero((previous != expected) | (hashes < 0)).tolist():
+    expected = np.empty(len(units), dtype=np.int32)
+    at = _slots_of(hashes, len(slots))
+    for low in range(0, len(units), _PIECE):
+        piece = slice(low, low + _PIECE)
+        expected[piece] = previous_units(at[piece], numbers[piece], slots)
+    wrong = previous != expected
+    wrong |= hashes < 0
+    for row in np.flatnonzero(wrong).tolist():
         code, message = "index.slot", f"links to unit {int(previous[row])}, expected {int(expected[row])}"
         if hashes[row] < 0:
             code, message = "index.unit", f"a hash below 0: {int(hashes[row])}"
@@ -87,7 +103,14 @@ def _check_chunk(
     return int(np.count_nonzero(expected == 0))
 
 
-def previous_units(at: NDArray[np.int64], numbers: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:
+def _slots_of(hashes: NDArray[np.int32], slots: int) -> NDArray[np.intp]:
+    """The remainder of each hash's absolute value; NumPy divides by one number much faster than it takes remainders."""
+    values = np.abs(hashes).view(np.uint32)
+    values -= values // np.uint32(slots) * np.uint32(slots)
+    return values.astype(np.intp)
+
+
+def previous_units(at: NDArray[np.intp], numbers: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:
     """The unit that each new one finds in its slot `at`; `slots` becomes what it is behind them."""
     expected = slots[at]
     slots[at] = numbers

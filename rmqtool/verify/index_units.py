@@ -8,11 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.errors import UnsupportedError
+from rmqtool.errors import RmqtoolError, UnsupportedError
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.mapped_files import MappedFile
+from rmqtool.record_signs import index_signs
 from rmqtool.store import Store
 from rmqtool.verify.open_files import OpenFiles
+from rmqtool.versions import INDEX_OF_TAGS, Version
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,21 @@ def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[Part]:
         parts.append(Part(file, geometry, start, units))
         start += units
     return parts
+
+
+def tags_expected(
+    files: Sequence[tuple[IndexFile, Geometry | None]], log: Sequence[MappedFile], version: Version | None
+) -> bool:
+    """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
+    if version is not None:
+        return version >= INDEX_OF_TAGS
+    newest = next(((file, geometry) for file, geometry in reversed(files) if geometry and file.keys), None)
+    if newest is None or newest[1] is None:
+        return False
+    try:
+        return "index-of-tags" in set(index_signs(newest[0], newest[1], log))
+    except RmqtoolError:
+        return False
 
 
 class IndexUnits:

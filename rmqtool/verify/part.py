@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
-from rmqtool.recovery import FileWalk, LogWalker, RecoveryRules
+from rmqtool.recovery import LogWalker, RecoveryRules
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store import Store, open_store
 from rmqtool.topics import load_topics
 from rmqtool.verify.damage import DamageChecks
-from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
 from rmqtool.verify.index_units import IndexUnits, Part
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
-from rmqtool.verify.queue_check import QueueCheck
-from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.records import RecordChecks, RecordTotals
+from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.planning import AnyPart, LogPart
+from rmqtool.verify.queue_check import FoundQueues, QueueCheck
+from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
 
@@ -71,58 +70,6 @@ class Settings:
         return Report(self.selection, self.max_examples, str(self.root))
 
 
-@dataclass(frozen=True)
-class LogPart:
-    """What begins at physical offsets from `start` to before `stop`, and the index units that belong to it."""
-
-    start: int
-    stop: int
-    index_start: int = 0
-    index_stop: int = 0
-    last: bool = True
-
-
-@dataclass(frozen=True)
-class IndexPart:
-    """One index file, by its number."""
-
-    number: int
-    bytes: int
-
-
-@dataclass
-class PartResult:
-    """What one part of the verification has found; complete only at the end, useful before."""
-
-    report: Report
-    extents: Extents = field(default_factory=Extents)
-    totals: RecordTotals = field(default_factory=RecordTotals)
-    states: dict[QueueName, QueueState] = field(default_factory=dict)
-    log_end: int | None = None  # behind the last record
-    ghosts_from: int | None = None  # where old records begin that are no part of the log
-    walks: list[FileWalk] = field(default_factory=list)
-    unread: str | None = None  # why the rest of the part was not read
-
-    def extend(self, later: PartResult) -> None:
-        """Add what the part of the log behind this one has found."""
-        self.report.merge(later.report)
-        self.extents.extend(later.extents)
-        self.totals.extend(later.totals)
-        for name, state in later.states.items():
-            if name in self.states:
-                self.states[name].extend(state)
-            else:
-                self.states[name] = deepcopy(state)
-        self.walks.extend(later.walks)
-        self.unread = self.unread or later.unread
-        self.log_end = later.log_end if later.log_end is not None else self.log_end
-        self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
-
-    def extents_end(self) -> int:
-        """Behind the last extent without a record; 0 without one."""
-        return self.extents.starts[-1] + self.extents.sizes[-1] if len(self.extents) else 0
-
-
 class PartCheck:
     """Does the parts that it is given, one after the other; what is known so far is always in `result`."""
 
@@ -132,25 +79,32 @@ class PartCheck:
         self._store: Store = open_store(settings.root, settings.conf)
         self._files = settings.files
         self._reading = settings.reading()
+        self._open = OpenFiles(self._reading)
+        self._found: FoundQueues = {}
         self._batch_topics = load_topics(self._store).with_batch_queues
         self.result = PartResult(settings.report())
 
-    def check(self, part: LogPart | IndexPart) -> PartResult:
+    def check(self, part: AnyPart) -> PartResult:
         """Do one part; raises UnreadableError."""
         self.result = PartResult(self.settings.report())
-        if isinstance(part, IndexPart):
-            index_file = self.settings.index_parts[part.number]
-            check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live)
-            self._progress(part.bytes)
-        else:
+        if isinstance(part, LogPart):
             self._check_log(part)
+            return self.result
+        for index_file in self.settings.index_parts[part.first : part.stop]:
+            check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live,
+                         self._progress)  # fmt: skip
         return self.result
 
+    def close(self) -> None:
+        """Close what was opened."""
+        self._open.close()
+
     def _check_log(self, part: LogPart) -> None:
-        open_files = OpenFiles(self._reading)
+        if self.settings.live:
+            self._found.clear()
         try:
-            check = _LogCheck(self._store, self._files, self.settings, part, self.result, open_files,
-                              self._batch_topics)  # fmt: skip
+            check = _LogCheck(self._store, self._files, self.settings, part, self.result, self._open,
+                              self._batch_topics, self._found)  # fmt: skip
             for event in self._events(part):
                 if not check.take(event):
                     break
@@ -160,8 +114,6 @@ class PartCheck:
             if not self.settings.live:
                 raise
             self.result.unread = str(error)  # a running broker deletes files
-        finally:
-            open_files.close()
 
     def _events(self, part: LogPart) -> Iterator[Event]:
         """The scan; where a broker writes meanwhile, damage is looked at once more before it is believed.
@@ -185,6 +137,11 @@ class PartCheck:
             time.sleep(_WRITING_S)
 
 
+def log_start_of(files: Sequence[MappedFile]) -> int:
+    """Where the log begins, bytes."""
+    return files[0].start_offset if files else 0
+
+
 def _to_read_again(event: Event) -> int | None:
     """The physical offset of what a broker may have been writing: damage, or the record that nothing follows."""
     if isinstance(event, Damage):
@@ -200,10 +157,12 @@ class _LogCheck:
 
     def __init__(
         self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
-        open_files: OpenFiles, batch_topics: frozenset[str] | None,
+        open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
     ) -> None:  # fmt: skip
         self._part = part
         self._result = result
+        self._seam = result.seam
+        self._seam.index_start = self._seam.index_at = part.index_start
         self._dispatcher = Dispatcher(settings.rules, batch_topics)
         lookups = Lookups(files, Dispatcher(settings.rules, batch_topics))
         report, extents = result.report, result.extents
@@ -214,29 +173,35 @@ class _LogCheck:
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of, is_batch,
-                                      settings.live)  # fmt: skip
+                                      settings.live, found)  # fmt: skip
             result.states = self._queues.states
-        self._walker = LogWalker(files, settings.recovery) if settings.recovery is not None else None
+        rules = settings.recovery
+        self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
         if settings.index:
             units = IndexUnits(settings.index_parts, open_files)
-            self._index = IndexCheck(store, report, units, extents, lookups.hashes_at,
-                                     part.index_start, part.index_stop, settings.tags_expected,
-                                     files[0].start_offset if files else 0, settings.live)  # fmt: skip
+            stop = units.total if part.index_stop is None else part.index_stop
+            self._index = IndexCheck(store, report, units, extents, lookups.hashes_at, part.index_start, stop,
+                                     settings.tags_expected, log_start_of(files), settings.live)  # fmt: skip
 
     def take(self, event: Event) -> bool:
         """Check one event; whether the log goes on behind it."""
+        if self._seam.first is None:
+            self._seam.first = event.physical_offset
         if isinstance(event, Frames):
             if self._damage.are_ghosts(event, self._result.totals.last_timestamp):
                 self._result.ghosts_from = self._damage.ghosts(event.physical_offset)
                 return False
             self._damage.settle()
             self._frames(event)
+            self._seam.end = self._result.log_end
             return True
         self._damage.settle()
+        self._seam.end = event.physical_offset + event.size
         if isinstance(event, Blank):
             self._damage.blank(event)
         else:
             self._damage.damage(event)
+            self._seam.open_start |= not self._result.totals.messages and self._damage.may_end_the_log()
         if self._walker is not None:
             self._walker.feed(event)
         return True
@@ -255,11 +220,13 @@ class _LogCheck:
 
     def finish(self) -> None:
         """The part has ended."""
+        self._seam.open_end = self._damage.may_end_the_log()
         self._damage.settle()
         if self._walker is not None:
             self._result.walks = self._walker.finish()
         if self._queues is not None:
             self._queues.flush(self._dispatcher.queues)
         if self._index is not None:
-            end = self._result.log_end or self._part.start
-            self._index.finish(end if self._part.last else None)
+            self._seam.index_at = self._index.at
+            if self._part.index_stop is not None:
+                self._index.finish(self._result.log_end or self._part.start if self._part.stop == MAX_OFFSET else None)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
+from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue
@@ -38,13 +39,18 @@ OwnerOf = Callable[[int], QueueName | None]
 """The queue of the record that begins at a physical offset; None when none begins there."""
 
 
+FoundQueues = dict[tuple[Kind, QueueName], QueueFiles | None]
+"""The files of the queues that were asked for; None for one that has none."""
+
+
 class QueueCheck:
     """Compares the units of one part of the log, in log order."""
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
-        is_batch: Callable[[str], bool], live: bool,
+        is_batch: Callable[[str], bool], live: bool, found: FoundQueues,
     ) -> None:  # fmt: skip
+        """`found` keeps the files of each queue from part to part."""
         self.states: dict[QueueName, QueueState] = {}
         self._root = root
         self._report = report
@@ -53,6 +59,7 @@ class QueueCheck:
         self._owner_of = owner_of
         self._is_batch = is_batch
         self._live = live
+        self._found = found
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -73,7 +80,7 @@ class QueueCheck:
         units = QueueUnits.concatenate(self._parts)
         self._parts, self._waiting = [], 0
         order, bounds = group(units.queues)
-        stored = memoryview(units.as_consume_queue().view("V20").take(order).view("u1").data)
+        stored = units.as_consume_queue().view("V20").take(order)
         self._report.check("consumequeue.missing-unit", len(units))
         offsets = units.queue_offsets.take(order)
         nexts = offsets + units.batch_sizes.take(order)
@@ -87,7 +94,7 @@ class QueueCheck:
             first, last = np.searchsorted(broken, (low, high))
             borders = broken[first:last].tolist()  # the group's own beginning is always one
             for start, stop in zip(borders, [*borders[1:], high], strict=True):
-                queue.take(units, order[start:stop], stored[start * 20 : stop * 20])
+                queue.take(units, order[start:stop], stored[start:stop].tobytes())
 
     def _queue(self, number: int, name: QueueName) -> _OneQueue:
         queue = self._queues.get(number)
@@ -102,10 +109,11 @@ class QueueCheck:
         if not is_directory_name(name.topic) or name.queue_id < 0:
             return None
         kind: Kind = "batch" if self._is_batch(name.topic) else "simple"
-        files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
-        if not files.files:
-            return None
-        return QueueFiles(Queue(name.topic, name.queue_id, kind, files), self._open, self._live)
+        if (kind, name) not in self._found:
+            files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
+            queue = Queue(name.topic, name.queue_id, kind, files)
+            self._found[kind, name] = QueueFiles(queue, self._open, self._live) if files.files else None
+        return self._found[kind, name]
 
 
 def is_directory_name(topic: str) -> bool:
@@ -132,7 +140,7 @@ class _OneQueue:
         self._looks = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
-    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: memoryview) -> None:
+    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: bytes) -> None:
         """Compare the units `rows`, whose queue offsets follow each other; `stored` is what a simple queue holds."""
         state, files = self.state, self._files
         first, last = int(rows[0]), int(rows[-1])
@@ -141,34 +149,20 @@ class _OneQueue:
             state.first_offset = state.next_offset = offset
             state.first_physical_offset = physical_offset
         state.records += len(rows)
-        if offset != state.next_offset:
-            self._go_on(offset, physical_offset)
+        tell_jump(state, offset, physical_offset, self._report, self._extents)
         state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
             self._lack("consumequeue.missing-queue", units[rows[:MAX_PLACES]], len(rows))
         elif files.queue.kind == "batch":
             run = units[rows]
-            self._compare(files, run, memoryview(run.as_batch_consume_queue().view("u1").data))
+            self._compare(files, run, run.as_batch_consume_queue().tobytes())
         elif files.read(offset + self._shift, len(rows)) == stored:
             self._prove(offset + self._shift, offset + self._shift + len(rows))
         else:
             self._compare(files, units[rows], stored)
 
-    def _go_on(self, offset: int, physical_offset: int) -> None:
-        """Queue offsets do not go on where the last record of the queue has left off."""
-        state = self.state
-        place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
-        if offset < state.next_offset:
-            message = f"queue offset {offset} where {state.next_offset} was expected"
-            self._report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
-            state.restart()
-        elif not self._extents.between(state.last_physical_offset, physical_offset):
-            missing = offset - state.next_offset
-            message = f"{missing} queue offsets from {state.next_offset} on have no record"
-            self._report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
-
-    def _compare(self, files: QueueFiles, units: QueueUnits, expected: memoryview) -> None:
+    def _compare(self, files: QueueFiles, units: QueueUnits, expected: bytes) -> None:
         done = 0
         while done < len(units):
             number = self._number_of(files, units, done)
@@ -191,8 +185,9 @@ class _OneQueue:
         self._next = stop
         if self._shift:
             place: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
-            message = f"{stop - start} units stand {abs(self._shift)} {'before' if self._shift < 0 else 'behind'} " \
-                      f"their queue offset"  # fmt: skip
+            side = "before" if self._shift < 0 else "behind"
+            units = "1 unit stands" if stop - start == 1 else f"{stop - start} units stand"
+            message = f"{units} {abs(self._shift)} {side} the queue offset"
             self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **place)
 
     def _look(self, files: QueueFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
@@ -283,6 +278,21 @@ class _OneQueue:
         file = None if path is None else relative_to(path, self._root)
         self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
+
+
+def tell_jump(state: QueueState, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
+    """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
+    if offset == state.next_offset:
+        return
+    place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
+    if offset < state.next_offset:
+        message = f"queue offset {offset} where {state.next_offset} was expected"
+        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
+        state.restart()
+    elif not extents.between(state.last_physical_offset, physical_offset):
+        missing = offset - state.next_offset
+        message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
+        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
 
 
 def _stretch(rows: NDArray[np.bool_]) -> int:

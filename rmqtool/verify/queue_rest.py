@@ -87,11 +87,13 @@ class QueueRest:
 
     def _pre_blank_stop(self, files: QueueFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
-        stop = files.start + files.queue.files.files[0].size // files.size
-        for first in range(files.start, stop, _CHUNK):
-            blank = is_pre_blank(files.units(first, min(_CHUNK, stop - first)))
+        first, count = files.start, 1  # mostly there is none
+        stop = first + files.queue.files.files[0].size // files.size
+        while first < stop:
+            blank = is_pre_blank(files.units(first, min(count, stop - first)))
             if not blank.all():
                 return first + int(np.argmin(blank))
+            first, count = first + len(blank), _CHUNK
         return stop
 
     def _check_units(self, files: QueueFiles, first: int, units: NDArray[np.void]) -> None:

@@ -63,7 +63,7 @@ class QueueState:
 
     def extend(self, later: QueueState) -> None:
         """Add what a later part of the log says of the same queue."""
-        if later.first_offset < self.next_offset:
+        if later.restarts:
             self.lacking.clear()
         for start, stop in later.proven:
             self.prove(start, stop)

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.dispatcher import Dispatched
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
-from rmqtool.formats.message import MAGIC_CODE_V2
+from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
     INNER_BATCH,
+    MULTI_TAGS,
     NEED_UNWRAP,
+    TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
 )
 from rmqtool.scan.block import Positions
@@ -27,8 +29,12 @@ from rmqtool.verify.report import Report
 from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version
 
 _KNOWN_FLAGS = 0x7FF
-_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
+_HARMLESS = COMPRESSED | _LAST_COMPRESSION_TYPE | MULTI_TAGS | TRANSACTION_COMMIT | HOST_BITS | NEED_UNWRAP
+"""Flags of which all combinations are right."""
+
+_LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
 _CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
 
 
@@ -40,29 +46,33 @@ class RecordTotals:
     bytes: int = 0
     without_body: int = 0
     without_property_crc: int = 0
-    first_timestamp: int | None = None
     last_timestamp: int = 0
     latest: int = 0  # the largest store timestamp
     latest_offset: int = 0
     largest_step: int = 0  # by which a store timestamp lies before the largest one, ms
     step_offset: int = 0
+    earliest: int = 0  # the smallest store timestamp
+    earliest_offset: int = 0
     unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the part of the log that follows."""
         if not other.messages:
             return
-        if self.latest - (other.first_timestamp or 0) > max(self.largest_step, other.largest_step):
-            self.largest_step, self.step_offset = self.latest - (other.first_timestamp or 0), other.step_offset
-        elif other.largest_step > self.largest_step:
-            self.largest_step, self.step_offset = other.largest_step, other.step_offset
+        if self.messages:
+            self._step(self.latest - other.earliest, other.earliest_offset)
+        self._step(other.largest_step, other.step_offset)
+        if not self.messages or other.earliest < self.earliest:
+            self.earliest, self.earliest_offset = other.earliest, other.earliest_offset
         for name in ("messages", "bytes", "without_body", "without_property_crc"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        if self.first_timestamp is None:
-            self.first_timestamp = other.first_timestamp
         self.last_timestamp, self.unwritten_end = other.last_timestamp, other.unwritten_end
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
+
+    def _step(self, step: int, offset: int) -> None:
+        if step > self.largest_step:
+            self.largest_step, self.step_offset = step, offset
 
 
 @dataclass
@@ -126,12 +136,13 @@ class RecordChecks:
     def _check_flags(self, frames: Frames) -> None:
         flags = frames.headers.field("sys_flag")
         self.report.check("commitlog.sys-flag", len(frames))
-        if not flags.any():
+        used = int(np.bitwise_or.reduce(flags))
+        if not used & ~_HARMLESS:
             return
-        distinct = np.unique(flags).tolist()
         prepared_offsets = (flags & TRANSACTION_PREPARED) != 0
         if prepared_offsets.any():
             prepared_offsets &= frames.headers.field("queue_offset") != 0
+        distinct = np.unique(flags).tolist()
         wrong = np.isin(flags, [flag for flag in distinct if wrong_flag(flag)]) | prepared_offsets
         for row in np.flatnonzero(wrong).tolist():
             why = wrong_flag(int(flags[row])) or "prepared or rolled back, but with a queue offset"
@@ -142,8 +153,9 @@ class RecordChecks:
         totals = self.totals
         self.report.check("commitlog.time-order", len(frames))
         self.report.check("commitlog.future-timestamp", len(frames))
-        if totals.first_timestamp is None:
-            totals.first_timestamp = int(times[0])
+        row = int(np.argmin(times))
+        if totals.messages == len(frames) or int(times[row]) < totals.earliest:
+            totals.earliest, totals.earliest_offset = int(times[row]), _offset(frames, row)
         latest = np.maximum(np.maximum.accumulate(times), totals.latest)
         steps = latest - times
         row = int(np.argmax(steps))
@@ -213,6 +225,10 @@ def rows_with_property_crc(frames: Frames) -> Positions:
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
     places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
     names: NDArray[np.uint64] = frames.block.gather("<u8", places)
+    halves = names.view("<u4").reshape(-1, 2)
+    likely = halves == _CRC32_HALVES  # of a name with one other byte one half is the same
+    if not likely.any():
+        return rows[:0]
     other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
     bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
     found: Positions = rows[bytes_other <= 1]

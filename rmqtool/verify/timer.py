@@ -11,6 +11,7 @@ import numpy as np
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import UNLIMITED, InputFile, Reading, read_all
+from rmqtool.findings import counted
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
@@ -84,7 +85,8 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
         yield _CHECK, f"flushed up to {check.last_timer_log_flush_position}, the timer log ends at {end}"
     units = ends.get(_QUEUE, 0)
     if check.last_timer_queue_offset > units:
-        yield _CHECK, f"has read up to {check.last_timer_queue_offset} of {_QUEUE.topic}, which has {units} units"
+        has = f"which has {counted(units, 'unit')}"
+        yield _CHECK, f"has read up to {check.last_timer_queue_offset} of {_QUEUE.topic}, {has}"
 
 
 def _check_slots(store: Store, log: MappedFiles, report: Report, reading: Reading) -> None:

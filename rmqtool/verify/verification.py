@@ -12,12 +12,11 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
-from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.findings import counted
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
-from rmqtool.record_signs import index_signs
 from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.store import Store
 from rmqtool.topics import Topics, load_topics
@@ -27,22 +26,27 @@ from rmqtool.verify.consumers import (
     check_offsets,
     check_topics,
 )
+from rmqtool.verify.crew import Crew
 from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
+from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_headers
-from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of
+from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
+from rmqtool.verify.joining import Joining
 from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
-from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Settings
+from rmqtool.verify.part import Settings
+from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.records import RecordTotals, finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
-from rmqtool.verify.workers import AnyPart, Workers
-from rmqtool.versions import INDEX_OF_TAGS, NEWEST, Version
+from rmqtool.verify.workers import Workers
+from rmqtool.versions import NEWEST, Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
@@ -58,6 +62,7 @@ class Request:
     jobs: int = 1
     bodies: bool = True
     rate: int | None = None
+    part_size: int = PART_SIZE
 
 
 class Verification:
@@ -85,8 +90,9 @@ class Verification:
             self.settings = replace(self.settings, index=False)
         self._report = self.settings.report()
         self._committed: Sequence[CommittedOffset] = ()
-        self._results: dict[int, PartResult] = {}
-        self._running: PartCheck | None = None
+        self._joining: Joining | None = None
+        self._of_index: dict[int, PartResult] = {}
+        self._total: PartResult | None = None
 
     def _settings(self) -> Settings:
         store, request = self.store, self.request
@@ -119,8 +125,15 @@ class Verification:
         """How much there is to read, for the progress."""
         return self.log.size + sum(part.file.size for part in self._parts)
 
-    def run(self, progress: Callable[[int], None]) -> None:
-        """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError."""
+    def run(self, progress: Callable[[int], None], crew: Crew | None = None) -> None:
+        """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError.
+
+        `crew` are processes that were started for it; they end with it.
+        """
+        with crew or Crew() as workers:
+            self._run(progress, workers)
+
+    def _run(self, progress: Callable[[int], None], crew: Crew) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
         check_surroundings(self.store, self.log, self.holder, self._report)
         check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
@@ -128,58 +141,44 @@ class Verification:
         check_index_names(self.store, [file for file, _ in self._index], self._report)
         settings = replace(
             self.settings,
-            tags_expected=self._tags_expected(),
+            tags_expected=tags_expected(self._index, self.log.files, self.request.version),
             files=self.log.files,
             index_parts=tuple(self._parts),
             rate=self.request.rate and max(1, self.request.rate // self.request.jobs),
         )
-        parts = self._parts_to_check()
-        if self.request.jobs > 1 and len(parts) > 1:
-            self._check_in_processes(settings, parts, progress)
-        else:
-            self._running = PartCheck(settings, progress)
-            for number, part in enumerate(parts):
-                self._results[number] = self._running.check(part)
-            self._running = None
+        of_log, of_index = self._parts_to_check()
+        crew.grow(min(self.request.jobs, len(of_log) + len(of_index)) - 1)
+        workers = Workers(settings, [*of_log, *of_index], crew, progress)
+        self._joining = Joining(of_log, PartResult(settings.report()), workers.again)
+        try:
+            for number, result in workers.results():
+                if number < len(of_log):
+                    self._joining.add(number, result)
+                else:
+                    self._of_index[number] = result
+        except KeyboardInterrupt:
+            for number, result in workers.stop():
+                if number < len(of_log):
+                    self._joining.keep(number, result)
+                else:
+                    self._of_index[number] = result
+            raise
+        finally:
+            workers.close()
         self._finish()
         self.complete = True
 
-    def _check_in_processes(self, settings: Settings, parts: list[AnyPart], progress: Callable[[int], None]) -> None:
-        with Workers(settings, parts, self.request.jobs, progress) as workers:
-            try:
-                self._results.update(workers.results())
-            except KeyboardInterrupt:
-                self._results.update(workers.stop())
-                raise
-
-    def _tags_expected(self) -> bool:
-        """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
-        if self.request.version is not None:
-            return self.request.version >= INDEX_OF_TAGS
-        newest = next(((file, geometry) for file, geometry in reversed(self._index) if geometry and file.keys), None)
-        if newest is None or newest[1] is None:
-            return False
-        try:
-            return "index-of-tags" in set(index_signs(newest[0], newest[1], self.log.files))
-        except RmqtoolError:
-            return False
-
-    def _parts_to_check(self) -> list[AnyPart]:
-        """The log in one piece for one process, else file by file; then the index files."""
-        open_files = OpenFiles(self.settings.reading())
+    def _parts_to_check(self) -> tuple[list[LogPart], list[IndexPart]]:
+        """Of the log and of the index, the same for any number of processes unless a broker writes."""
+        reading, files = self.settings.reading(), self.log.files
+        open_files = OpenFiles(reading)
         units = IndexUnits(self._parts, open_files)
-        found: list[AnyPart] = [LogPart(0, MAX_OFFSET, 0, units.total)]
-        if self.request.jobs > 1 and len(self.log.files) > 1:
-            starts = [file.start_offset for file in self.log.files]
-            firsts = [0, *(units.first_from(start) for start in starts[1:]), units.total]
-            ends = [*starts[1:], MAX_OFFSET]
-            found = [
-                LogPart(start, end, first, max(first, stop), last=end == MAX_OFFSET)
-                for start, end, first, stop in zip(starts, ends, firsts[:-1], firsts[1:], strict=True)
-            ]
+        if self.settings.live:
+            of_log = live_parts(files, units, self.request.jobs)
+        else:
+            of_log = log_parts(files, units, reading, self.request.part_size)
         open_files.close()
-        found.extend(IndexPart(number, part.file.size) for number, part in enumerate(self._parts))
-        return found
+        return of_log, index_parts(self._parts, self.request.part_size)
 
     def _finish(self) -> None:
         """What only the whole tells."""
@@ -192,7 +191,7 @@ class Verification:
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         if self.settings.queues:
             self._finish_queues(total, lookups)
-        self._finish_index(lookups)
+        self._finish_index(total, lookups)
         self._check_checkpoint(total.totals, lookups)
         firsts = list(first_records(self.log.files, lookups, self.settings.live))
         check_times(self.store, firsts, self._report)
@@ -233,7 +232,7 @@ class Verification:
             ranges[name] = queue_range(queue, log_start, self.request.version or NEWEST)
         open_files.close()
         if rest.beyond_files.total():
-            message = f"{rest.beyond_files.total()} consume queue units point behind the last file"
+            message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
             tell_lacking(state, self.topics, self.settings.live, self._report)
@@ -245,8 +244,15 @@ class Verification:
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
             check_timer_log(self.store, ends, self._report, self.settings.reading())
 
-    def _finish_index(self, lookups: Lookups) -> None:
-        """Header timestamps against the messages that they are those of."""
+    def _finish_index(self, total: PartResult, lookups: Lookups) -> None:
+        """Units behind those of all messages; header timestamps against the messages that they are those of."""
+        if self.settings.index and not self.settings.live:
+            open_files = OpenFiles(self.settings.reading())
+            units = IndexUnits(self._parts, open_files)
+            rest = IndexCheck(self.store, total.report, units, total.extents, lookups.hashes_at, total.seam.index_at,
+                              units.total, False, self.log_start, False)  # fmt: skip
+            rest.finish(total.log_end or 0)
+            open_files.close()
         for part in self._parts if not self.settings.live else ():
             file = part.file
             if not part.units:
@@ -273,15 +279,14 @@ class Verification:
         check_checkpoint(self.store, self._report, totals.latest, last, is_record)
 
     def merged(self) -> PartResult:
-        """What all parts have found so far, the one that was interrupted included."""
-        results = [self._results[number] for number in sorted(self._results)]
-        if self._running is not None and self._running.result not in results:
-            results.append(self._running.result)
-        total = PartResult(self.settings.report())
-        for result in results:
-            total.extend(result)
-        self.ghosts_from = total.ghosts_from
-        return total
+        """What all parts have found, those that were interrupted included; nothing can be added then."""
+        if self._total is None:
+            total = self._joining.total() if self._joining is not None else PartResult(self.settings.report())
+            for number in sorted(self._of_index):
+                total.extend(self._of_index[number])
+            self.ghosts_from = total.ghosts_from
+            self._total = total
+        return self._total
 
     def report_with(self, found: Report) -> Report:
         """The findings of the whole store together with those of its parts."""

@@ -1,174 +1,152 @@
-"""Parts of a verification in several processes: started anew (spawn), told what to do, heard over a pipe."""
+"""Parts of a verification done by this process and by a crew of others, which are heard over pipes."""
 
 from __future__ import annotations
 
-import multiprocessing
-import signal
+import os
+import select
 import time
 from collections.abc import Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from types import FrameType, TracebackType
+from multiprocessing.connection import wait
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.processes import keep_arrow_to_one_thread
-from rmqtool.verify.part import IndexPart, LogPart, PartCheck, PartResult, Progress, Settings
+from rmqtool.verify.crew import Crew, Member
+from rmqtool.verify.joining import uninterrupted
+from rmqtool.verify.part import PartCheck, Progress, Settings
+from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.planning import AnyPart, LogPart
+from rmqtool.verify.serving import DONE, NUMBER_SIZE, READY, next_number
 
-_STEP = 32 << 20  # bytes between two messages about progress
 _STOP_S = 1.0  # how long processes that are stopped may take to say what they know
 
-AnyPart = LogPart | IndexPart
 _Answer = tuple[int, PartResult]
 
 
+class _ElsewhereError(BaseException):
+    """Something went wrong in another process; no part of this one may take it for its own."""
+
+
 class Workers:
-    """Processes that do parts; all have ended when the block is left."""
+    """Does all parts, together with the crew."""
 
-    def __init__(self, settings: Settings, parts: Sequence[AnyPart], jobs: int, progress: Progress) -> None:
-        # The last is taken first. An index file goes before the log: it can be the longest part of all, and begun
-        # last it would keep one process busy while the others have nothing left to do.
-        self._todo = sorted(enumerate(parts), key=lambda part: (isinstance(part[1], IndexPart), -part[0]))
+    def __init__(self, settings: Settings, parts: Sequence[AnyPart], crew: Crew, progress: Progress) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._crew = crew
         self._progress = progress
-        self._processes: dict[Connection, BaseProcess] = {}
-        try:
-            for _ in range(min(jobs, len(parts))):
-                connection, process = _start(settings)
-                self._processes[connection] = process
-                connection.send(self._todo.pop())
-        except BaseException:
-            self._kill()
-            raise
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._kill()
+        self._is_counted = True
+        self._check = PartCheck(settings, self._tell)
+        self._own: int | None = None
+        self._answers: list[_Answer] = []
+        self._error: RmqtoolError | None = None
+        self._members = {member.connection.fileno(): member for member in crew.members}
+        self._busy: set[int] = set()
+        self._poller = select.poll()
+        for number in self._members:
+            self._poller.register(number, select.POLLIN)
+        if crew.members:
+            keep_arrow_to_one_thread()
+        _hand_out(parts, crew)
 
     def results(self) -> Iterator[_Answer]:
         """The results of the parts by their number, as they come; raises RmqtoolError."""
-        while self._processes:
-            for ready in self._ready(None):
-                answer = _receive(ready, self._progress)
-                if answer is None:
-                    continue
-                if self._todo:
-                    ready.send(self._todo.pop())
-                else:
-                    ready.send(None)
-                    self._processes.pop(ready).join()
-                yield answer
+        while (number := next_number(self._crew.numbers[0].fileno())) is not None:
+            self._own = number
+            result = self._do(self._parts[number])
+            self._own = None
+            yield number, result
+            yield from self._take_answers()
+        while self._busy:  # processes that are not ready by now are not needed any more
+            wait([self._members[number].connection for number in self._busy])
+            self._listen()
+            self._raise_error()
+            yield from self._take_answers()
+
+    def again(self, part: LogPart) -> PartResult:
+        """Do a part whose bytes are counted already; raises RmqtoolError."""
+        self._is_counted = False
+        try:
+            return self._do(part)
+        finally:
+            self._is_counted = True
 
     def stop(self) -> Iterator[_Answer]:
         """End all parts where they are; what is known of each that tells in time."""
         until = time.monotonic() + _STOP_S
-        for process in self._processes.values():
-            process.terminate()
-        while self._processes and (left := until - time.monotonic()) > 0:
-            for ready in self._ready(left):
-                try:
-                    answer = _receive(ready, self._progress)
-                except RmqtoolError:
-                    self._processes.pop(ready)  # it had ended, or had not begun
-                    continue
-                if answer is not None:
-                    yield answer
+        for member in self._members.values():
+            member.process.terminate()
+        if self._own is not None:
+            yield self._own, self._check.result
+        yield from self._take_answers()
+        while self._busy and (left := until - time.monotonic()) > 0:
+            wait([self._members[number].connection for number in self._busy], left)
+            self._listen()
+            yield from self._take_answers()
 
-    def _ready(self, timeout: float | None) -> list[Connection]:
-        return [found for found in wait(list(self._processes), timeout) if isinstance(found, Connection)]
+    def close(self) -> None:
+        """Close what this process has opened."""
+        self._check.close()
 
-    def _kill(self) -> None:
-        for process in self._processes.values():
-            process.kill()
-        for process in self._processes.values():
-            process.join()
+    def _do(self, part: AnyPart) -> PartResult:
+        try:
+            return self._check.check(part)
+        except _ElsewhereError:
+            self._raise_error()
+            raise
 
+    def _tell(self, size: int) -> None:
+        """Count what this process has done, and hear what the others have."""
+        if self._is_counted:
+            self._progress(size)
+        self._listen()
+        if self._error is not None:
+            raise _ElsewhereError
 
-def _start(settings: Settings) -> tuple[Connection, BaseProcess]:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(settings, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    return ours, process
+    def _listen(self) -> None:
+        for number, _ in self._poller.poll(0) if self._members else ():
+            with uninterrupted():
+                self._hear(number, self._members[number])
 
+    def _hear(self, number: int, member: Member) -> None:
+        try:
+            message = member.connection.recv()
+            if message == READY:
+                member.connection.send((self._settings, self._parts))
+                self._busy.add(number)
+                return
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            message = RmqtoolError("a process of this verification has died: out of memory?")
+        if message == DONE:
+            self._leave(number)
+        elif isinstance(message, RmqtoolError):
+            self._leave(number)
+            self._error = self._error or message
+        elif isinstance(message, int):
+            self._progress(message)
+        else:
+            self._answers.append(message)
 
-def _receive(connection: Connection, progress: Progress) -> _Answer | None:
-    """A result, or None when a process only tells how far it is; what went wrong there is raised here."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # half a message read is worth nothing
-    try:
-        message = connection.recv()
-    except (EOFError, ConnectionResetError):
-        raise RmqtoolError("a process of this verification has died: out of memory?") from None
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    if isinstance(message, RmqtoolError):
-        raise message
-    if isinstance(message, int):
-        progress(message)
-        return None
-    number, result = message
-    return number, result
+    def _leave(self, number: int) -> None:
+        self._poller.unregister(number)
+        self._busy.discard(number)
+        del self._members[number]
 
+    def _take_answers(self) -> Iterator[_Answer]:
+        while self._answers:
+            yield self._answers.pop(0)
 
-class _StoppedError(BaseException):
-    """The parent wants to know what is known by now; no `except Exception` may keep it."""
-
-
-class _Channel:
-    """The way to the parent: a stop that comes while something is sent waits until it is sent."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._sending = False
-        self._stopped = False
-        self._done = 0
-
-    def stop(self, number: int, frame: FrameType | None) -> None:
-        """The handler of SIGTERM."""
-        if not self._stopped:
-            self._stopped = True
-            if not self._sending:
-                raise _StoppedError
-
-    def send(self, message: object) -> None:
-        self._sending = True
-        self._connection.send(message)
-        self._sending = False
-        if self._stopped:
-            raise _StoppedError
-
-    def send_last(self, message: object) -> None:
-        """Send while stopped."""
-        self._sending = self._stopped = True
-        self._connection.send(message)
-
-    def progress(self, size: int) -> None:
-        self._done += size
-        if self._done >= _STEP:
-            done, self._done = self._done, 0
-            self.send(done)
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error from None
 
 
-def _serve(settings: Settings, connection: Connection) -> None:
-    """Do parts until there are no more; Ctrl-C is the parent's."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = _Channel(connection)
-    number = None
-    try:
-        signal.signal(signal.SIGTERM, channel.stop)
-        keep_arrow_to_one_thread()
-        check = PartCheck(settings, channel.progress)
-        while (task := connection.recv()) is not None:
-            number, part = task
-            channel.send((number, check.check(part)))
-            number = None
-    except _StoppedError:
-        if number is not None:
-            channel.send_last((number, check.result))
-    except RmqtoolError as error:
-        channel.send_last(error)
-    except (EOFError, BrokenPipeError):
-        return  # the parent is gone
+def _hand_out(parts: Sequence[AnyPart], crew: Crew) -> None:
+    """Write down the order of the parts, from which everybody takes the next.
+
+    Index files go before the log: one can be the longest part of all, and begun last it would keep one process busy
+    while the others have nothing left to do. The log's parts are begun in their order, so that few wait to be joined.
+    """
+    order = sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
+    end = crew.numbers[1]
+    os.write(end.fileno(), b"".join(number.to_bytes(NUMBER_SIZE, "big") for number in order))
+    end.close()

@@ -85,13 +85,14 @@ def measure_program(program: Program, stores: Mapping[str, Path], runs: int) -> 
     """Start a program once untimed, then `runs` times; the median wall time, s, or None when it fails."""
     command = [sys.executable, *(argument.format(**stores) for argument in program.arguments)]
     try:
-        return statistics.median([_time_command(command) for _ in range(runs + 1)][1:])
+        return statistics.median([time_command(command) for _ in range(runs + 1)][1:])
     except subprocess.CalledProcessError as error:
         print(error.stderr.decode(errors="replace"), file=sys.stderr)
         return None
 
 
-def _time_command(command: Sequence[str]) -> float:
+def time_command(command: Sequence[str]) -> float:
+    """The wall time of a command line, s; raises subprocess.CalledProcessError."""
     start = time.perf_counter()
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
     return time.perf_counter() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rmqtool.scan.events import Damage
 from rmqtool.scan.reader import scan_files
 from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
 from tests.benchmarks.damage import make_damaged_log
+from tests.benchmarks.jobs import Speedup, measure_jobs
 from tests.benchmarks.logs import BODY_SIZES, log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
 
@@ -40,6 +42,12 @@ def take_memory(_store: Path, _output: Path) -> None:
 def fail(_store: Path, _output: Path) -> None:
     """Do what a broken case does."""
     raise SystemExit("broken")
+
+
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured that needs more than one core, unless a test wants it."""
+    monkeypatch.setattr(runner, "can_measure", lambda: False)
 
 
 @pytest.fixture
@@ -172,3 +180,33 @@ def test_a_slow_program_is_told(
     monkeypatch.setattr(runner, "BODY_SIZES", {})
     monkeypatch.setattr(runner, "PROGRAMS", (Program("python", ("-c", ""), max_seconds),))
     assert runner.main(["--runs", "1", "--dir", str(tmp_path)]) == missed
+
+
+@pytest.mark.parametrize(("ratio", "missed"), [(1.75, False), (1.65, True)])
+def test_processes_that_are_too_slow_are_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ratio: float,
+    missed: bool,
+) -> None:
+    """The ratio is shown, and the exit status tells when two processes are not enough faster than one."""
+    monkeypatch.setattr(runner, "use_one_core", lambda: None)
+    monkeypatch.setattr(runner, "CASES", {})
+    monkeypatch.setattr(runner, "PROGRAMS", ())
+    monkeypatch.setattr(runner, "can_measure", lambda: True)
+    monkeypatch.setattr(runner, "make_derived", lambda store: store)
+    monkeypatch.setattr(runner, "measure_jobs", lambda *_: Speedup(ratio, 1.0, ratio))
+    assert runner.main(["--size", "1MiB", "--dir", str(tmp_path)]) == missed
+    assert ("MISSED" in capsys.readouterr().out) == missed
+
+
+def test_jobs_are_measured_in_turns(tmp_path: Path) -> None:
+    """Once untimed, then round by round; the time for one message is subtracted."""
+    log = tmp_path / "log"
+    code = "import sys, time; open(sys.argv[1], 'a').write(sys.argv[2][-3:] + sys.argv[4] + ' '); " \
+           "time.sleep(0.3 / int(sys.argv[4]) if sys.argv[2].endswith('big') else 0)"  # fmt: skip
+    found = measure_jobs((sys.executable, "-c", code, str(log)), tmp_path / "big", tmp_path / "one", 2)
+    assert log.read_text().split() == 3 * ["big1", "one1", "big2", "one2"]
+    assert 0.2 < found.one < 0.6
+    assert found.ratio > 1.2

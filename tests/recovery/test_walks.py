@@ -8,7 +8,8 @@ import pytest
 
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.recovery import FileWalk, LogWalker, LogWalks, Recovery, RecoveryRules, suspects_of
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.recovery import FileWalk, LogWalker, LogWalks, Recovery, RecoveryRules, join_walks, suspects_of
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store import Store, open_store
@@ -17,11 +18,11 @@ from tests.building import LogBuilder
 from tests.recovery.damages import damaged
 
 
-def walks_of(store: Store, rules: RecoveryRules) -> list[FileWalk]:
+def walks_of(store: Store, rules: RecoveryRules, start: int = 0, stop: int = MAX_OFFSET) -> list[FileWalk]:
     """The walks, fed by one scan, as a caller does who scans anyway."""
     files = store.commit_log().files
-    walker, dispatcher = LogWalker(files, rules), Dispatcher(DispatchRules(rules.version))
-    for event in scan_files(files):
+    walker, dispatcher = LogWalker(files, rules, start, stop), Dispatcher(DispatchRules(rules.version))
+    for event in scan_files(files, start, stop):
         if isinstance(event, Frames):
             walker.feed(event, suspects_of(event, dispatcher))
         else:
@@ -47,6 +48,26 @@ def test_one_scan_tells_the_same(version: str, seed: int, tmp_path: Path) -> Non
     given = Recovery(store, rules, LogWalks(rules, found))
     for unclean in (False, True):
         assert given.predict(unclean) == Recovery(store, rules).predict(unclean)
+
+
+@pytest.mark.parametrize("seed", range(2003, 2009))
+@pytest.mark.parametrize("version", ["4.7.1", "5.5.0"])
+def test_a_scan_in_parts_tells_the_same(version: str, seed: int, tmp_path: Path) -> None:
+    """Wherever the log is cut, pieces give the whole walk, or tell that they do not."""
+    store = open_store(damaged(f"{version}-clean", seed, tmp_path).root)
+    rules = RecoveryRules.of(parse_version(version), store.conf)
+    whole = walks_of(store, rules)
+    files = store.commit_log().files
+    ends = {walk.mapped: walk.mapped.start_offset + walk.data_end for walk in whole}
+    joined = 0
+    for file in files:
+        for cut in range(file.start_offset + 1, ends.get(file, 0), max(1, ends.get(file, 0) // 20)):
+            walks = walks_of(store, rules, 0, cut)
+            join_walks(walks, walks_of(store, rules, cut))
+            for walk in walks:
+                assert not walk.is_whole or walk in whole
+            joined += sum(walk.is_whole for walk in walks)
+    assert joined or not whole
 
 
 def test_records_that_only_the_broker_takes_for_records(tmp_path: Path) -> None:

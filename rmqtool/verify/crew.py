@@ -1,0 +1,109 @@
+"""Processes that help with a verification, started anew (spawn) before anything heavy is loaded.
+
+A process takes nearly half a second until it can work. Begun first, and by a module that loads nothing, it loads its
+modules while the command loads its own. Which part is next, all of them read from one pipe: none waits for another.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+WORTH = 64 << 20
+"""Bytes of a log for which one more process is worth its start."""
+
+_BLOCK = 512  # bytes, the unit of st_blocks
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process, and the way to it."""
+
+    connection: Connection
+    process: BaseProcess
+
+
+class Crew:
+    """Processes that wait for work; all have ended when the block is left."""
+
+    def __init__(self, size: int = 0) -> None:
+        self.members: list[Member] = []
+        self._pipe: tuple[Connection, Connection] | None = None
+        self.grow(size)
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def grow(self, size: int) -> None:
+        """Start processes until there are so many."""
+        try:
+            while len(self.members) < size:
+                self.members.append(self._start())
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def numbers(self) -> tuple[Connection, Connection]:
+        """The pipe from which everybody takes the number of the next part: the end to read and that to write."""
+        if self._pipe is None:
+            from multiprocessing import Pipe
+
+            self._pipe = Pipe(duplex=False)
+        return self._pipe
+
+    def kill(self) -> None:
+        """End all of them at once."""
+        for member in self.members:
+            member.process.kill()
+        for member in self.members:
+            member.process.join()
+            member.connection.close()
+        for end in self._pipe or ():
+            end.close()
+        self.members, self._pipe = [], None
+
+    def _start(self) -> Member:
+        from multiprocessing import get_context
+
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, self.numbers[0]), daemon=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which is inherited: Ctrl-C is the parent's
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+        return Member(ours, process)
+
+
+def crew_for(store: Path, jobs: int) -> Crew:
+    """The processes that will probably be needed besides this one, by a first look at the size of a log."""
+    size = 0
+    if jobs > 1:
+        try:
+            with os.scandir(store / "commitlog") as entries:
+                size = sum(entry.stat().st_blocks * _BLOCK for entry in entries)
+        except OSError:
+            pass  # which is told later
+    return Crew(min(jobs - 1, size // WORTH))
+
+
+def _serve(connection: Connection, numbers: Connection) -> None:
+    from rmqtool.verify.serving import serve
+
+    serve(connection, numbers.fileno())

@@ -1,0 +1,79 @@
+"""The parts of the log put together in order, as they come from several processes."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.planning import LogPart
+
+_MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
+
+
+class Joining:
+    """Puts results together where their seams meet; else both parts are checked again, as one.
+
+    A seam does not meet where damage lies at a border, or where the index is not in the order of the log.
+    """
+
+    def __init__(self, parts: Sequence[LogPart], total: PartResult, again: Callable[[LogPart], PartResult]) -> None:
+        self._parts = parts
+        self._again = again
+        self._total = total
+        self._waiting: dict[int, PartResult] = {}
+        self._next = 0
+        self._open: tuple[LogPart, PartResult] | None = None
+        self._left = _MOST_AGAIN
+
+    def add(self, number: int, result: PartResult) -> None:
+        """Take the result of a part; raises RmqtoolError."""
+        if self._left < 0:
+            return  # it is in the part that is the last now
+        self._waiting[number] = result
+        while self._next in self._waiting:
+            self._join(self._parts[self._next], self._waiting[self._next])
+
+    def keep(self, number: int, result: PartResult) -> None:
+        """Take what is known of a part that was interrupted: it is added to the total as it is."""
+        if self._left >= 0:
+            self._waiting[number] = result
+
+    def total(self) -> PartResult:
+        """All that has come, whether or not it is complete; nothing can be added then."""
+        with uninterrupted():
+            last = [self._open[1]] if self._open else []
+            for result in (*last, *(self._waiting[number] for number in sorted(self._waiting))):
+                self._total.extend(result)
+            self._open, self._waiting = None, {}
+        return self._total
+
+    def _join(self, part: LogPart, result: PartResult) -> None:
+        before = self._open
+        if before is not None and part.index_stop is None:
+            if result.seam.first is None:  # nothing begins there: what is before goes on
+                part, result, before = LogPart(before[0].start, part.stop, before[0].index_start), before[1], None
+            elif not before[1].meets(result):
+                self._left -= 1
+                stop = part.stop if self._left >= 0 else self._parts[-1].stop
+                part = LogPart(before[0].start, stop, before[0].index_start)
+                result, before = self._again(part), None
+        with uninterrupted():
+            if before is not None:
+                self._total.extend(before[1])
+            self._open = part, result
+            del self._waiting[self._next]
+            self._next += 1
+            if self._left < 0:
+                self._waiting.clear()
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits: what is half done is worth nothing."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

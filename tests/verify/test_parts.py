@@ -1,0 +1,288 @@
+"""The log in parts gives what one pass over it gives, and several processes exactly what one gives."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import Reading
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.message import MAGIC_CODE_V1
+from rmqtool.mapped_files import list_mapped_files
+from rmqtool.store import open_store
+from rmqtool.verify.crew import WORTH, Crew, crew_for
+from rmqtool.verify.index_units import IndexUnits
+from rmqtool.verify.joining import Joining
+from rmqtool.verify.open_files import OpenFiles
+from rmqtool.verify.outcome import Outcome, outcome_of
+from rmqtool.verify.part_result import PartResult, Seam
+from rmqtool.verify.planning import LogPart, log_parts
+from rmqtool.verify.report import Report
+from rmqtool.verify.serving import READY
+from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify_json import outcome_json
+from tests.building import START_TIME
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.unchanged import unchanged
+from tests.verify.damages import DAMAGES, log_file, overwrite
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
+from tests.verify.verifying import verify
+
+WHOLE = 1 << 40
+SIZES = (350, 700)
+"""Of the last parts, bytes: several in each file of the small store."""
+
+LOG = small_log()
+LAST_START = (len(LOG.files) - 1) * FILE_SIZE
+
+
+def document(outcome: Outcome) -> str:
+    """All that is told, as text."""
+    findings = [str(finding) for finding in outcome.findings]
+    return json.dumps([outcome_json(outcome), findings], indent=1, default=str)
+
+
+def facts(outcome: Outcome) -> tuple[Any, list[str]]:
+    """What is told, but for the order of findings; missing keys are told run by run, and counted in any case."""
+    findings = [str(finding) for finding in outcome.findings if finding.code != "index.missing"]
+    return json.loads(json.dumps(outcome_json(outcome), default=str)), sorted(findings)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small store, to be copied."""
+    return small_store(tmp_path_factory.mktemp("healthy") / "store")
+
+
+@pytest.fixture
+def store(healthy: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(healthy, tmp_path / "store"))
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damages(name: str, store: Path) -> None:
+    """Each damage of the catalogue is told alike."""
+    DAMAGES[name].apply(store)
+    whole = facts(verify(store, part_size=WHOLE))
+    for size in SIZES:
+        assert facts(verify(store, part_size=size)) == whole
+
+
+@pytest.mark.parametrize("name", stores.names())
+def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
+    """Healthy and killed stores of every version are told alike."""
+    store = golden_store(name)
+    whole = facts(verify(store, part_size=WHOLE))
+    assert facts(verify(store, part_size=4096)) == whole
+
+
+def zeros(store: Path, start: int, size: int) -> None:
+    """Lose what lies there."""
+    damage(store, start, bytes(size))
+
+
+def noise(store: Path, start: int, size: int) -> None:
+    """Write something else there."""
+    damage(store, start, random.Random(start).randbytes(size))
+
+
+def damage(store: Path, start: int, data: bytes) -> None:
+    """Overwrite some bytes of one file of the log."""
+    base = start // FILE_SIZE * FILE_SIZE
+    name = log_file(store, base // FILE_SIZE).relative_to(store).as_posix()
+    overwrite(store, name, start - base, data[: base + FILE_SIZE - start])
+
+
+def tear(store: Path, start: int, size: int) -> None:
+    """Lose the end of the log."""
+    zeros(store, start, FILE_SIZE)
+    noise(store, start, size % 40)
+
+
+def bury(store: Path, start: int, size: int) -> None:
+    """Lose a few bytes of the last file, behind which old records stand."""
+    zeros(store, start, min(size, 100))
+    path = log_file(store, -1)
+    data = bytearray(path.read_bytes())
+    magic_code = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
+    found = data.find(magic_code, start - LAST_START)
+    while found >= 0:
+        data[found + 52 : found + 60] = (START_TIME - 1).to_bytes(8, "big")
+        found = data.find(magic_code, found + 4)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("apply", [zeros, noise, tear, bury])
+@pytest.mark.parametrize("size", [4, 200, 1700])
+@pytest.mark.parametrize("shift", [-30, 0])
+@pytest.mark.parametrize("number", [1, 4, 7, 9])
+def test_damage_at_borders(
+    apply: Callable[[Path, int, int], None], number: int, shift: int, size: int, healthy: Path, tmp_path: Path
+) -> None:
+    """Before, behind and across the borders of parts: the same counts, extents and start."""
+    borders = [part.start for part_size in SIZES for part in parts_of(healthy, part_size)[1:]]
+    if apply in (tear, bury):
+        borders = [border for border in borders if border > LAST_START]
+    store = Path(shutil.copytree(healthy, tmp_path / "store"))
+    apply(store, borders[number % len(borders)] + shift, size)
+    whole = facts(verify(store, part_size=WHOLE))[0]
+    for part_size in SIZES:
+        assert facts(verify(store, part_size=part_size))[0] == whole
+
+
+@pytest.mark.parametrize("jump", [-5, 5])
+def test_queue_offsets_that_jump_at_a_border(jump: int, tmp_path: Path) -> None:
+    """They are told wherever the parts meet."""
+    log = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(12):
+        log.put("orders", queue_offset=number + 10 + jump * (number >= 6), store_timestamp=START_TIME)
+    store = log.write(tmp_path / "store")
+    expected = "commitlog.queue-offset-gap" if jump > 0 else "commitlog.queue-offset-restart"
+    for size in range(50, 700, 25):
+        findings = verify(store, part_size=size).findings
+        assert [(f.offset, f.queue_offset) for f in findings if f.code == expected] == [(log.offsets[6], 16 + jump)]
+
+
+def test_times_that_step_back_at_a_border(tmp_path: Path) -> None:
+    """The largest step of the whole log is told, wherever the parts meet."""
+    log = StoreBuilder(file_size=FILE_SIZE)
+    for seconds in (0, 500, 300, 100, 450, 600, 250, 700):
+        log.put("orders", store_timestamp=START_TIME + 1000 * seconds)
+    store = log.write(tmp_path / "store")
+    for size in range(50, 700, 25):
+        [found] = [f for f in verify(store, part_size=size).findings if f.code == "commitlog.time-order"]
+        assert (found.offset, found.message.split()[1]) == (log.offsets[3], "400")
+
+
+@pytest.mark.parametrize("name", ["", "body", "zeros", "torn", "hole", "slot", "index count", "missing file"])
+def test_processes(name: str, store: Path) -> None:
+    """Several processes tell byte for byte what one tells; here the others do most of the work."""
+    if name:
+        DAMAGES[name].apply(store)
+    one = document(verify(store, part_size=350))
+    with Crew(1) as crew, unchanged(store):
+        [member] = crew.members
+        assert member.connection.poll(30)
+        slow = lambda size: time.sleep(0.02)  # noqa: E731  (only this process tells of so few bytes)
+        verification = Verification(open_store(store), Request(part_size=350, jobs=2))
+        verification.run(slow, crew)
+    assert document(outcome_of(verification)) == one
+
+
+def test_a_process_that_dies(store: Path) -> None:
+    """It is told, and nothing is taken for complete."""
+    with Crew(1) as crew:
+        [member] = crew.members
+        assert member.connection.poll(30)
+
+        def progress(size: int) -> None:
+            member.process.kill()
+            member.process.join()
+
+        verification = Verification(open_store(store), Request(part_size=350, jobs=2))
+        with pytest.raises(RmqtoolError, match="has died"):
+            verification.run(progress, crew)
+    assert not verification.complete
+
+
+def test_what_a_process_says_first() -> None:
+    """It is ready, and ends when there is nobody to tell what to do."""
+    with Crew(1) as crew:
+        [member] = crew.members
+        assert member.connection.recv() == READY
+        member.connection.close()
+        member.process.join(10)
+        assert member.process.exitcode == 0
+
+
+def test_how_many_processes(tmp_path: Path) -> None:
+    """As many as the log is worth, and none for one job."""
+    (tmp_path / "commitlog").mkdir()
+    with (tmp_path / "commitlog" / f"{0:020}").open("wb") as file:
+        file.truncate(8 * WORTH)
+    with crew_for(tmp_path, 4) as crew:  # nothing but a hole
+        assert not crew.members
+    with crew_for(tmp_path / "none", 4) as crew:
+        assert not crew.members
+
+
+def parts_of(store: Path, size: int) -> list[LogPart]:
+    """The parts of a log without an index."""
+    files = list_mapped_files(store / "commitlog").files
+    return log_parts(files, IndexUnits([], OpenFiles(Reading())), Reading(), size)
+
+
+def test_parts_meet(store: Path) -> None:
+    """They cover all, begin where something stands, and files are no borders of large parts."""
+    for size in (500, 1000, 4096, 6000, WHOLE):
+        parts = parts_of(store, size)
+        assert (parts[0].start, parts[-1].stop) == (0, MAX_OFFSET)
+        assert all(before.stop == after.start for before, after in pairwise(parts))
+        assert all(2 * (part.stop - part.start) >= size for part in parts)
+    assert [part.start for part in parts_of(store, 1 << 12)] == [0, 4096, 8192]
+    assert [part.start for part in parts_of(store, 1 << 10)] == [0, 4096, 8192, 10240]
+
+
+def test_no_part_begins_behind_the_log(tmp_path: Path) -> None:
+    """Files that were allocated ahead are left to the part in which the log ends."""
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    (folder / f"{0:020}").write_bytes(b"x" * 5000)
+    (folder / f"{5000:020}").write_bytes(bytes(5000))
+    assert [part.start for part in parts_of(tmp_path, 1000)] == [0, 2500]
+
+
+def test_a_large_log_has_few_parts(tmp_path: Path) -> None:
+    """Then they are larger."""
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{1000 * number:020}").write_bytes(b"x" * 1000)
+    assert 100 <= len(parts_of(tmp_path, 10)) <= 256
+
+
+def result_from(first: int | None, end: int | None) -> PartResult:
+    """The result of a part that met what begins at `first` and ends at `end`."""
+    return PartResult(Report(), log_end=end, seam=Seam(first, end))
+
+
+def test_parts_that_do_not_meet() -> None:
+    """They are checked again as one; when that happens too often, all that is left is one part."""
+    parts = [LogPart(start, start + 10) for start in range(0, 100, 10)]
+    again: list[tuple[int, int]] = []
+
+    def check(part: LogPart) -> PartResult:
+        again.append((part.start, part.stop))
+        return result_from(part.start, part.stop)
+
+    joining = Joining(parts, result_from(None, None), check)
+    for number in (1, 0, 3, 2, 5, 4, 9, 8, 7, 6):
+        start = 10 * number
+        joining.add(number, result_from(start + (number in (2, 4, 6, 8)), start + 10))
+    assert again == [(10, 30), (30, 50), (50, 70), (70, 100)]
+    assert joining.total().log_end == 100
+
+
+def test_a_part_in_which_nothing_begins() -> None:
+    """What begins before goes through it."""
+    again: list[LogPart] = []
+    parts = [LogPart(0, 10), LogPart(10, 20), LogPart(20, 30)]
+
+    def check(part: LogPart) -> PartResult:
+        again.append(part)
+        return result_from(0, 30)
+
+    joining = Joining(parts, result_from(None, None), check)
+    for number, result in enumerate((result_from(0, 22), result_from(None, None), result_from(23, 30))):
+        joining.add(number, result)
+    assert again == [LogPart(0, 30)]
