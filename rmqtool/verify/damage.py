@@ -25,15 +25,13 @@ class DamageChecks:
     """Takes what a scan meets in order; the last damage waits until what follows tells what it is."""
 
     def __init__(
-        self, store: Store, files: Sequence[MappedFile], report: Report, extents: Extents,
-        version: Version | None, live: bool,
-    ) -> None:  # fmt: skip
+        self, store: Store, files: Sequence[MappedFile], report: Report, extents: Extents, version: Version | None
+    ) -> None:
         self._store = store
         self._files = files
         self._report = report
         self._extents = extents
         self._version = version
-        self._live = live
         self._waiting: Damage | None = None
 
     def frames(self, frames: Frames) -> None:
@@ -59,9 +57,8 @@ class DamageChecks:
         self._report.add("commitlog.blank", message, offset=blank.physical_offset, **details)
 
     def damage(self, damage: Damage) -> None:
-        """Something else; a torn end of a log that grows is none."""
-        if not (self._live and damage.tail):
-            self._waiting = damage
+        """Something else."""
+        self._waiting = damage
 
     def may_end_the_log(self) -> bool:
         """Whether damage waits behind which there may be old records that are no part of the log."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.commit_log import written_end
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.errors import UnreadableError
@@ -15,7 +15,7 @@ from rmqtool.files import RateLimit, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import LogWalker, RecoveryRules
-from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store import Store, open_store
@@ -33,9 +33,7 @@ from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
 
-_WRITING_S = 0.05  # longer than a broker needs to write one record, even where it waits for a page of the file
-_WORD = 8  # bytes: a record begins with its size and a magic code
-_MOST_TRIES = 64  # for real damage each costs a second look at some megabytes
+_LIVE_SCANS = 2  # the second is of what has been written during the first
 
 Progress = Callable[[int], None]
 """Told how many more bytes are done."""
@@ -116,40 +114,20 @@ class PartCheck:
             self.result.unread = str(error)  # a running broker deletes files
 
     def _events(self, part: LogPart) -> Iterator[Event]:
-        """The scan; where a broker writes meanwhile, damage is looked at once more before it is believed.
-
-        Between a look at the end of the log and a look behind it records may have been written there; and the last
-        record of all may have been read while it was written.
-        """
-        start, tries = part.start, _MOST_TRIES if self.settings.live else 0
-        while True:
-            again = None
-            for event in scan_files(self._files, start, part.stop, self._reading):
-                again = _to_read_again(event) if tries else None
-                if again is not None and again != start:
-                    if isinstance(event, Frames) and len(event) > 1:
-                        yield event[:-1]
-                    break
-                yield event
-            else:
-                return
-            start, tries = again, tries - 1
-            time.sleep(_WRITING_S)
+        """The scan; where a broker writes meanwhile, as far as its records are whole before they are read."""
+        if not self.settings.live:
+            yield from scan_files(self._files, part.start, part.stop, self._reading)
+            return
+        start = part.start
+        for _ in range(_LIVE_SCANS):
+            stop = min(part.stop, written_end(self._files, reading=self._reading))
+            yield from scan_files(self._files, start, stop, self._reading)
+            start = max(start, stop)
 
 
 def log_start_of(files: Sequence[MappedFile]) -> int:
     """Where the log begins, bytes."""
     return files[0].start_offset if files else 0
-
-
-def _to_read_again(event: Event) -> int | None:
-    """The physical offset of what a broker may have been writing: damage, or the record that nothing follows."""
-    if isinstance(event, Damage):
-        return None if event.tail else event.physical_offset
-    if not isinstance(event, Frames):
-        return None
-    end = int(event.positions[-1] + event.message_sizes[-1])
-    return None if any(event.block.data[end : end + _WORD]) else int(event.physical_offsets[-1])
 
 
 class _LogCheck:
@@ -167,7 +145,7 @@ class _LogCheck:
         lookups = Lookups(files, Dispatcher(settings.rules, batch_topics))
         report, extents = result.report, result.extents
         self._records = RecordChecks(report, extents, settings.version, settings.bodies, result.totals)
-        self._damage = DamageChecks(store, files, report, extents, settings.version, settings.live)
+        self._damage = DamageChecks(store, files, report, extents, settings.version)
         self._queues: QueueCheck | None = None
         self._index: IndexCheck | None = None
         if settings.queues:
