@@ -117,15 +117,14 @@ def verify(
     STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be verified too:
     what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
+    from rmqtool.store import open_store
     from rmqtool.verify.crew import crew_for
+    from rmqtool.verify.outcome import outcome_of
+    from rmqtool.verify.report import Selection
+    from rmqtool.verify.verification import Request, Verification
 
     style.store = str(path)
-    with crew_for(path, jobs) as crew:  # first of all: they load their modules while this process loads its own
-        from rmqtool.store import open_store
-        from rmqtool.verify.outcome import outcome_of
-        from rmqtool.verify.report import Selection
-        from rmqtool.verify.verification import Request, Verification
-
+    with crew_for(path, jobs) as crew:  # before there is a progress bar, which has a thread
         request = Request(
             version=broker_version,
             selection=Selection(only, skip),
