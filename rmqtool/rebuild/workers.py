@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import multiprocessing
-import os
 import pickle
 import signal
 import threading
@@ -25,7 +24,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
 from rmqtool.mapped_files import MappedFile
-from rmqtool.processes import keep_arrow_to_one_thread
+from rmqtool.processes import hand_out, keep_arrow_to_one_thread, take_number
 from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
@@ -34,7 +33,6 @@ _MOST_PIECES = 4096  # their numbers fit into a pipe that nobody reads
 _MOST_WAITING = 64 << 20  # bytes that a process has ready before it waits for their reader
 _MOST_AHEAD = 128 << 20  # bytes of the log that this process digests before their turn
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
-_NUMBER_SIZE = 4  # bytes
 _PROTOCOL = 5  # of pickle: arrays are copied once
 
 Message = int | tuple[Item, list[QueueName]] | RmqtoolError | None
@@ -109,21 +107,15 @@ class _Todo:
 
     def __init__(self, count: int) -> None:
         self.numbers, writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
-        os.write(writer.fileno(), b"".join(number.to_bytes(_NUMBER_SIZE, "big") for number in range(count)))
-        writer.close()
+        hand_out(writer, range(count))
 
     def take(self) -> int | None:
         """A piece to begin; None when there is none."""
-        return _take(self.numbers)
+        return take_number(self.numbers)
 
     def close(self) -> None:
         """No more are begun."""
         self.numbers.close()
-
-
-def _take(numbers: Connection) -> int | None:
-    found = os.read(numbers.fileno(), _NUMBER_SIZE)
-    return int.from_bytes(found, "big") if found else None
 
 
 class _Own:
@@ -277,7 +269,7 @@ def _serve(task: Task, pieces: Sequence[tuple[int, int]], numbers: Connection, c
     sender = _Sender(connection)
     try:
         digester = Digester(task)
-        while (number := _take(numbers)) is not None:
+        while (number := take_number(numbers)) is not None:
             sender.put(number)
             for item in digester.items(*pieces[number]):
                 sender.put((packed(item), digester.new_queues()))

@@ -124,4 +124,4 @@ def _serve(connection: Connection, numbers: Connection, not_its_own: Sequence[Co
         other.close()
     from rmqtool.verify.serving import serve
 
-    serve(connection, numbers.fileno())
+    serve(connection, numbers)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from multiprocessing.connection import Connection
 from types import FrameType
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.processes import keep_arrow_to_one_thread
+from rmqtool.processes import keep_arrow_to_one_thread, take_number
 from rmqtool.verify.part import PartCheck
 
 READY, DONE = "ready", "done"
 """What a process says before it is told what to do, and when there is nothing left."""
 
-NUMBER_SIZE = 4
-"""Bytes of the number of a part in the pipe from which everybody takes the next."""
-
 _STEP = 32 << 20  # bytes between two messages about progress
-
-
-def next_number(descriptor: int) -> int | None:
-    """The part that nobody has taken yet; None when there is no more."""
-    data = os.read(descriptor, NUMBER_SIZE)
-    return int.from_bytes(data, "big") if data else None
 
 
 class _StoppedError(BaseException):
@@ -65,7 +55,7 @@ class _Channel:
             self.send(done)
 
 
-def serve(connection: Connection, numbers: int) -> None:
+def serve(connection: Connection, numbers: Connection) -> None:
     """Do parts in a process of the crew until there are no more; Ctrl-C is the parent's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = _Channel(connection)
@@ -76,7 +66,7 @@ def serve(connection: Connection, numbers: int) -> None:
         channel.send(READY)
         settings, parts = connection.recv()
         check = PartCheck(settings, channel.progress)
-        while (number := next_number(numbers)) is not None:
+        while (number := take_number(numbers)) is not None:
             channel.send((number, check.check(parts[number])))
             number = None
         channel.send_last(DONE)

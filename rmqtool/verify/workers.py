@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.processes import keep_arrow_to_one_thread
+from rmqtool.processes import hand_out, keep_arrow_to_one_thread, take_number
 from rmqtool.verify.crew import Crew, Member
 from rmqtool.verify.joining import uninterrupted
 from rmqtool.verify.part import PartCheck, Progress, Settings
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart
-from rmqtool.verify.serving import DONE, NUMBER_SIZE, READY, next_number
+from rmqtool.verify.serving import DONE, READY
 
 _STOP_S = 1.0  # how long processes that are stopped may take to say what they know
 
@@ -50,7 +49,7 @@ class Workers:
 
     def results(self) -> Iterator[_Answer]:
         """The results of the parts by their number, as they come; raises RmqtoolError."""
-        while (number := next_number(self._crew.numbers[0].fileno())) is not None:
+        while (number := take_number(self._crew.numbers[0])) is not None:
             self._own = number
             result = self._do(self._parts[number])
             self._own = None
@@ -147,6 +146,4 @@ def _hand_out(parts: Sequence[AnyPart], crew: Crew) -> None:
     while the others have nothing left to do. The log's parts are begun in their order, so that few wait to be joined.
     """
     order = sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
-    end = crew.numbers[1]
-    os.write(end.fileno(), b"".join(number.to_bytes(NUMBER_SIZE, "big") for number in order))
-    end.close()
+    hand_out(crew.numbers[1], order)

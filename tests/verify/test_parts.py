@@ -173,7 +173,10 @@ def test_processes(name: str, store: Path) -> None:
     with Crew(1) as crew, unchanged(store):
         [member] = crew.members
         assert member.connection.poll(30)
-        slow = lambda size: time.sleep(0.02)  # noqa: E731  (only this process tells of so few bytes)
+
+        def slow(_size: int) -> None:
+            time.sleep(0.02)  # only this process tells of so few bytes
+
         verification = Verification(open_store(store), Request(part_size=350, jobs=2))
         verification.run(slow, crew)
     assert document(outcome_of(verification)) == one
