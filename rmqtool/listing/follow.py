@@ -24,7 +24,6 @@ def follow_log(place: Place, options: ListingOptions, from_end: bool) -> Iterato
 
     None stands for a pause: all that is there has been given.
     """
-    options = replace(options, live=True)
     directories = tuple(dict.fromkeys(file.path.parent for file in place.files)) or (place.path,)
     files = place.files
     position = log_range(files, reading=options.reading).max_offset if from_end else options.filters.start

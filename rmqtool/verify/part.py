@@ -27,7 +27,7 @@ from rmqtool.verify.index_units import IndexUnits, Part
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.planning import AnyPart, LogPart
+from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
@@ -123,11 +123,6 @@ class PartCheck:
             stop = min(part.stop, written_end(self._files, reading=self._reading))
             yield from scan_files(self._files, start, stop, self._reading)
             start = max(start, stop)
-
-
-def log_start_of(files: Sequence[MappedFile]) -> int:
-    """Where the log begins, bytes."""
-    return files[0].start_offset if files else 0
 
 
 class _LogCheck:

@@ -43,6 +43,11 @@ class IndexPart:
 AnyPart = LogPart | IndexPart
 
 
+def log_start_of(files: Sequence[MappedFile]) -> int:
+    """Where the log begins, bytes."""
+    return files[0].start_offset if files else 0
+
+
 def log_parts(
     files: Sequence[MappedFile], units: IndexUnits, reading: Reading, least: int = PART_SIZE
 ) -> list[LogPart]:
@@ -82,7 +87,7 @@ def _borders(files: Sequence[MappedFile], least: int, reading: Reading) -> Itera
     if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
         return  # what begins at an offset is not one thing then
     sizes = _Sizes(files, least)
-    last = files[0].start_offset if files else 0
+    last = log_start_of(files)
     for file in files:
         if file.end_offset <= last + sizes.at(last) // 2:
             continue
@@ -101,7 +106,7 @@ class _Sizes:
     """How large parts are: large at the log's beginning, for each has its costs; at its end processes end together."""
 
     def __init__(self, files: Sequence[MappedFile], least: int) -> None:
-        self._start = files[0].start_offset if files else 0
+        self._start = log_start_of(files)
         self._end = files[-1].end_offset if files else 0
         self._least = least
 

@@ -38,7 +38,7 @@ from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import Settings
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts
+from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.records import RecordTotals, finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
@@ -76,7 +76,7 @@ class Verification:
         self.topics: Topics = load_topics(store)
         self.complete = False
         self.lost: Counter[str] = Counter()
-        self.log_start = self.log.files[0].start_offset if self.log.files else 0
+        self.log_start = log_start_of(self.log.files)
         self.log_end = self.log_start
         self.ghosts_from: int | None = None
         self.unread: str | None = None
@@ -219,9 +219,8 @@ class Verification:
             self.not_predicted = str(error)
 
     def _finish_queues(self, total: PartResult, lookups: Lookups) -> None:
-        log_start = self.log.files[0].start_offset if self.log.files else 0
         files_end = self.log.files[-1].end_offset if self.log.files else 0
-        bounds = LogBounds(log_start, self.log_end, files_end, total.extents, self.settings.live)
+        bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         open_files = OpenFiles(self.settings.reading())
         rest = QueueRest(self.store, self._report, bounds, open_files, lookups.owner_of, self.lost)
         ranges: dict[QueueName, QueueRange] = {}
@@ -229,7 +228,7 @@ class Verification:
             name = QueueName(queue.topic, queue.queue_id)
             rest.check(queue, total.states.get(name))
             check_kind(self.topics, queue, self._report)
-            ranges[name] = queue_range(queue, log_start, self.request.version or NEWEST)
+            ranges[name] = queue_range(queue, self.log_start, self.request.version or NEWEST)
         open_files.close()
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
