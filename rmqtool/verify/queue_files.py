@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,19 @@ class QueueFiles:
                 piece = self._open.get(file.path).read(low - file.start_offset, high - low)
                 data[low - position : low - position + len(piece)] = piece
         return bytes(data)
+
+    def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+        """Units from `first` to before `stop` in pieces: numbers of the first and behind the last, and if in a file.
+
+        Names tell where files begin, and may tell anything: what lies between two must not be gone through.
+        """
+        for file in self._files:
+            low, high = file.start_offset // self.size, min(stop, -(-file.end_offset // self.size))
+            if first < min(low, stop):
+                yield first, min(low, stop), False
+            if max(first, low) < high:
+                yield max(first, low), high, True
+            first = max(first, high)
 
     def units(self, first: int, count: int) -> NDArray[np.void]:
         """The same, decoded."""
