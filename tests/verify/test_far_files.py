@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.errors import Exit
+from tests.commands.running import rmqtool
 from tests.golden import stores
+from tests.unchanged import unchanged
 from tests.verify.verifying import codes_of, verify
 
-FAR = 1 << 62
+FAR, LAST = 1 << 62, (1 << 63) - 1
 SIMPLE, BATCH = "consumequeue/orders/0", "batchconsumequeue/bulk-inner/0"
 
 
@@ -29,3 +32,17 @@ def test_a_file_far_behind_the_others(queue: str, file_size: int, tmp_path: Path
         unit = file_size // 30
         [hole] = [finding for finding in outcome.findings if finding.code == "consumequeue.hole"]
         assert (hole.queue_offset, hole.count) == (end // unit, (start - end) // unit)
+
+
+@pytest.mark.parametrize("name", ["5.3.3-trimmed", "5.3.3-shop"])
+@pytest.mark.parametrize("start", [LAST, LAST - 807])
+def test_a_log_file_at_the_end_of_all_offsets(name: str, start: int, tmp_path: Path) -> None:
+    """Offsets behind the last one that a name can tell are in no answer, and units are looked up all the same."""
+    store = stores.unpack(name, tmp_path)
+    last = max((store / "commitlog").iterdir())
+    last.rename(last.with_name(f"{start:020d}"))
+    with unchanged(store):
+        for options in (["verify", store], ["inspect", store, "--scan"], ["clean", store, "--dry-run"]):
+            assert rmqtool(*options, "--json").status in (Exit.OK, Exit.FINDINGS, Exit.LOSSY)
+        found = rmqtool("inspect", store / "consumequeue", "--json", "--key", "nothing")
+    assert found.status in (Exit.OK, Exit.LOSSY)
