@@ -42,7 +42,7 @@ def test_a_log_file_at_the_end_of_all_offsets(name: str, start: int, tmp_path: P
     last = max((store / "commitlog").iterdir())
     last.rename(last.with_name(f"{start:020d}"))
     with unchanged(store):
-        for options in (["verify", store], ["inspect", store, "--scan"], ["clean", store, "--dry-run"]):
+        for options in (("verify", store), ("inspect", store, "--scan"), ("clean", store, "--dry-run")):
             assert rmqtool(*options, "--json").status in (Exit.OK, Exit.FINDINGS, Exit.LOSSY)
         found = rmqtool("inspect", store / "consumequeue", "--json", "--key", "nothing")
     assert found.status in (Exit.OK, Exit.LOSSY)
