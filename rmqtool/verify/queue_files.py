@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.queues import Queue
 from rmqtool.verify.open_files import OpenFiles
 
@@ -113,3 +115,13 @@ class QueueFiles:
             if file.start_offset <= position < file.end_offset:
                 return file.path, position - file.start_offset
         return None, position
+
+
+def files_in(directory: Path) -> MappedFiles:
+    """The files of a queue; none where something else stands in the place of a directory: then units are missing."""
+    try:
+        return list_mapped_files(directory)
+    except UnreadableError as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            return MappedFiles()
+        raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -15,7 +16,16 @@ import pytest
 from rmqtool.errors import Exit
 from rmqtool.lock import lock_holder
 from tests.building import LogBuilder
-from tests.commands.running import MAX_SECONDS, ROOT, ends_soon, environment, finish, spawn, wait_until_it_reads
+from tests.commands.running import (
+    MAX_SECONDS,
+    ROOT,
+    check_json,
+    ends_soon,
+    environment,
+    finish,
+    spawn,
+    wait_until_it_reads,
+)
 from tests.unchanged import unchanged
 
 BIG = 40_000
@@ -47,6 +57,26 @@ def test_an_interrupt_while_modules_load() -> None:
     )
     process = subprocess.run([sys.executable, "-c", interrupting], cwd=ROOT, capture_output=True, check=False)
     assert (process.returncode, process.stderr) == (-signal.SIGINT, b"")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_fault_of_our_own_is_no_answer(store: Path, options: list[str]) -> None:
+    """Python's own exit status for it would be 1, which means findings, or that nothing was found."""
+    broken = (
+        "import sys, rmqtool.store\n"
+        "from rmqtool.__main__ import main\n"
+        "rmqtool.store.Store.commit_log = lambda *_: {}['no such']\n"
+        "main()"
+    )
+    command = [sys.executable, "-c", broken, "inspect", str(store), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == Exit.FAILED
+    assert "Traceback" in done.stderr
+    if options:
+        check_json(done.stdout)
+        assert "KeyError" in json.loads(done.stdout)["error"]["message"]
+    else:
+        assert (done.stdout, "KeyError" in done.stderr.splitlines()[-2]) == ("", True)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
