@@ -79,14 +79,15 @@ def _options(
     chosen = columns
     if wanted.output_format == "table" and not columns:
         chosen = (*LISTINGS[place.kind].table, "body_crc_ok")
+    with_hex = wanted.as_hex or "hex" in columns
     return ListingOptions(
         filters=filters,
         by_record=by_record,
         limit=wanted.limit,
         reverse=wanted.reverse,
-        with_hex=wanted.as_hex or "hex" in columns,
+        with_hex=with_hex,
         slots=wanted.slots,
-        shape=MessageShape.of(wanted.body, chosen, wanted.as_hex),
+        shape=MessageShape.of(wanted.body, chosen, with_hex),
         conf=conf,
         reading=reading,
         live=live,

@@ -75,6 +75,16 @@ def test_every_way_to_show_a_place(golden_store: GoldenStore, name: str, kind: s
     assert [line for line in chosen if set(names) <= line.keys() and len(line) == 1 + len(names)] == expected
 
 
+@pytest.mark.parametrize(("name", "kind", "part"), PLACES)
+def test_hex_may_be_a_column(golden_store: GoldenStore, name: str, kind: str, part: str) -> None:
+    """The same bytes as beside all the others."""
+    store = golden_store(name)
+    found = [line.get("hex") for line in inspect(store, "--json", "--hex", part=part).lines]
+    if any(found):
+        chosen = inspect(store, "--json", "--columns", "hex", part=part).lines
+        assert [line.get("hex") for line in chosen] == found
+
+
 def _file_at(place: Path) -> Path:
     """A file itself, or one of a folder's."""
     return next(place.iterdir()) if place.is_dir() else place
