@@ -32,6 +32,7 @@ _MOST_PIECES = 4096  # their numbers fit into a pipe that nobody reads
 _MOST_WAITING = 64 << 20  # bytes that a process has ready before it waits for their reader
 _MOST_AHEAD = 128 << 20  # bytes of the log that this process digests before their turn
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
+_LOOK_S = 0.5  # Python does not hear a signal that comes just before it waits until it has waited
 _PROTOCOL = 5  # of pickle: arrays are copied once
 
 Message = int | tuple[Item, list[QueueName]] | RmqtoolError | None
@@ -88,7 +89,7 @@ def _in_order(own: _Own, workers: Sequence[_Worker], count: int) -> Iterator[Ite
     for number in range(count):
         while own.number != number and all(worker.number != number for worker in workers):
             if not own.work_ahead():
-                wait([worker.connection for worker in workers if not worker.is_done])
+                wait([worker.connection for worker in workers if not worker.is_done], _LOOK_S)
         if own.number == number:
             yield from own.piece()
             continue
