@@ -19,7 +19,7 @@ from rmqtool.messages import BodyChoice
 from rmqtool.scan.columns import CODED_STRING, message_schema, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames, prove
-from rmqtool.scan.reader import scan_files
+from rmqtool.scan.reader import USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.splits import Split
 
@@ -41,6 +41,7 @@ MAX_OFFSETS = 1000
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TIMESTAMPS = ("born_timestamp", "store_timestamp")
+_RECORDS_WITHOUT_BODIES = 2 * USUAL_RECORDS  # a twentieth less to do; with bodies a quarter more: they leave the cache
 _MAX_MS = ((1 << 63) - 1) // 1000
 
 
@@ -146,7 +147,9 @@ class SplitReader:
         self._coded = coded
         self.schema = query.coded_schema if coded else query.schema
         columns = (*query.stored_columns, *extra)
-        self._proves_bodies = proves_bodies and bool({"body", "stored_body"} & set(columns))
+        reads_bodies = bool({"body", "stored_body"} & set(columns))
+        self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
+        self._proves_bodies = proves_bodies and reads_bodies
         needed = (*columns, "physical_offset", "body_crc_ok") if self._proves_bodies else columns
         self._columns = tuple(dict.fromkeys(needed))
         self.messages = 0
@@ -161,7 +164,7 @@ class SplitReader:
         """Batches of the wanted messages, as the scan gives them, and damage. Raises UnreadableError."""
         split, rate = self._split, self._query.bytes_per_second
         reading = Reading(_rate_limit(rate) if rate else None, spare_cache=split.live)
-        for event in scan_files(split.files, split.start, split.stop, reading):
+        for event in scan_files(split.files, split.start, split.stop, reading, self._usual_records):
             if isinstance(event, Damage):
                 if not (split.live and event.tail):
                     yield event
