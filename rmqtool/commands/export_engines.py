@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,9 @@ def _run_local(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartRe
         return run_local(write_split, _limited(plan.tasks, options["limit_rate"], jobs), jobs, progress.update)
 
 
-def _run_on_spark(style: Style, plan: Plan, options: dict[str, Any], start: Callable[[], Any]) -> list[PartResult]:
+def _run_on_spark(
+    style: Style, plan: Plan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
+) -> list[PartResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
     from rmqtool.progress import byte_progress
@@ -45,9 +47,10 @@ def _run_on_spark(style: Style, plan: Plan, options: dict[str, Any], start: Call
 
     with byte_progress("exporting", plan.size, style.quiet) as progress:
         progress.wait_for("starting Spark")
-        context = start()
-        tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
-        return run_on_spark(context, write_split, join_results, tasks, progress.update)
+        # Spark is gone before anything of the output is: no worker may write to what is thrown away.
+        with start() as context:
+            tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
+            return run_on_spark(context, write_split, join_results, tasks, progress.update)
 
 
 def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:

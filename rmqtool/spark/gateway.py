@@ -17,6 +17,16 @@ _POLL_SECONDS = 0.05
 _ENDED = -1
 
 
+def spark_conf(settings: Mapping[str, str]) -> Any:
+    """A SparkConf of these settings and no others."""
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    return conf
+
+
 class _Process(Popen[bytes]):
     """pyspark waits until a status is not 0, and would wait for ever for a JVM that has ended with 0."""
 
@@ -40,7 +50,7 @@ class Launch:
 
     @property
     def is_ours(self) -> bool:
-        """Whether this has started a process, which is gone after `stop`."""
+        """Whether this has started a process, which is gone after `close`."""
         return self._process is not None
 
     @property
@@ -55,8 +65,8 @@ class Launch:
             raise self._failed
         return self._gateway
 
-    def stop(self) -> None:
-        """End the JVM, whatever state it is in; one that was there before stays."""
+    def close(self) -> None:
+        """End the JVM, whatever state it is in; one that was there before stays. Twice is harmless."""
         self._given_up = True
         while self._thread.is_alive():
             if self._process is not None:
@@ -81,13 +91,11 @@ class Launch:
             self._failed = error
 
     def _launch(self) -> None:
-        from pyspark import SparkConf, __version__, java_gateway
+        from pyspark import __version__, java_gateway
 
         if "PYSPARK_GATEWAY_PORT" not in os.environ:
             check_java(__version__)
-        conf = SparkConf(loadDefaults=False)
-        for name, value in self._settings.items():
-            conf.set(name, value)
+        conf = spark_conf(self._settings)
         popen, java_gateway.Popen = java_gateway.Popen, self._start
         try:
             with self._log.open("ab", 0) as file:

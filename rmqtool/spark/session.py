@@ -11,12 +11,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.spark.gateway import Launch
+from rmqtool.spark.gateway import Launch, spark_conf
 from rmqtool.spark.package import is_on_this_machine, share_python_path, ship
 
 _LOG4J = """\
@@ -55,11 +55,11 @@ class SparkError(RmqtoolError):
 
 
 @contextmanager
-def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[], Any]]:
-    """Start a JVM meanwhile; who calls what this gives waits for it, and has a SparkContext. Both are gone at the end.
+def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
+    """Start a JVM meanwhile; what this gives waits for it and makes a SparkContext, at whose end both are gone.
 
-    That call raises JavaError and SparkError. Under spark-submit the JVM that is there is taken. `conf` comes before
-    every setting of ours.
+    If nobody asks for that, the JVM is gone at the end of this. Raises JavaError and SparkError. Under spark-submit
+    the JVM that is there is taken. `conf` comes before every setting of ours.
     """
     try:
         import pyspark  # noqa: F401 - whether it is there
@@ -70,8 +70,9 @@ def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[]
     log = folder / "spark.log"
     keeps_log = False
     try:
-        with _quiet_py4j(), _running(master, _settings(master, conf, folder), log) as start:
-            yield start
+        settings = _settings(master, conf, folder)
+        with _quiet_py4j(), closing(Launch(settings, log)) as launch:
+            yield lambda: _running(master, settings, launch, log)
     except SparkError as error:
         keeps_log = log.exists() and log.stat().st_size > 0
         if keeps_log and error.hint is None:
@@ -85,8 +86,8 @@ def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[]
 @contextmanager
 def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
     """A SparkContext with its own JVM, both gone at the end, for one who has nothing to do until it is there."""
-    with starting_spark(master, conf) as start:
-        yield start()
+    with starting_spark(master, conf) as start, start() as context:
+        yield context
 
 
 @contextmanager
@@ -143,28 +144,19 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, s
 
 
 @contextmanager
-def _running(master: str, settings: Mapping[str, str], log: Path) -> Iterator[Callable[[], Any]]:
+def _running(master: str, settings: Mapping[str, str], launch: Launch, log: Path) -> Iterator[Any]:
     from py4j.protocol import Py4JError
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
-    launch = Launch(settings, log)
-    context: Any = None
-
-    def start() -> Any:
-        nonlocal context
+    context = None
+    try:
         gateway = launch.gateway()
-        conf = SparkConf(loadDefaults=False)
-        for name, value in settings.items():
-            conf.set(name, value)
         with _own_interruption():
-            context = SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=spark_conf(settings), gateway=gateway)
         if not is_on_this_machine(master) or master.startswith("local-cluster"):
             ship(context)
-        return context
-
-    try:
-        yield start
+        yield context
     except (Py4JError, PySparkException) as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
             raise _not_started(launch, log) from error
@@ -192,7 +184,7 @@ def _stop(context: Any, launch: Launch) -> None:
         _let_go_of_accumulators(context)
         with suppress(Exception):
             context.stop()
-    launch.stop()
+    launch.close()
     if launch.is_ours:
         SparkContext._gateway = SparkContext._jvm = None  # another context in this process starts another JVM
 
