@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
@@ -19,6 +20,7 @@ from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
 _NAME = "rmqtool"
+_REPORT = "please report it with the traceback; what has been said before it is not complete"
 _COMPLETE = "_RMQTOOL_COMPLETE"  # click's: a shell asks for the completion of a line
 
 _COMMANDS = {
@@ -97,12 +99,17 @@ def main() -> NoReturn:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     if _COMPLETE in os.environ:
         cli.main(prog_name=_NAME, complete_var=_COMPLETE)
-    sys.exit(run(sys.argv[1:]))
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit status; everything that goes wrong is told here."""
     style = Style()
+    try:
+        sys.exit(run(sys.argv[1:], style))
+    except Exception as fault:  # noqa: BLE001 - Python would exit with 1, which means findings, or no hit
+        traceback.print_exc()
+        sys.exit(_tell(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT)))
+
+
+def run(arguments: Sequence[str], style: Style | None = None) -> int:
+    """Run one command line and return its exit status; everything that goes wrong is told here."""
+    style = style or Style()
     try:
         status = _run(style, list(arguments) or ["--help"])
         sys.stdout.flush()

@@ -18,6 +18,7 @@ _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
 _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
 _FIRST_LOOK = 4 << 10  # data is mostly near; only where it is not, more is read at once, bytes
+_NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
 _ZEROS = bytes(1 << 20)
 
@@ -33,8 +34,9 @@ class RateLimit:
         """Account for `size` bytes; sleep while the average is above the rate."""
         now = time.monotonic()
         self._due = max(self._due, now - 1.0) + size / self.bytes_per_second
-        if self._due > now:
-            time.sleep(self._due - now)
+        while self._due > now:
+            time.sleep(min(self._due - now, _NAP))
+            now = time.monotonic()
 
 
 @dataclass(frozen=True)

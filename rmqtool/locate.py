@@ -13,8 +13,19 @@ from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.looks import as_hint, look_at, name_of
 from rmqtool.mapped_files import MappedFile, list_mapped_files
-from rmqtool.places import DLEDGER_DATA, DLEDGER_INDEX, QUEUE_KINDS, Kind, Named, is_config_name, named_by
-from rmqtool.store import COMMIT_LOG, Store, holds_rocksdb, open_store, relative_to
+from rmqtool.places import (
+    COMPACTION,
+    COMPACTION_LOG,
+    COMPACTION_QUEUE,
+    DLEDGER_DATA,
+    DLEDGER_INDEX,
+    QUEUE_KINDS,
+    Kind,
+    Named,
+    is_config_name,
+    named_by,
+)
+from rmqtool.store import COMMIT_LOG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
 
 _FOLDER_OF = {kind: folder for folder, kind in QUEUE_KINDS.items()}
 _MAPPED_KINDS = ("commitlog", "timerlog", "dledger", "dledger-index", *_FOLDER_OF)
@@ -60,12 +71,23 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Place:
     if kind == "store" or (kind is None and named is None and is_directory):
         if not is_directory:
             raise WrongKindError("a file where a store directory should be", file=path)
+        if kind is None:
+            _refuse_part(path)
         return open_store(path, conf, with_dledger=True)
     if kind is not None and (named is None or named.kind != kind):
         named = Named(kind, _own_name(path if is_directory else path.parent))
     if named is None:
         raise _unknown(path)
     return _place(path, named, is_directory, conf)
+
+
+def _refuse_part(path: Path) -> None:
+    """Raise UnsupportedError for a directory that has its place in a store, but is nothing that is shown as one."""
+    if holds_rocksdb(path):
+        raise UnsupportedError("a RocksDB database, which is not read", file=path)
+    if path.name == COMPACTION and not os.path.isdir(path / CONSUME_QUEUE):
+        hint = f"they are listed apart: {path / COMPACTION_LOG}, {path / COMPACTION_QUEUE}"
+        raise UnsupportedError("logs and queues of compactions", file=path, hint=hint)
 
 
 def _named(path: Path, is_directory: bool, conf: BrokerConf) -> Named | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool.files import list_directory, unreadable
-from rmqtool.formats.file_name import start_offset_of
+from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
 from rmqtool.parts import Part
 
 StrayKind = Literal["directory", "name", "special"]
@@ -27,8 +27,8 @@ class MappedFile:
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the file's last byte, bytes."""
-        return self.start_offset + self.size
+        """Offset behind the file's last byte, bytes; no more than there are, whatever the name tells."""
+        return min(self.start_offset + self.size, MAX_OFFSET)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 CONSUME_QUEUE_EXT = "consumequeue_ext"
+COMPACTION = "compaction"
 COMPACTION_LOG = "compactionLog"
 COMPACTION_QUEUE = "compactionCq"
 TIMER_LOG = "timerlog"
@@ -143,7 +144,7 @@ def _in_store(path: Path, is_directory: bool) -> Named | None:
         return Named(kind, folder.parent)
     if kind in ("commitlog", "timerlog") and start_offset_of(name) is not None:
         return Named(kind, folder.parent)
-    in_folder = kind == "config" or folder.name == "compaction"
+    in_folder = kind == "config" or folder.name == COMPACTION
     root = folder.parent if in_folder else folder
     if kind == "config" and is_config_name(name):
         return Named("config", root)

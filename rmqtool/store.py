@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Literal
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError
+from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.files import list_directory, unreadable
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
@@ -60,7 +60,9 @@ class Store:
 
 
 def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool = False) -> Store:
-    """Look at the directory `root`; raise NotAStoreError, UnsupportedError or UnreadableError.
+    """Look at the directory `root`; raise NotAStoreError, UnsupportedError, UnreadableError or UsageError.
+
+    A copy of a store has its log beside it, whatever the broker's settings tell about another machine.
 
     A DLedger store is unsupported unless `with_dledger`: its commit log is no plain one, see `Layout`.
     """
@@ -68,6 +70,11 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
     names = {entry.name for entry in list_directory(_existing_directory(root))}
     dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and os.path.isdir(root / name / "data"))
     directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
+    if COMMIT_LOG in names and all(map(_is_missing, directories)):
+        raise UsageError(
+            f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
+            hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
+        )
     if dledger and with_dledger:
         older = tuple(path for path in directories if os.path.isdir(path))
         return Store(root, "dledger", conf, (root / dledger[0] / "data",), older)
@@ -107,6 +114,16 @@ def _existing_directory(root: Path) -> Path:
     except OSError:
         pass
     return root
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass  # which is told when it is listed
+    return False
 
 
 def _layout(root: Path, conf: BrokerConf) -> Layout:

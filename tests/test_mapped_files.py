@@ -45,6 +45,11 @@ def test_the_end_of_a_file_is_its_start_and_size() -> None:
     assert MappedFile(Path("0"), 4096, 100).end_offset == 4196
 
 
+def test_no_file_ends_behind_the_last_offset() -> None:
+    """A name may tell the last one: what is behind it is no 64-bit number."""
+    assert MappedFile(Path("0"), MAX_OFFSET - 99, 100).end_offset == MAX_OFFSET
+
+
 @pytest.mark.parametrize(
     "name",
     [

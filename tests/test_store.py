@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError
+from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.formats.file_name import file_name
 from rmqtool.store import Store, holds_rocksdb, open_store, relative_to
 from tests.conftest import GoldenStore
@@ -115,6 +115,16 @@ def test_one_commit_log_path_elsewhere(tmp_path: Path) -> None:
     store = opened(make(tmp_path / "store"), conf(storePathCommitLog=str(far)))
     assert store.layout == "default"
     assert [file.start_offset for file in store.commit_log().files] == [7]
+
+
+def test_a_commit_log_path_of_another_machine(tmp_path: Path) -> None:
+    """A copy with its broker's settings: the log beside the queues must not be taken for lost."""
+    root = make(tmp_path / "store", "commitlog/", "consumequeue/")
+    with pytest.raises(UsageError, match="storePathCommitLog: /data/elsewhere: no such directory") as caught:
+        opened(root, conf(storePathCommitLog="/data/elsewhere"))
+    assert str(root / "commitlog") in (caught.value.hint or "")
+    make(tmp_path / "far")
+    assert opened(root, conf(storePathCommitLog=f"/data/elsewhere,{tmp_path / 'far'}")).layout == "multi-path"
 
 
 @pytest.mark.parametrize("directory", ["consumequeue", "consumequeue_rocksdb"])

@@ -157,7 +157,8 @@ RECORDS = (
             ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck behind it."),
             ("5.5.0", "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here."),
         ),
-        repair="Restore the bytes from a replica or a backup, then rebuild the consume queue.",
+        repair="Give a renamed file the name that its first record tells. Else restore the bytes from a replica or a "
+        "backup. Then rebuild the consume queue.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(

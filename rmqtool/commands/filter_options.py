@@ -101,7 +101,8 @@ def filter_options(*names: str) -> Callable[[F], F]:
 
 def limit_option(command: F) -> F:
     """``--limit N``, the argument `limit`: at most so many messages or units, None without a limit."""
-    return click.option("--limit", type=click.IntRange(min=0), metavar="N", help="Stop after N of them.")(command)
+    number = click.IntRange(0, _MAX_OFFSET)
+    return click.option("--limit", type=number, metavar="N", help="Stop after N of them.")(command)
 
 
 def _check(start: int | None, stop: int | None, first: str, second: str) -> None:

@@ -54,7 +54,8 @@ class LostExtents:
         physical_offset, size, reason, _, tail = extent
         self.count += 1
         self.size += size
-        self._harmless += size if tail or reason == NEUTRALISED else 0
+        torn = tail and reason != "physical-offset"  # records of a file with another name are whole
+        self._harmless += size if torn or reason == NEUTRALISED else 0
         if len(self.extents) < MAX_KEPT:
             self.extents.append(extent)
         if len(self._starts) < _MOST_KEPT:

@@ -177,7 +177,7 @@ class Recovery:
         return replace(
             outline,
             scan_from=self._scan_from(cut),
-            max_offset_after=cut.max_offset,
+            max_offset_after=min(cut.max_offset, MAX_OFFSET),
             end=cut.end.why,
             commit_log_bytes_cut=cut.bytes_cut,
             messages_lost=cut.messages_lost,

@@ -97,11 +97,17 @@ def _event_at(data: bytes, start_offset: int, position: int, nothing_follows: bo
 def _tail(data: bytes, start_offset: int, position: int, kind: Reason) -> Damage:
     """The end of the log: a record that was not written to its end, or old bytes up to the end of the page."""
     size = len(data.rstrip(b"\0")) - position
-    if kind in ("physical-offset", "lengths", "truncated"):
+    if kind in ("lengths", "truncated") or (kind == "physical-offset" and not _is_moved(data, position)):
         kind = "torn"
-    elif position % _PAGE_SIZE and position % _PAGE_SIZE + size <= _PAGE_SIZE:
+    elif kind != "physical-offset" and position % _PAGE_SIZE and position % _PAGE_SIZE + size <= _PAGE_SIZE:
         kind = "leftover"
     return Damage(start_offset + position, size, kind, tail=True)
+
+
+def _is_moved(data: bytes, position: int) -> bool:
+    """Whether there is a sound record that tells another position as its own."""
+    told = parse(Head, data[position : position + size_of(Head)]).physical_offset
+    return isinstance(_kind_at(data, told - position, position), dict)
 
 
 def _is_sound(data: bytes, start_offset: int, position: int) -> bool:

@@ -113,5 +113,11 @@ def is_sound(place: Place) -> bool:
     return place.kind == "message"
 
 
+def is_moved(place: Place) -> bool:
+    """Whether a sound record stands there, but for the position that it tells as its own: no unclean stop does that."""
+    told = _HEAD.unpack(place.file.read(place.position, _HEAD.size))[2]
+    return Place(place.file, told - place.position, place.position).kind == "message"
+
+
 def _signed(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)

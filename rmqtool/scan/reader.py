@@ -17,7 +17,7 @@ from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason
 from rmqtool.scan.frames import Frames, prove
-from rmqtool.scan.probe import Place, find_next, is_sound, skip_zeros
+from rmqtool.scan.probe import Place, find_next, is_moved, is_sound, skip_zeros
 
 Event = Frames | Blank | Damage
 """What a scan yields."""
@@ -181,9 +181,9 @@ class _FileScan:
         tail = after == self._file.size and self._nothing_follows()
         if tail:
             after = self._file.data_end(place.position)
-            if reason in ("physical-offset", "lengths", "truncated"):
+            if reason in ("lengths", "truncated") or (reason == "physical-offset" and not is_moved(place)):
                 reason = "torn"
-            elif after <= -(-place.position // _PAGE_SIZE) * _PAGE_SIZE:
+            elif reason != "physical-offset" and after <= -(-place.position // _PAGE_SIZE) * _PAGE_SIZE:
                 reason = "leftover"
         return Damage(self._start_offset + place.position, after - place.position, reason, tail)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from rmqtool.files import InputFile
 from rmqtool.formats.layout import parse
-from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
+from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
@@ -17,7 +19,9 @@ from rmqtool.verify.extents import Extents
 from rmqtool.verify.report import Report
 from rmqtool.versions import Version
 
+_HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
+_PAGE_SIZE = 4096
 _BLANK_MUST_FIT = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: a longer one is no record
 
 
@@ -103,7 +107,9 @@ class DamageChecks:
             return "commitlog.gap", message
         if reason == "leftover" and not self._is_begun(damage):
             return "commitlog.leftover", message
-        if damage.tail:
+        if reason == "physical-offset" and damage.tail and self._is_old(damage):
+            return "commitlog.leftover", REASON_MEANINGS["leftover"]
+        if damage.tail and reason != "physical-offset":
             return "commitlog.torn", f"the log ends here: {REASON_MEANINGS['torn']}"
         file = self._file_at(damage.physical_offset)
         size, magic_code = self._head(damage.physical_offset)
@@ -115,6 +121,18 @@ class DamageChecks:
             return "commitlog.huge-size", f"claims {size} bytes, more than its file has left"
         return f"commitlog.{reason}", message
 
+    def _is_old(self, damage: Damage) -> bool:
+        """Whether it goes to the end of a page at most, and begins with a record that stands before it, too.
+
+        A broker that writes without mmap fills pages with what its buffer has held (`DefaultMappedFile`).
+        """
+        start, file = damage.physical_offset, self._file_at(damage.physical_offset)
+        if file is None or damage.size > (file.start_offset - start) % _PAGE_SIZE:
+            return False
+        head = np.frombuffer(self._read(start, _HEADER.itemsize), _HEADER)[0]
+        size, told = int(head["message_size"]), int(head["physical_offset"])
+        return told < start and self._read(start, size) == self._read(told, size)
+
     def _is_begun(self, damage: Damage) -> bool:
         """Whether the few bytes at the log's end are the first ones of a record."""
         size, magic_code = self._head(damage.physical_offset)
@@ -123,15 +141,19 @@ class DamageChecks:
 
     def _head(self, physical_offset: int) -> tuple[int, int]:
         """The first two numbers at a physical offset: a size and a magic code."""
-        file = self._file_at(physical_offset)
-        if file is None:
-            return 0, 0
-        with InputFile(file.path) as opened:
-            data = opened.read(physical_offset - file.start_offset, BLANK_SIZE)
+        data = self._read(physical_offset, BLANK_SIZE)
         if len(data) < BLANK_SIZE:
             return 0, 0
         unit = parse(BlankUnit, data)
         return int(unit.size), int(unit.magic_code)
+
+    def _read(self, physical_offset: int, size: int) -> bytes:
+        """So many bytes of one file, fewer at its end; none where there is no file."""
+        file = self._file_at(physical_offset)
+        if file is None:
+            return b""
+        with InputFile(file.path) as opened:
+            return opened.read(physical_offset - file.start_offset, size)
 
     def _file_at(self, physical_offset: int) -> MappedFile | None:
         return next((file for file in self._files if file.start_offset <= physical_offset < file.end_offset), None)

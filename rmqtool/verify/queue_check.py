@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
-from rmqtool.verify.queue_files import QueueFiles
+from rmqtool.verify.queue_files import QueueFiles, files_in
 from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report
 from rmqtool.verify.unit_differences import differences
@@ -110,7 +109,7 @@ class QueueCheck:
             return None
         kind: Kind = "batch" if self._is_batch(name.topic) else "simple"
         if (kind, name) not in self._found:
-            files = list_mapped_files(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
+            files = files_in(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
             queue = Queue(name.topic, name.queue_id, kind, files)
             self._found[kind, name] = QueueFiles(queue, self._open, self._live) if files.files else None
         return self._found[kind, name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.queues import Queue
 from rmqtool.verify.open_files import OpenFiles
 
@@ -50,6 +53,19 @@ class QueueFiles:
                 piece = self._open.get(file.path).read(low - file.start_offset, high - low)
                 data[low - position : low - position + len(piece)] = piece
         return bytes(data)
+
+    def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+        """Units from `first` to before `stop` in pieces: numbers of the first and behind the last, and if in a file.
+
+        Names tell where files begin, and may tell anything: what lies between two must not be gone through.
+        """
+        for file in self._files:
+            low, high = file.start_offset // self.size, min(stop, -(-file.end_offset // self.size))
+            if first < min(low, stop):
+                yield first, min(low, stop), False
+            if max(first, low) < high:
+                yield max(first, low), high, True
+            first = max(first, high)
 
     def units(self, first: int, count: int) -> NDArray[np.void]:
         """The same, decoded."""
@@ -99,3 +115,13 @@ class QueueFiles:
             if file.start_offset <= position < file.end_offset:
                 return file.path, position - file.start_offset
         return None, position
+
+
+def files_in(directory: Path) -> MappedFiles:
+    """The files of a queue; none where something else stands in the place of a directory: then units are missing."""
+    try:
+        return list_mapped_files(directory)
+    except UnreadableError as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            return MappedFiles()
+        raise

@@ -67,8 +67,12 @@ class QueueRest:
             rest = state.unproven(files.start, files.written_stop)
         prefix = self._pre_blank_stop(files) if queue.kind == "simple" else files.start
         for start, stop in rest:
-            for first in range(max(start, prefix), stop, _CHUNK):
-                self._check_units(files, first, files.units(first, min(_CHUNK, stop - first)))
+            for low, high, held in files.stretches(max(start, prefix), stop):
+                if not held:
+                    self._check_hole(files, low, high)
+                    continue
+                for first in range(low, high, _CHUNK):
+                    self._check_units(files, first, files.units(first, min(_CHUNK, high - first)))
 
     def _check_files(self, queue: Queue) -> None:
         """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
@@ -111,21 +115,28 @@ class QueueRest:
         for row in np.flatnonzero(rest).tolist():
             self._check_target(files, int(numbers[row]), int(offsets[row]))
 
+    def _check_hole(self, files: QueueFiles, first: int, stop: int) -> None:
+        """Units that there is no file for."""
+        if first < self._last_written(files):
+            self._tell(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
+
     def _check_unwritten(self, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
+        if not len(numbers):
+            return
         last = self._last_written(files)
         inside = numbers[numbers < last]
-        code = "consumequeue.hole" if files.queue.kind == "simple" else "consumequeue.batch-unit"
-        self._tell_all(code, "zeros or nonsense before units of messages", files, inside)
+        self._tell_all(_hole_code(files), "zeros or nonsense before units of messages", files, inside)
         self._tell_all("consumequeue.phantom", "neither a unit nor zeros behind the last unit", files,
                        numbers[numbers > last][:1])  # fmt: skip
 
     def _last_written(self, files: QueueFiles) -> int:
         """Number of the last unit that the broker takes for one."""
-        for stop in range(files.written_stop, files.start, -_CHUNK):
-            first = max(files.start, stop - _CHUNK)
-            written = np.flatnonzero(files.is_written(files.units(first, stop - first)))
-            if len(written):
-                return first + int(written[-1])
+        for low, high, held in reversed([*files.stretches(files.start, files.written_stop)]):
+            for stop in range(high, low, -_CHUNK) if held else ():
+                first = max(low, stop - _CHUNK)
+                written = np.flatnonzero(files.is_written(files.units(first, stop - first)))
+                if len(written):
+                    return first + int(written[-1])
         return files.start
 
     def _check_beyond(self, files: QueueFiles, numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
@@ -182,8 +193,15 @@ class QueueRest:
             if not self.report.wants_example(code):
                 self.report.count(code, len(numbers) - low)
                 return
-            path, position = files.place_of(number)
-            file = None if path is None else self.store.relative(path)
-            more = f" ({count} units)" if count > 1 else ""
-            self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,
-                            queue_id=files.queue.queue_id, queue_offset=number)  # fmt: skip
+            self._tell(code, message, files, number, count)
+
+    def _tell(self, code: str, message: str, files: QueueFiles, number: int, count: int) -> None:
+        path, position = files.place_of(number)
+        file = None if path is None else self.store.relative(path)
+        more = f" ({count} units)" if count > 1 else ""
+        self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,
+                        queue_id=files.queue.queue_id, queue_offset=number)  # fmt: skip
+
+
+def _hole_code(files: QueueFiles) -> str:
+    return "consumequeue.hole" if files.queue.kind == "simple" else "consumequeue.batch-unit"

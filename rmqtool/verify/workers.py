@@ -16,6 +16,7 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart
 from rmqtool.verify.serving import DONE, READY
 
+_LOOK_S = 0.5  # Python does not hear a signal that comes just before it waits until it has waited
 _STOP_S = 1.0  # how long processes that are stopped may take to say what they know
 
 _Answer = tuple[int, PartResult]
@@ -56,7 +57,7 @@ class Workers:
             yield number, result
             yield from self._take_answers()
         while self._busy:  # processes that are not ready by now are not needed any more
-            wait([self._members[number].connection for number in self._busy])
+            wait([self._members[number].connection for number in self._busy], _LOOK_S)
             self._listen()
             self._raise_error()
             yield from self._take_answers()

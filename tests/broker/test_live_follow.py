@@ -19,7 +19,6 @@ from tests.commands.running import MAX_SECONDS, spawn
 pytestmark = pytest.mark.broker
 
 _RATE = 1500  # messages per second: several files of the harness's size each second
-_SECONDS = 4.0
 _FIELDS = ("physical_offset", "topic", "queue_offset", "body_crc_ok", "body")
 
 
@@ -63,6 +62,14 @@ def following(root: Path, out: Path, *options: str) -> Iterator[Follower]:
             follower.process.communicate()
 
 
+def _wait_for_files(root: Path, count: int) -> None:
+    """Return when so many files have been added to the log."""
+    deadline, before = time.monotonic() + MAX_SECONDS, len(list((root / "commitlog").iterdir()))
+    while len(list((root / "commitlog").iterdir())) < before + count:
+        assert time.monotonic() < deadline, "it writes too little"
+        time.sleep(0.1)
+
+
 def _messages(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [line for line in lines if line["kind"] == "message"]
 
@@ -86,7 +93,8 @@ def test_all_that_a_broker_writes_comes_once(harness: Callable[[str], Harness], 
             first.wait_for(1)
             late = stack.enter_context(following(root, tmp_path / "late"))
             live = stack.enter_context(following(root, tmp_path / "live", "--topic", "live", "--from-offset", "0"))
-            time.sleep(_SECONDS)
+            late.wait_for(0)
+            _wait_for_files(root, 5)
         done = spawn("inspect", root / "commitlog", "--json", "--columns", ",".join(_FIELDS))
         everything = [json.loads(line) for line in done.communicate(timeout=MAX_SECONDS)[0].splitlines()]
         messages = _messages(everything)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.broker.harness import Harness
+from tests.commands.running import MAX_SECONDS
 
 pytestmark = pytest.mark.broker
 
@@ -38,6 +39,15 @@ def _query(root: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
     return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
 
 
+def _wait_for_messages(root: Path, version: str) -> None:
+    """Return when the broker has dispatched some."""
+    deadline = time.monotonic() + MAX_SECONDS
+    asked = ("--pull", *_LIVE, "--queue-offset", "10", "--broker-version", version)
+    while not any(answer["status"] == "FOUND" for answer in _query(root, *asked)[1]):
+        assert time.monotonic() < deadline, "it writes nothing"
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize("version", ["4.4.0", "5.5.0"])
 def test_a_live_store(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
     """What is written meanwhile is found, traced and pulled, and nothing of it is called damage."""
@@ -46,7 +56,7 @@ def test_a_live_store(harness: Callable[[str], Harness], version: str, tmp_path:
     broker = harness(version)
     broker.write(root, "single")
     with broker.hold(root, messages_per_second=_RATE):
-        time.sleep(1)
+        _wait_for_messages(root, version)
         for _ in range(3):
             status, (answer,) = _query(root, "--pull", *_LIVE, "--queue-offset", "1", "--broker-version", version)
             assert (status, answer["status"]) == (0, "FOUND")

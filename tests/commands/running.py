@@ -26,6 +26,7 @@ from tests.unchanged import unchanged
 ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schema"
 MAX_SECONDS = 60
+"""What takes longer hangs: no command line of a test takes more than a few seconds, but others use the machine too."""
 SOON = 2.0
 """What is interrupted has ended by then, seconds."""
 SAMPLE = 20
@@ -126,8 +127,13 @@ def _reads(process: int, directory: Path) -> bool:
 
 
 def finish(process: subprocess.Popen[bytes]) -> Result:
-    """Wait for a process to end."""
-    out, err = process.communicate(timeout=MAX_SECONDS)
+    """Wait for a process to end; one that does not is killed."""
+    try:
+        out, err = process.communicate(timeout=MAX_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
 
 

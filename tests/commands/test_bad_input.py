@@ -525,7 +525,7 @@ def test_an_open_string_takes_no_longer_than_another(unpacked: GoldenStore, stor
     put(OFFSETS, b'{"a":"' + b'\\"' * 60_000)(store)
     begun = time.monotonic()
     assert inspect(store).status == OK
-    assert time.monotonic() - begun < 10  # minutes, when each quote is tried as the beginning of a string
+    assert time.monotonic() - begun < 30  # minutes, when each quote is tried as the beginning of a string
 
 
 def test_flips_are_damage_where_the_field_is_proven(unpacked: GoldenStore, store: Path) -> None:

@@ -59,6 +59,8 @@ def test_done(store: Path) -> None:
         (["inspect", "{store}", "extra"], "extra"),
         (["inspect", "{store}/commitlog", "--limit", "-1"], "--limit"),
         (["inspect", "{store}/commitlog", "--limit", "many"], "--limit"),
+        (["inspect", "{store}/commitlog", "--limit", str(1 << 63)], "--limit"),
+        (["query", "{store}", "--key", "k", "--topic", "t", "--limit", str(1 << 63)], "--limit"),
         (["inspect", "{store}/commitlog", "--body", "some"], "--body"),
         (["inspect", "{store}/commitlog", "--from-offset", "-1"], "--from-offset"),
         (["inspect", "{store}/commitlog", "--scan"], "--scan is for a whole store"),

@@ -213,7 +213,7 @@ def test_an_interruption_leaves_nothing(number: signal.Signals, status: Exit, tm
     """Neither a file nor a process, whether the workers are told too or not."""
     store = LogBuilder(1 << 26).add_all([{"body": bytes(1 << 20)}] * 62).write(tmp_path / "large")
     process = spawn("export", store, "--output", output, "--engine", "local", "-j", "2", "--split-size", "4MiB",
-                    "--limit-rate", "8MiB", env=environment(), start_new_session=True)  # fmt: skip
+                    "--limit-rate", "4MiB", env=environment(), start_new_session=True)  # fmt: skip
     deadline = time.monotonic() + SECONDS
     while not list(output.glob("_temporary/*/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -251,3 +251,10 @@ def test_damage_in_csv_is_told_beside(tmp_path: Path, unpacked: GoldenStore) -> 
     found = inspect(tmp_path, "--format", "csv", "--columns", "physical_offset", part="commitlog")
     assert found.status == Exit.LOSSY
     assert "1 damaged extents have no line in CSV" in found.err
+
+
+@pytest.mark.parametrize(("part", "word"), [("compaction", "compaction/compactionLog"), ("rocksdbstore", "RocksDB")])
+def test_directories_that_are_not_listed(golden_store: GoldenStore, part: str, word: str) -> None:
+    """What belongs to a store is named for what it is, and not taken for something that should be one."""
+    found = inspect(golden_store("more/5.5.0-extras"), part=part)
+    assert (found.status, found.out, word in found.err) == (Exit.FAILED, "", True)

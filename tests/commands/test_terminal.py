@@ -18,7 +18,7 @@ from rich.cells import cell_len
 
 from rmqtool.errors import Exit
 from tests.building import LogBuilder, message
-from tests.commands.running import ROOT, environment, inspect, listing
+from tests.commands.running import MAX_SECONDS, ROOT, environment, inspect, listing
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 
@@ -56,7 +56,7 @@ def on_terminal(*arguments: str, cwd: Path, status: int = Exit.OK, **variables: 
     except OSError:  # EIO: the other side is closed
         pass
     os.close(controller)
-    assert process.wait(timeout=20) == status
+    assert process.wait(timeout=MAX_SECONDS) == status
     return data.decode().replace("\r\n", "\n")
 
 

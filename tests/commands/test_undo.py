@@ -160,7 +160,7 @@ def test_a_terminal_is_asked(store: Path, answer: bytes, status: Exit) -> None:
         os.write(ours, answer)
         if answer == b"\x03":
             press_ctrl_c(process)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     os.close(ours)
     assert b"Put back what 0001-" in asked
     assert process.returncode == status

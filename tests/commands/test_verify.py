@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import time
+from math import inf
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -229,11 +230,12 @@ def test_junit_of_a_healthy_store(store: Path) -> None:
 def test_interrupted(jobs: int, tmp_path: Path) -> None:
     """Ctrl-C: within two seconds, with what is known so far, of files that are half done too."""
     store = make_log(tmp_path / "store", "A", size=64 << 20, file_size=32 << 20)
+    pauses = iter((1, 2, 4))  # all of it takes 16 s
 
     def interrupt() -> float:
-        process = spawn("verify", store, "--json", "--limit-rate", "16M", "-j", str(jobs))
+        process = spawn("verify", store, "--json", "--limit-rate", "4M", "-j", str(jobs))
         wait_until_it_reads(process, store / "commitlog", jobs)
-        time.sleep(1)
+        time.sleep(next(pauses))
         begin = time.monotonic()
         process.send_signal(signal.SIGINT)
         result = finish(process)
@@ -242,7 +244,9 @@ def test_interrupted(jobs: int, tmp_path: Path) -> None:
         document = json.loads(result.out)
         assert document["exit"]["name"] == "interrupted"
         assert document["result"]["complete"] is False
-        assert 0 < document["result"]["messages"] < message_count(store)
+        if not document["result"]["messages"]:
+            return inf  # others use the machine: it had no time to read
+        assert document["result"]["messages"] < message_count(store)
         assert {"checked": document["result"]["messages"], "code": "commitlog.body-crc", "found": 0} in (
             document["result"]["checks"]
         )

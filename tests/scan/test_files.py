@@ -181,13 +181,14 @@ class Clock:
     """Time that passes only by sleeping."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
+        self.now, self.longest = 1000.0, 0.0
         monkeypatch.setattr("rmqtool.files.time", self)
 
     def monotonic(self) -> float:
         return self.now
 
     def sleep(self, seconds: float) -> None:
+        self.longest = max(self.longest, seconds)
         self.now += seconds
 
 
@@ -206,6 +207,16 @@ def test_the_rate_limit_holds_on_average(tmp_path: Path, monkeypatch: pytest.Mon
         for _ in range(5):
             file.read(0, MIB)
         assert clock.now - begin >= 4 - 1e-6
+
+
+def test_a_signal_is_heard_while_a_rate_limit_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that comes just before a sleep is heard behind it: so none is long, however low the rate."""
+    clock = Clock(monkeypatch)
+    (tmp_path / "file").write_bytes(bytes(MIB))
+    with InputFile(tmp_path / "file", Reading(RateLimit(MIB // 60))) as file:
+        file.read(0, MIB)
+    assert clock.now == pytest.approx(1060, abs=1.1)
+    assert clock.longest <= 0.5
 
 
 def test_opening_refuses_what_is_no_file(tmp_path: Path) -> None:

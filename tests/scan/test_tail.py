@@ -120,11 +120,29 @@ def test_old_bytes_from_the_start_of_a_page_are_not_left_over(store: Path) -> No
 
 
 def test_ghosts_with_another_position_are_no_records(store: Path) -> None:
-    """Well-formed records behind the end that tell another position are the tail, not messages."""
+    """Well-formed records behind the end that tell another position are the tail, not messages, and were not torn."""
     log = log_of(3)
     events = agree(write_log(store, with_bytes_behind(log, message(7, **PLAIN) + message(7 + SIZE, **PLAIN))))
     assert offsets(events) == log.offsets
-    assert others(events) == [Damage(log.end, 2 * SIZE, "torn", tail=True)]
+    assert others(events) == [Damage(log.end, 2 * SIZE, "physical-offset", tail=True)]
+
+
+@pytest.mark.parametrize("start", [FILE_SIZE, 5 * FILE_SIZE])
+def test_a_file_with_another_name(store: Path, start: int) -> None:
+    """Whole records that tell other positions are no torn record, though none follows that is sound."""
+    log = log_of(3)
+    (damage,) = others(agree(write_log(store, {start: log.images()[0]})))
+    assert damage == Damage(start, log.end, "physical-offset", tail=True)
+
+
+def test_a_record_without_its_head_is_torn(store: Path) -> None:
+    """A page that was not written takes the position with it, and the lengths: that no file has another name."""
+    log = log_of(3)
+    image = bytearray(log.images()[0])
+    last = log.offsets[-1]
+    image[last + 12 : last + 200] = bytes(188)
+    (damage,) = others(agree(write_log(store, {0: bytes(image)})))
+    assert damage == Damage(last, log.end - last, "torn", tail=True)
 
 
 def test_ghosts_at_their_own_position_are_records_again(store: Path) -> None:

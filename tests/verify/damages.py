@@ -51,6 +51,16 @@ def patch(name: str, position: int, data: bytes) -> Callable[[Path], None]:
     return lambda store: overwrite(store, name, position, data)
 
 
+def replace_by_file(directory: str) -> Callable[[Path], None]:
+    """A damage that puts a file in the place of a directory."""
+
+    def apply(store: Path) -> None:
+        remove(store / directory)
+        (store / directory).write_bytes(b"notes")
+
+    return apply
+
+
 def patch_log(physical_offset: int, data: bytes) -> Callable[[Path], None]:
     """A damage that overwrites some bytes of the commit log."""
     base = physical_offset // FILE_SIZE * FILE_SIZE
@@ -203,6 +213,8 @@ def _of_records() -> Iterator[tuple[str, Damage]]:
 def _of_queues() -> Iterator[tuple[str, Damage]]:
     yield "queue behind", Damage("consumequeue.behind", cut_queue, False)
     yield "no queue", Damage("consumequeue.missing-queue", lambda s: remove(s / QUEUE))
+    yield "a file for a queue", Damage("consumequeue.missing-queue", replace_by_file(QUEUE))
+    yield "a file for a topic", Damage("consumequeue.missing-queue", replace_by_file(str(Path(QUEUE).parent)), False)
     yield "no first queue file", Damage("consumequeue.missing-unit", lambda s: (s / FILE).unlink())
     yield "queue ahead", Damage("consumequeue.ahead", append_unit(build_unit(OFFSETS[-1] + 400, 200, 0)), False)
     yield "hole", Damage("consumequeue.hole", patch(FILE, 60, bytes(20)))

@@ -311,3 +311,28 @@ def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     outcome = verify(store, selection=only("consumequeue"))
     assert sum(finding.count for finding in outcome.findings) == 8
     assert len(looks) == 3
+
+
+def test_a_log_file_with_another_name(tmp_path: Path) -> None:
+    """Its records are whole and tell where they belong: nothing is torn, though no sound record follows."""
+    store = log(5).write(tmp_path / "store")
+    path = store / "commitlog" / file_name(0)
+    path.rename(path.with_name(file_name(FILE_SIZE)))
+    outcome = verify(store)
+    found = [(finding.code, finding.offset) for finding in outcome.findings if finding.code.startswith("commitlog.")]
+    assert ("commitlog.physical-offset", FILE_SIZE) in found
+    assert "commitlog.torn" not in {code for code, _ in found}
+    assert outcome.verdict == "corrupt"
+
+
+def test_what_a_buffer_held_is_no_fault(tmp_path: Path) -> None:
+    """Since 5.5.0 a broker without mmap fills a record's page with what its buffer held: perhaps a whole record."""
+    for page, expected in ((0, "leftover"), (4096, "physical-offset")):
+        builder = StoreBuilder(file_size=3 * 4096)
+        for _ in range(3):
+            builder.put()
+        end = builder.end
+        builder.files[-1] += builder.files[-1][builder.offsets[1] : end].ljust(page, b"x")
+        outcome = verify(builder.write(tmp_path / expected))
+        found = [(finding.code, finding.offset) for finding in outcome.findings if finding.code.startswith("commitlog")]
+        assert found == [(f"commitlog.{expected}", end)]

@@ -12,6 +12,7 @@ from rmqtool.findings import Severity
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification
+from tests.golden import stores
 from tests.test_lock import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker
 from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, log_file, patch, tear
@@ -52,6 +53,18 @@ def test_a_broker_that_moved(store: Path) -> None:
     assert verify(store).verdict == "clean"
     copy_unit(OTHER_FILE, FILE, 2)(store)
     assert severity_of(store, "store.mixed") == "error"
+
+
+def test_index_files_in_another_order(tmp_path: Path) -> None:
+    """Two that were swapped: the broker, which reads them by name, does not find newer messages (seen with 5.5.0)."""
+    store = stores.unpack("5.5.0-clean", tmp_path)
+    one, other = sorted((store / "index").iterdir())[:2]
+    one.rename(store / "spare")
+    other.rename(one)
+    (store / "spare").rename(other)
+    outcome = verify(store)
+    assert codes_of(outcome) == {"index.name"}
+    assert outcome.verdict == "corrupt"
 
 
 def test_a_full_disk(store: Path) -> None:
