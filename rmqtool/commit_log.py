@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
@@ -61,6 +62,11 @@ def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: R
     end = log_range(files, hint, reading).max_offset
     time.sleep(_WRITING_S)
     return end
+
+
+def readable_end(files: Sequence[MappedFile], reading: Reading = UNLIMITED, *, live: bool) -> int:
+    """Where a scan of a log has to stop: `written_end` of a `live` one, of others nowhere."""
+    return written_end(files, reading=reading) if live else MAX_OFFSET
 
 
 def _last_record_of(

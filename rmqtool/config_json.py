@@ -13,6 +13,7 @@ from rmqtool.files import InputFile
 from rmqtool.formats.java import decode_text
 
 _EMPTY = "the file is empty"
+_SPACE = " \t\r\n"
 _MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
 _STRING_OR_BARE_NAME = re.compile(
     # A string that a cut left open is matched to the end: else each quote in it would be tried as a beginning.
@@ -71,6 +72,8 @@ def _try_to_decode(path: Path) -> tuple[dict[str, Any] | None, str | None, BaseE
 
 def parse_fastjson(text: str) -> Any:
     """Parse JSON whose whole-number names may lack quotes; raise ValueError."""
+    if not text.lstrip(_SPACE).startswith(("{", "[")):
+        return json.loads(text)  # nothing has names: what is no JSON at all may be large
     quoted = _STRING_OR_BARE_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
     try:
         return json.loads(quoted)
@@ -84,7 +87,7 @@ def _decode(path: Path) -> dict[str, Any] | None:
         if file.size > _MAX_SIZE:
             raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)
         text = decode_text(file.read(0, file.size))
-    if not text.strip("\0 \t\r\n"):
+    if not text.strip("\0" + _SPACE):
         return None
     try:
         content = parse_fastjson(text)

@@ -30,6 +30,8 @@ from rmqtool.store import INDEX, Store
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SLOT_SIZE = SLOT_DTYPE.itemsize
 _PROBED_UNITS = 64  # units whose chains must fit before a guess is believed
+_MOST_NEWER = 1000  # units in one slot that a broker puts between the header's reading and theirs
+_TRIES = 10  # with a header that a broker writes meanwhile
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,14 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
     Raises UnsupportedError when nothing fits, which broker.conf would settle.
     """
     with InputFile(index_file.path) as file:
-        for slots, units in _guesses(file, index_file.keys, configured):
-            if _fits(file, index_file.keys, slots):
-                return Geometry(slots, units)
+        keys, before = index_file.keys, -1
+        for _ in range(_TRIES):
+            for slots, units in _guesses(file, keys, configured):
+                if _fits(file, keys, slots):
+                    return Geometry(slots, units)
+            keys, before = read_header(index_file.path).keys, keys
+            if keys == before:
+                break
     raise UnsupportedError(
         "the number of hash slots cannot be told from the file",
         file=index_file.path,
@@ -129,7 +136,20 @@ def _fits(file: InputFile, keys: int, slots: int) -> bool:
     if (units["previous"] >= numbers).any():
         return False
     newest_by_slot = dict(zip((units["key_hash"] % slots).tolist(), numbers.tolist(), strict=True))
-    return all(_slot(file, slot) == number for slot, number in newest_by_slot.items())
+    return all(_leads_to(file, slots, slot, number, keys) for slot, number in newest_by_slot.items())
+
+
+def _leads_to(file: InputFile, slots: int, slot: int, number: int, keys: int) -> bool:
+    """Whether the newest of `keys` units in a slot is unit `number`; a broker may have put more meanwhile."""
+    newest = _slot(file, slot)
+    for _ in range(_MOST_NEWER):
+        if newest <= keys:
+            break
+        units = decode_units(file.read(unit_position(slots, newest), UNIT_SIZE))
+        if not len(units) or units["key_hash"][0] % slots != slot:
+            return False
+        newest = int(units["previous"][0])
+    return newest == number
 
 
 def _slot(file: InputFile, slot: int) -> int:

@@ -3,13 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 _NUMBER_SIZE = 4  # bytes
+
+
+def start_process(serve: Callable[..., None], arguments: Sequence[object], ours: Sequence[Connection]) -> BaseProcess:
+    """Start a process that calls `serve`: a copy of this one, with all of its modules, where that is safe.
+
+    One that is started anew takes nearly half a second until it has loaded them. `ours` are the ends of pipes that
+    only this process uses: as long as a copy holds them, nobody sees that they are closed. Ctrl-C is this process's.
+    """
+    from multiprocessing import get_context
+
+    may_copy = _may_copy()
+    begin = get_context("fork").Process if may_copy else get_context("spawn").Process
+    not_its_own = ours if may_copy else ()
+    process: BaseProcess = begin(target=_serve, args=(serve, arguments, not_its_own), daemon=True)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which is inherited
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of libraries' threads, which know how to be copied
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
+def _may_copy() -> bool:
+    """Whether a copy of this process can do no harm: no thread of ours may hold a lock, and the system allows it."""
+    return sys.platform == "linux" and threading.active_count() == 1
+
+
+def _serve(serve: Callable[..., None], arguments: Sequence[object], not_its_own: Sequence[Connection]) -> None:
+    for end in not_its_own:
+        end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy would tidy up what is not its own
+    serve(*arguments)
 
 
 def hand_out(writer: Connection, numbers: Iterable[int]) -> None:

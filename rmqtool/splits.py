@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from rmqtool.commit_log import log_range
+from rmqtool.commit_log import log_range, written_end
 from rmqtool.files import InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import lock_holder
@@ -95,7 +95,7 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
 def whole_records_end(named: NamedStore, near: int | None = None) -> int:
     """End of the last whole record of a log, bytes; `near` is the physical offset of a record near it, if known."""
     live = lock_holder(named.store.root) is not None
-    return log_range(named.store.commit_log().files, near, Reading(spare_cache=live)).max_offset
+    return _records_end(named.store.commit_log().files, Reading(spare_cache=live), live, near)
 
 
 def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
@@ -126,7 +126,7 @@ def _ends(files: Sequence[MappedFile]) -> list[int]:
 
 def _end_of(files: Sequence[MappedFile], reading: Reading, live: bool) -> int:
     """End of the log: of its last whole record, which may be zeros; unless a broker writes, of all data behind it."""
-    end = log_range(files, reading=reading).max_offset
+    end = _records_end(files, reading, live)
     if live:
         return end
     for mapped in reversed(files):
@@ -135,3 +135,8 @@ def _end_of(files: Sequence[MappedFile], reading: Reading, live: bool) -> int:
             if data_end:
                 return max(end, mapped.start_offset + data_end)
     return end
+
+
+def _records_end(files: Sequence[MappedFile], reading: Reading, live: bool, near: int | None = None) -> int:
+    """End of the last whole record; of a log to which a broker appends all before it are whole by then, bytes."""
+    return written_end(files, near, reading) if live else log_range(files, near, reading).max_offset

@@ -156,6 +156,31 @@ def test_a_unit_that_the_header_does_not_count_yet(tmp_path: Path) -> None:
     assert geometry(model.write(tmp_path)) == Geometry(50, 1000)
 
 
+@pytest.mark.parametrize("more", [1, 3, 40, 300])
+@pytest.mark.parametrize(("slots", "units"), [(50, 1000), (DEFAULT_SLOTS, DEFAULT_UNITS)])
+def test_keys_that_are_put_since_the_header_was_read(tmp_path: Path, slots: int, units: int, more: int) -> None:
+    """A broker goes on meanwhile, in the same slots too."""
+    model = IndexModel(slots, units).fill(100)
+    before = model.write(tmp_path)
+    for number in range(more):
+        model.put("orders", f"key-{number % 150}", 1 << 20, START_TIME)
+    model.write(tmp_path)
+    assert geometry(before) == Geometry(slots, units)
+
+
+def test_keys_that_the_header_does_not_count_yet(tmp_path: Path) -> None:
+    """A slot may lead to a unit whose put is not done."""
+    model = IndexModel(50, 1000).fill(100)
+    for number in range(3):
+        model.put("orders", f"key-{number + 90}", 1 << 20, START_TIME)
+    model.index_count -= 3
+    file = model.write(tmp_path)
+    assert geometry(file, (50, 1000)) == Geometry(50, 1000)
+    model.newest[key_hash("orders", "key-90") % 50] = 999  # where there is no unit
+    with pytest.raises(UnsupportedError):
+        geometry(model.write(tmp_path), (50, 1000))
+
+
 @pytest.mark.parametrize("configured", [(100, 990), (250, 960), (50, 1001), (1, 1), (DEFAULT_SLOTS, DEFAULT_UNITS)])
 def test_a_wrong_broker_conf_is_not_believed(tmp_path: Path, configured: tuple[int, int]) -> None:
     """A configured geometry that the units do not prove gives way to the one that they do."""

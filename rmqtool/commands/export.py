@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.errors import Exit, UnreadableError, UsageError
@@ -20,8 +20,6 @@ from rmqtool.versions import Version
 if TYPE_CHECKING:
     from rmqtool.export.check import CheckResult
     from rmqtool.export.options import ExportOptions, Mode
-    from rmqtool.export.plan import Plan
-    from rmqtool.export.results import PartResult
     from rmqtool.files import RateLimit
     from rmqtool.filters import Filters
 
@@ -193,22 +191,25 @@ def _export(
     filters: Filters,
     options: dict[str, Any],
 ) -> Exit:
-    from rmqtool.export.manifest import summary
-    from rmqtool.export.output import Output
-    from rmqtool.export.plan import has_store_column, names_in
-    from rmqtool.export.run import check_output, run_export
-    from rmqtool.export_text import show_export
     from rmqtool.named_stores import open_stores
 
-    # What is no store is told before the output is made.
-    check_output(path, [named.store.root for named in open_stores(given, conf)])
-    mode: Mode = options["mode"]
-    with Output(path, mode) as output:
-        before = output.manifest if mode in ("append", "incremental") else None
-        stores = open_stores(given, conf, names_in(before))
-        with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
-        settings = _export_options(filters, with_store, options)
-        exported = run_export(stores, output, mode, settings, lambda plan: _run(style, plan, options))
+    # What is no store is told before the output is made, and before Spark is started.
+    opened = open_stores(given, conf)
+    with export_engine(style, options) as engine:
+        from rmqtool.export.manifest import summary
+        from rmqtool.export.output import Output
+        from rmqtool.export.plan import has_store_column, names_in
+        from rmqtool.export.run import check_output, run_export
+        from rmqtool.export_text import show_export
+
+        check_output(path, [named.store.root for named in opened])
+        mode: Mode = options["mode"]
+        with Output(path, mode) as output:
+            before = output.manifest if mode in ("append", "incremental") else None
+            stores = open_stores(given, conf, names_in(before))
+            with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
+            settings = _export_options(filters, with_store, options)
+            exported = run_export(stores, output, mode, settings, engine)
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.OK
     if style.json:
         write_document("export", style.store, summary(exported.manifest), status=status)
@@ -224,38 +225,6 @@ def _export_options(filters: Filters, with_store: bool, options: dict[str, Any])
     query = make_query(options["columns"] or None, options["body"], filters, options["include"], with_store)
     codec, level = options["compression"]
     return ExportOptions(query, options["partition_by"], codec, level, options["split_size"])
-
-
-def _run(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
-    """Write the splits of a plan with the engine that was chosen."""
-    from rmqtool.export.local import run_local, usable_cores
-    from rmqtool.export.results import join_results
-    from rmqtool.export.write import write_split
-    from rmqtool.progress import byte_progress
-
-    limit: RateLimit | None = options["limit_rate"]
-    with byte_progress("exporting", plan.size, style.quiet) as progress:
-        if options["engine"] == "local":
-            jobs = options["jobs"] or usable_cores()
-            return run_local(write_split, _limited(plan.tasks, limit, jobs), jobs, progress.update)
-        from rmqtool.spark.engine import run_on_spark
-        from rmqtool.spark.session import spark_context
-
-        progress.wait_for("starting Spark")
-        with spark_context(options["master"], options["conf"]) as context:
-            tasks = _limited(plan.tasks, limit, context.defaultParallelism)
-            return run_on_spark(context, write_split, join_results, tasks, progress.update)
-
-
-def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:
-    """The tasks, each worker reading at its part of the limit."""
-    if limit is None:
-        return tasks
-    rate = max(1, limit.bytes_per_second // max(1, min(workers, len(tasks))))
-    return [
-        replace(task, options=replace(task.options, query=replace(task.options.query, bytes_per_second=rate)))
-        for task in tasks
-    ]
 
 
 def _check(

@@ -175,12 +175,18 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
 
 def _events(overview: Overview, reading: Reading) -> Iterator[Event]:
     """The scan of the whole log, of a converted broker first of the one before DLedger."""
+    from rmqtool.commit_log import readable_end
     from rmqtool.dledger_log import scan_entries
     from rmqtool.scan.reader import scan_files
 
-    scan = scan_entries if overview.store.layout == "dledger" else scan_files
-    yield from _readable_events(overview, partial(scan_files, reading=reading), overview.older_log)
-    yield from _readable_events(overview, partial(scan, reading=reading), overview.log)
+    live = overview.holder is not None
+
+    def scan(files: Sequence[MappedFile], start: int) -> Iterator[Event]:
+        return scan_files(files, start, readable_end(files, reading, live=live), reading)
+
+    yield from _readable_events(overview, scan, overview.older_log)
+    entries = partial(scan_entries, reading=reading)
+    yield from _readable_events(overview, entries if overview.store.layout == "dledger" else scan, overview.log)
 
 
 def _readable_events(

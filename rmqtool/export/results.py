@@ -73,7 +73,8 @@ class Summing:
         batches, self._batches, self._bytes = self._batches, [], 0
         if not batches:
             return
-        table = pa.Table.from_batches(batches).group_by(["topic", "queue_id"], use_threads=False).aggregate(
+        batch = pa.Table.from_batches(batches).unify_dictionaries()
+        table = batch.group_by(["topic", "queue_id"], use_threads=False).aggregate(
             [
                 ("queue_offset", "count"),
                 ("queue_offset", "min"),

@@ -68,7 +68,7 @@ def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
     if options.partition_by:
         return []
     name = "empty.parquet"
-    file = ParquetFile(output.target.folder / name, options.query.schema, options)
+    file = ParquetFile(output.target.folder / name, options.query.coded_schema, options)
     try:
         size, crc = file.close()
     except BaseException:

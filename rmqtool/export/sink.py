@@ -68,6 +68,7 @@ class ParquetFile:
                 use_dictionary=[name for name in _DICTIONARY if name.partition(".")[0] in schema.names],
                 column_encoding={name: "DELTA_BINARY_PACKED" for name in _DELTA if name in schema.names},
                 write_statistics=[name for name in _STATISTICS if name in schema.names],
+                store_schema=False,  # readers shall see strings, and not that they were given as dictionaries
             )
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -91,7 +92,8 @@ class ParquetFile:
         abandon(self._writer)
 
     def _flush(self) -> None:
-        table = pa.Table.from_batches(self._batches, self._schema)
+        # The writer takes one dictionary for a row group as it is; of several it would look at each string again.
+        table = pa.Table.from_batches(self._batches, self._schema).unify_dictionaries()
         self._batches, self._bytes = [], 0
         if table.num_rows:
             with output_errors(self.path):

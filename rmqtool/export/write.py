@@ -51,7 +51,7 @@ class _SplitWriter:
         self._options = task.options
         keys = (PARTITION_COLUMNS[key] for key in self._options.partition_by)
         extra = (*SUMMED_COLUMNS, "physical_offset", *keys)
-        self._reader = SplitReader(task.split, self._options.query, extra)
+        self._reader = SplitReader(task.split, self._options.query, extra, coded=True)
         # Another attempt at the same split must not meet this one's files.
         self._name = f"{task.number:08d}-{uuid.uuid4().hex}"
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
@@ -111,7 +111,7 @@ class _SplitWriter:
             self._close_file(directory, number)
 
     def _open(self, name: str) -> ParquetFile:
-        return ParquetFile(self._task.target.folder / name, self._options.query.schema, self._options)
+        return ParquetFile(self._task.target.folder / name, self._reader.schema, self._options)
 
     def _close_file(self, directory: str = "", number: int = 0) -> None:
         if self._file is None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.commit_log import readable_end
 from rmqtool.filters import Filters
 from rmqtool.message_dicts import message_dicts
 from rmqtool.messages import BodyChoice
@@ -72,7 +73,9 @@ def by_scan(
     left = query.limit
     if left == 0:
         return
-    for event in scan_files(view.log.files, query.filters.start, query.filters.stop, view.reading):
+    files = view.log.files
+    stop = min(query.filters.stop, readable_end(files, view.reading, live=view.holder is not None))
+    for event in scan_files(files, query.filters.start, stop, view.reading):
         progress(event.physical_offset + event.size)
         if isinstance(event, Damage) and not (event.tail and view.holder):
             notes.add("the log has damage: what was stored there cannot be looked at", lossy=True)

@@ -1,30 +1,29 @@
 """A pass over the log in several processes: each digests pieces of the log, which are put together in order.
 
-This process is one of them. The others are started anew (spawn), take pieces as they get done with the one before,
-and send what they find over a pipe; until they are up this one works on alone. What comes of a piece does not depend
-on those before it, so the whole is the same whoever digests it.
+This process is one of them. The others take pieces as they get done with the one before, and send what they find over
+a pipe; until they are up this one works on alone. What comes of a piece does not depend on those before it, so the
+whole is the same whoever digests it.
 """
 
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
+import os
 import pickle
-import signal
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
 
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
 from rmqtool.mapped_files import MappedFile
-from rmqtool.processes import hand_out, keep_arrow_to_one_thread, take_number
+from rmqtool.processes import hand_out, keep_arrow_to_one_thread, start_process, take_number
 from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
@@ -33,6 +32,7 @@ _MOST_PIECES = 4096  # their numbers fit into a pipe that nobody reads
 _MOST_WAITING = 64 << 20  # bytes that a process has ready before it waits for their reader
 _MOST_AHEAD = 128 << 20  # bytes of the log that this process digests before their turn
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
+_LOOK_S = 0.5  # Python does not hear a signal that comes just before it waits until it has waited
 _PROTOCOL = 5  # of pickle: arrays are copied once
 
 Message = int | tuple[Item, list[QueueName]] | RmqtoolError | None
@@ -70,7 +70,8 @@ def items_of_processes(
     todo = _Todo(len(pieces))
     workers: list[_Worker] = []
     try:
-        workers.extend(_Worker(task, pieces, todo, numbers) for _ in range(jobs - 1))
+        while len(workers) < jobs - 1:
+            workers.append(_Worker(task, pieces, todo, numbers, workers))
         end = -1
         for item in _in_order(_Own(task, pieces, todo, numbers), workers, len(pieces)):
             if end not in (-1, item.physical_offset):
@@ -88,7 +89,7 @@ def _in_order(own: _Own, workers: Sequence[_Worker], count: int) -> Iterator[Ite
     for number in range(count):
         while own.number != number and all(worker.number != number for worker in workers):
             if not own.work_ahead():
-                wait([worker.connection for worker in workers if not worker.is_done])
+                wait([worker.connection for worker in workers if not worker.is_done], _LOOK_S)
         if own.number == number:
             yield from own.piece()
             continue
@@ -106,7 +107,7 @@ class _Todo:
     """The numbers of the pieces that nobody has begun, in a pipe: who reads one has it."""
 
     def __init__(self, count: int) -> None:
-        self.numbers, writer = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        self.numbers, writer = Pipe(duplex=False)
         hand_out(writer, range(count))
 
     def take(self) -> int | None:
@@ -177,14 +178,13 @@ class _OwnPiece:
 class _Worker:
     """A process that digests some pieces of the log."""
 
-    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe(duplex=False)
+    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers,
+                 others: Sequence[_Worker]) -> None:  # fmt: skip
+        self.connection, theirs = Pipe(duplex=False)
         with suppress(AttributeError, OSError):  # less to wait for where a pipe can be as large
             fcntl.fcntl(theirs.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-        arguments = (task, pieces, todo.numbers, theirs)
-        self._process: BaseProcess = context.Process(target=_serve, args=arguments, daemon=True)
-        self._process.start()
+        ours = [self.connection, *(other.connection for other in others)]
+        self._process = start_process(_serve, (task, pieces, todo.numbers, theirs), ours)
         theirs.close()
         self.is_done = False
         self._number: int | None = None
@@ -249,22 +249,18 @@ class _Sender:
         self._thread.join()
 
     def _run(self) -> None:
-        broken = False
         while (data := self._waiting.get()) is not None:
-            if not broken:
-                try:
-                    self._connection.send_bytes(data)
-                except OSError:
-                    broken = True  # the parent is gone
+            try:
+                self._connection.send_bytes(data)
+            except OSError:
+                os._exit(1)  # the parent is gone, and nobody wants the rest
             with self._room:
                 self._size -= len(data)
                 self._room.notify()
 
 
 def _serve(task: Task, pieces: Sequence[tuple[int, int]], numbers: Connection, connection: Connection) -> None:
-    """Digest pieces as long as there are any; Ctrl-C is the parent's."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """Digest pieces as long as there are any."""
     keep_arrow_to_one_thread()
     sender = _Sender(connection)
     try:

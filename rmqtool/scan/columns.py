@@ -29,15 +29,27 @@ from rmqtool.scan.properties import PropertyTable, read_properties
 from rmqtool.scan.same_names import SameNames
 from rmqtool.scan.text import constant_strings, to_strings
 
+CODED_STRING = pa.dictionary(pa.int32(), pa.string())
+"""Strings as numbers in a dictionary: who writes Parquet takes both as they are, and looks at no string again.
+
+The strings of a dictionary are distinct: with the same one twice, Arrow's writer gives it up.
+"""
+
 
 class Run:
-    """A run of frames with what several columns share, read at most once."""
+    """A run of frames with what several columns share, read at most once; `coded` as in `record_batches`."""
 
     def __init__(
-        self, frames: Frames, plain_bodies: pa.BinaryArray | None = None, *, whole_properties: bool = False
+        self,
+        frames: Frames,
+        plain_bodies: pa.BinaryArray | None = None,
+        *,
+        whole_properties: bool = False,
+        coded: bool = False,
     ) -> None:
         self.frames = frames
         self.plain_bodies = plain_bodies
+        self.coded = coded
         self._whole_properties = whole_properties
 
     @cached_property
@@ -52,30 +64,37 @@ class Run:
 
 @dataclass(frozen=True)
 class Column:
-    """One column; `read` gives its values for a run, as long as the run."""
+    """One column; `read` gives its values for a run, as long as the run.
+
+    `coded` is the type of one that has few distinct strings, where they are coded.
+    """
 
     type: pa.DataType
     read: Callable[[Run], pa.Array]
+    coded: pa.DataType | None = None
 
 
-def record_batches(frames: Frames, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def record_batches(frames: Frames, names: Sequence[str], *, coded: bool = False) -> Iterator[pa.RecordBatch]:
     """The columns `names` of a run as Arrow record batches: one, or several where bodies are large.
 
-    Types are those of COLUMNS. The batches own their memory and may outlive the frames.
+    Types are those of COLUMNS; where they are `coded`, columns of few distinct strings are dictionaries, which may
+    differ from batch to batch. The batches own their memory and may outlive the frames.
     """
-    schema = message_schema(tuple(names))
+    schema = message_schema(tuple(names), coded=coded)
     parts: Iterator[tuple[Frames, pa.BinaryArray | None]] = iter([(frames, None)])
     if "body" in names:
         parts = with_plain_bodies(frames)
     for part, bodies in parts:
-        run = Run(part, bodies, whole_properties="properties" in names)
+        run = Run(part, bodies, whole_properties="properties" in names, coded=coded)
         yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
 
 
 @lru_cache(maxsize=16)
-def message_schema(names: tuple[str, ...]) -> pa.Schema:
+def message_schema(names: tuple[str, ...], *, coded: bool = False) -> pa.Schema:
     """The Arrow schema of the columns `names`."""
-    return pa.schema([pa.field(name, COLUMNS[name].type, nullable=name in _NULLABLE) for name in names])
+    columns = [COLUMNS[name] for name in names]
+    types = [(coded and column.coded) or column.type for column in columns]
+    return pa.schema([pa.field(*item, nullable=item[0] in _NULLABLE) for item in zip(names, types, strict=True)])
 
 
 def _integer(name: str, run: Run) -> pa.Array:
@@ -87,11 +106,12 @@ def _property(name: bytes, run: Run) -> pa.Array:
 
 
 def _host(name: str, run: Run) -> pa.Array:
-    return host_column(run.frames, name)
+    return host_column(run.frames, name, coded=run.coded)
 
 
 def _topic(run: Run) -> pa.Array:
-    return to_strings(run.frames.block.slices(run.frames.topic_positions, run.frames.topic_sizes))
+    topics = to_strings(_stored_topic(run))
+    return topics.dictionary_encode() if run.coded else topics
 
 
 def _stored_topic(run: Run) -> pa.Array:
@@ -127,15 +147,16 @@ def _lists(values: pa.StringArray, counts: NDArray[Any]) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def _named(names: Sequence[str], codes: NDArray[Any]) -> pa.Array:
+def _named(run: Run, names: Sequence[str], codes: NDArray[Any]) -> pa.Array:
     """The name with the number ``codes[i]`` for each record; mostly all are the first."""
     if not codes.any():
-        return constant_strings(names[0], len(codes))
-    return pa.array(names).take(pa.array(codes.astype(np.int32)))
+        return constant_strings(names[0], len(codes), coded=run.coded)
+    found = pa.array(names).take(pa.array(codes.astype(np.int32)))
+    return found.dictionary_encode() if run.coded else found
 
 
 def _transaction(run: Run) -> pa.Array:
-    return _named(TRANSACTION_NAMES, (run.field("sys_flag") & TRANSACTION_MASK) >> 2)
+    return _named(run, TRANSACTION_NAMES, (run.field("sys_flag") & TRANSACTION_MASK) >> 2)
 
 
 def _compression(run: Run) -> pa.Array:
@@ -143,11 +164,11 @@ def _compression(run: Run) -> pa.Array:
     codes = flags & COMPRESSED
     if codes.any():
         codes *= ((flags & COMPRESSION_TYPE_MASK) >> 8) + 1
-    return _named(("none", *COMPRESSION_NAMES), codes)
+    return _named(run, ("none", *COMPRESSION_NAMES), codes)
 
 
 def _magic_code(run: Run) -> pa.Array:
-    return _named(("v1", "v2"), run.field("magic_code") == MAGIC_CODE_V2)
+    return _named(run, ("v1", "v2"), run.field("magic_code") == MAGIC_CODE_V2)
 
 
 def _body_crc_ok(run: Run) -> pa.Array:
@@ -162,7 +183,7 @@ _STRING = pa.string()
 _NULLABLE = ("unique_key", "tags")
 
 COLUMNS = {
-    "topic": Column(_STRING, _topic),
+    "topic": Column(_STRING, _topic, CODED_STRING),
     "queue_id": Column(pa.int32(), partial(_integer, "queue_id")),
     "queue_offset": Column(pa.int64(), partial(_integer, "queue_offset")),
     "physical_offset": Column(pa.int64(), lambda run: pa.array(run.frames.physical_offsets)),
@@ -171,24 +192,26 @@ COLUMNS = {
     "unique_key": Column(_STRING, partial(_property, UNIQUE_KEY.encode())),
     "keys": Column(pa.list_(_STRING), _keys),
     "tags": Column(_STRING, partial(_property, TAGS.encode())),
-    "properties": Column(pa.map_(_STRING, _STRING), lambda run: run.properties.maps()),
+    "properties": Column(
+        pa.map_(_STRING, _STRING), lambda run: run.properties.maps(coded=run.coded), pa.map_(CODED_STRING, _STRING)
+    ),
     "born_timestamp": Column(pa.int64(), partial(_integer, "born_timestamp")),
     "store_timestamp": Column(pa.int64(), partial(_integer, "store_timestamp")),
-    "born_host": Column(_STRING, partial(_host, "born_host")),
-    "store_host": Column(_STRING, partial(_host, "store_host")),
+    "born_host": Column(_STRING, partial(_host, "born_host"), CODED_STRING),
+    "store_host": Column(_STRING, partial(_host, "store_host"), CODED_STRING),
     "flag": Column(pa.int32(), partial(_integer, "flag")),
     "sys_flag": Column(pa.int32(), partial(_integer, "sys_flag")),
     "reconsume_times": Column(pa.int32(), partial(_integer, "reconsume_times")),
     "body_crc": Column(pa.int32(), partial(_integer, "body_crc")),
-    "transaction": Column(_STRING, _transaction),
-    "compression": Column(_STRING, _compression),
+    "transaction": Column(_STRING, _transaction, CODED_STRING),
+    "compression": Column(_STRING, _compression, CODED_STRING),
     "prepared_transaction_offset": Column(pa.int64(), partial(_integer, "prepared_transaction_offset")),
     "body_size": Column(pa.int32(), partial(_integer, "body_size")),
     "body": Column(pa.binary(), lambda run: run.plain_bodies),
     "stored_body": Column(pa.binary(), lambda run: stored_bodies(run.frames)),
     "stored_topic": Column(pa.binary(), _stored_topic),
     "stored_properties": Column(pa.binary(), _stored_properties),
-    "magic_code": Column(_STRING, _magic_code),
+    "magic_code": Column(_STRING, _magic_code, CODED_STRING),
     "body_crc_ok": Column(pa.bool_(), _body_crc_ok),
 }
 """Every column of a scan. Timestamps are epoch ms; `body` is decompressed, `stored_body` as on disk."""

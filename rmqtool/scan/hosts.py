@@ -18,29 +18,30 @@ _HEX = np.array([f"{value:02X}".encode() for value in range(256)]).view("<u2")
 _V4_WIDTH = 8
 
 
-def host_column(frames: Frames, name: str) -> pa.StringArray:
-    """A host as ``ip:port``; each distinct one is formatted once."""
+def host_column(frames: Frames, name: str, *, coded: bool = False) -> pa.StringArray | pa.DictionaryArray:
+    """A host as ``ip:port``; each distinct one is formatted once. `coded`: as a dictionary."""
     groups = frames.headers.hosts(name)
     if len(groups) == 1:
-        return _format_group(groups[0][1])
+        return _format_group(groups[0][1], coded=coded)
     shown = np.empty(len(frames), dtype=object)
     for rows, hosts in groups:
         shown[rows] = _format_group(hosts).to_pylist()
-    return pa.array(shown, pa.string())
+    found = pa.array(shown, pa.string())
+    return found.dictionary_encode() if coded else found
 
 
-def _format_group(hosts: NDArray[np.void]) -> pa.StringArray:
+def _format_group(hosts: NDArray[np.void], *, coded: bool = False) -> pa.StringArray | pa.DictionaryArray:
     if hosts.dtype.itemsize == _V4_WIDTH:
         numbers = hosts.view(np.int64)
         if (numbers == numbers[0]).all():
-            return constant_strings(_format(numbers[:1].tobytes()), len(numbers))
-        coded = pa.array(np.ascontiguousarray(numbers)).dictionary_encode()
-        distinct = [number.tobytes() for number in np.asarray(coded.dictionary)]
+            return constant_strings(_format(numbers[:1].tobytes()), len(numbers), coded=coded)
+        numbered = pa.array(np.ascontiguousarray(numbers)).dictionary_encode()
+        distinct = [number.tobytes() for number in np.asarray(numbered.dictionary)]
     else:
-        coded = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
-        distinct = coded.dictionary.to_pylist()
-    names = pa.array([_format(host) for host in distinct], pa.string())
-    return names.take(coded.indices)
+        numbered = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
+        distinct = numbered.dictionary.to_pylist()
+    found = pa.array([_format(host) for host in distinct], pa.string()).take(numbered.indices)
+    return found.dictionary_encode() if coded else found
 
 
 @lru_cache(maxsize=1 << 12)

@@ -81,8 +81,11 @@ class PropertyTable:
         sizes[rows] = self._value_sizes[found]
         return starts, sizes
 
-    def maps(self) -> pa.MapArray:
-        """All properties of each record as a map in stored order; of duplicates the last value, in the first place."""
+    def maps(self, *, coded: bool = False) -> pa.MapArray:
+        """All properties of each record as a map in stored order; of duplicates the last value, in the first place.
+
+        `coded`: the names as a dictionary.
+        """
         bounds = self.bounds
         names = self._slices(self._names, self._name_sizes)
         values = self._slices(self._values, self._value_sizes)
@@ -91,7 +94,8 @@ class PropertyTable:
             kept, source = _without_duplicates(to_strings(names).to_pylist(), self.record_numbers.tolist())
             names, values = names.take(pa.array(kept)), values.take(pa.array(source))
             bounds = np.searchsorted(self.record_numbers[kept], np.arange(self.records + 1))
-        return pa.MapArray.from_arrays(pa.array(bounds.astype(np.int32)), to_strings(names), to_strings(values))
+        keys = to_strings(names).dictionary_encode() if coded else to_strings(names)
+        return pa.MapArray.from_arrays(pa.array(bounds.astype(np.int32)), keys, to_strings(values))
 
     def _is_name(self, rows: Positions, name: bytes) -> NDArray[np.bool_]:
         """Which of the properties `rows`, whose names have the size of `name`, have that name."""

@@ -25,21 +25,28 @@ Event = Frames | Blank | Damage
 LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
 
+USUAL_RECORDS = 4500
+"""Of a block: large ones are read in larger blocks, or the calls for each would cost more."""
+
 _MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
-_USUAL_RECORDS = 4500  # of a block: large ones are read in larger blocks, or the calls for each would cost more
 _MOST_BLOCKS = 2  # are read at once then
 _SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
 _PAGE_SIZE = 4096
 
 
 def scan_files(
-    files: Sequence[MappedFile], start: int = 0, stop: int = MAX_OFFSET, reading: Reading = UNLIMITED
+    files: Sequence[MappedFile],
+    start: int = 0,
+    stop: int = MAX_OFFSET,
+    reading: Reading = UNLIMITED,
+    usual_records: int = USUAL_RECORDS,
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
 
     `start` may be any byte: what a split leaves out at its head is what the split before it has read beyond its
     end, so splits that meet give each record, blank and damaged extent once. Frames must be used before the next
-    step, for their block is filled again. Raises UnreadableError.
+    step, for their block is filled again. Blocks grow, to twice the size at most, until they have `usual_records`.
+    Raises UnreadableError.
     """
     block, ends = Block(_MOST_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading)
     previous_end = None
@@ -50,7 +57,8 @@ def scan_files(
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
         with InputFile(mapped.path, reading) as file:
-            yield from _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, number)).events(start, stop)
+            scan = _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, number), usual_records)
+            yield from scan.events(start, stop)
 
 
 class _LogEnd:
@@ -77,7 +85,14 @@ class _LogEnd:
 class _FileScan:
     """The scan of one commit log file; positions are in the file, bytes."""
 
-    def __init__(self, block: Block, file: InputFile, start_offset: int, nothing_follows: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        block: Block,
+        file: InputFile,
+        start_offset: int,
+        nothing_follows: Callable[[], bool],
+        usual_records: int,
+    ) -> None:
         self._block = block
         self._block_position = 0
         self._block_end = 0  # nothing of this file is in the block yet
@@ -87,6 +102,7 @@ class _FileScan:
         self._file = file
         self._start_offset = start_offset
         self._nothing_follows = nothing_follows
+        self._usual_records = usual_records
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
         """What begins at physical offsets from `start` to before `stop`."""
@@ -127,7 +143,7 @@ class _FileScan:
         if self._most is not None:
             self._most *= 2
         elif frames:
-            usual = _USUAL_RECORDS * frames.size // len(frames)
+            usual = self._usual_records * frames.size // len(frames)
             self._block_size = min(max(BLOCK_SIZE, usual), _MOST_BLOCKS * BLOCK_SIZE)
         return frames or None
 

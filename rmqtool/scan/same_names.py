@@ -67,11 +67,11 @@ class SameNames:
         starts = self._starts[rows].astype(np.intp)
         return starts, self._ends[rows] - starts
 
-    def maps(self) -> pa.MapArray:
-        """All properties of each record as a map in stored order."""
+    def maps(self, *, coded: bool = False) -> pa.MapArray:
+        """All properties of each record as a map in stored order; `coded`: the names as a dictionary."""
         width, usual = len(self._names), _round_up(self._records)
         bounds = _multiples(width, usual + 1, 0)[: self._records + 1]
-        names = _repeated_names(self._names, usual)[: self._records * width]
+        names = _repeated_names(self._names, usual, coded)[: self._records * width]
         return pa.MapArray.from_arrays(bounds, names, self._values)
 
 
@@ -168,9 +168,10 @@ def _repeated_sizes(names: Names, count: int) -> NDArray[np.intp]:
 
 
 @lru_cache(maxsize=4)
-def _repeated_names(names: Names, count: int) -> pa.StringArray:
+def _repeated_names(names: Names, count: int, coded: bool) -> pa.StringArray | pa.DictionaryArray:
     texts = pa.array([decode_text(name) for name in names], pa.string())
-    return texts.take(pa.array(np.tile(np.arange(len(names), dtype=np.int32), count)))
+    numbers = pa.array(np.tile(np.arange(len(names), dtype=np.int32), count))
+    return pa.DictionaryArray.from_arrays(numbers, texts) if coded else texts.take(numbers)
 
 
 @lru_cache(maxsize=32)

@@ -12,13 +12,15 @@ from rmqtool.formats.java import decode_text
 _USUAL_COUNT = 1 << 16  # records of a block, nearly always
 
 
-def constant_strings(value: str, count: int) -> pa.StringArray:
-    """One value `count` times, without a copy."""
-    return _repeated(value, max(count, _USUAL_COUNT))[:count]
+def constant_strings(value: str, count: int, *, coded: bool = False) -> pa.StringArray | pa.DictionaryArray:
+    """One value `count` times, without a copy; `coded`: as a dictionary of one."""
+    return _repeated(value, max(count, _USUAL_COUNT), coded)[:count]
 
 
 @lru_cache(maxsize=64)
-def _repeated(value: str, count: int) -> pa.StringArray:
+def _repeated(value: str, count: int, coded: bool) -> pa.StringArray | pa.DictionaryArray:
+    if coded:
+        return pa.DictionaryArray.from_arrays(np.zeros(count, dtype=np.int32), [value])
     return pa.repeat(value, count)
 
 

@@ -10,13 +10,13 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.spark.java import check_java
+from rmqtool.spark.gateway import Launch, spark_conf
 from rmqtool.spark.package import is_on_this_machine, share_python_path, ship
 
 _LOG4J = """\
@@ -45,7 +45,6 @@ _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_WORKER = re.compile(r"\.daemon's|Python worker (?:exited unexpectedly|failed to connect)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 _CAUSE = re.compile(r"^(?:: |Caused by: )?(?:[\w$]+\.)+[\w$]*(?:Exception|Error): (.+)$", re.MULTILINE)
-_CLOSING_SECONDS = 10
 _GREETINGS = ("WARNING:", "NOTE:", "Using ", "Picked up ")
 
 
@@ -56,27 +55,24 @@ class SparkError(RmqtoolError):
 
 
 @contextmanager
-def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
-    """A SparkContext with its own JVM, both gone at the end. Raises JavaError and SparkError.
+def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
+    """Start a JVM meanwhile; what this gives waits for it and makes a SparkContext, at whose end both are gone.
 
-    Under spark-submit the JVM that is there is taken. `conf` comes before every setting of ours.
+    If nobody asks for that, the JVM is gone at the end of this. Raises JavaError and SparkError. Under spark-submit
+    the JVM that is there is taken. `conf` comes before every setting of ours.
     """
     try:
-        import pyspark
+        import pyspark  # noqa: F401 - whether it is there
     except ImportError as error:
         hint = "pip install 'rmqtool[spark]', or take --engine local, which needs neither Spark nor Java"
         raise SparkError("pyspark is not installed", hint=hint) from error
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
-        check_java(pyspark.__version__)
     folder = Path(tempfile.mkdtemp(prefix="rmqtool-spark-"))
     log = folder / "spark.log"
     keeps_log = False
     try:
-        with _quiet_py4j(), _running(_settings(master, conf, folder), log) as context:
-            if not is_on_this_machine(master) or master.startswith("local-cluster"):
-                ship(context)
-            yield context
+        settings = _settings(master, conf, folder)
+        with _quiet_py4j(), closing(Launch(settings, log)) as launch:
+            yield lambda: _running(master, settings, launch, log)
     except SparkError as error:
         keeps_log = log.exists() and log.stat().st_size > 0
         if keeps_log and error.hint is None:
@@ -85,6 +81,13 @@ def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
     finally:
         if not keeps_log:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
+    """A SparkContext with its own JVM, both gone at the end, for one who has nothing to do until it is there."""
+    with starting_spark(master, conf) as start, start() as context:
+        yield context
 
 
 @contextmanager
@@ -141,28 +144,25 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, s
 
 
 @contextmanager
-def _running(settings: Mapping[str, str], log: Path) -> Iterator[Any]:
+def _running(master: str, settings: Mapping[str, str], launch: Launch, log: Path) -> Iterator[Any]:
     from py4j.protocol import Py4JError
-    from pyspark import SparkConf, SparkContext
+    from pyspark import SparkContext
     from pyspark.errors import PySparkException
-    from pyspark.java_gateway import launch_gateway
 
-    conf = SparkConf(loadDefaults=False)
-    for name, value in settings.items():
-        conf.set(name, value)
-    gateway = context = None
+    context = None
     try:
-        with log.open("ab", 0) as file:
-            gateway = launch_gateway(conf, popen_kwargs={"stdout": file, "stderr": file})
+        gateway = launch.gateway()
         with _own_interruption():
-            context = SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=spark_conf(settings), gateway=gateway)
+        if not is_on_this_machine(master) or master.startswith("local-cluster"):
+            ship(context)
         yield context
     except (Py4JError, PySparkException) as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
-            raise SparkError(f"Spark's JVM did not start: {_first_words(log)}") from error
+            raise _not_started(launch, log) from error
         raise failure(error) from error
     finally:
-        _stop(context, gateway)
+        _stop(context, launch)
 
 
 @contextmanager
@@ -176,25 +176,17 @@ def _own_interruption() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
 
 
-def _stop(context: Any, gateway: Any) -> None:
+def _stop(context: Any, launch: Launch) -> None:
     """End context and JVM, whatever state they are in."""
+    from pyspark import SparkContext
+
     if context is not None:
         _let_go_of_accumulators(context)
         with suppress(Exception):
             context.stop()
-    if gateway is None or getattr(gateway, "proc", None) is None:
-        return
-    from pyspark import SparkContext
-
-    with suppress(Exception):
-        gateway.shutdown()
-    gateway.proc.stdin.close()  # the JVM ends with its standard input
-    try:
-        gateway.proc.wait(_CLOSING_SECONDS)
-    except Exception:  # noqa: BLE001 - subprocess.TimeoutExpired, or interrupted once more
-        gateway.proc.kill()
-        gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None  # another context in this process starts another JVM
+    launch.close()
+    if launch.is_ours:
+        SparkContext._gateway = SparkContext._jvm = None  # another context in this process starts another JVM
 
 
 def _let_go_of_accumulators(context: Any) -> None:
@@ -209,7 +201,12 @@ def _let_go_of_accumulators(context: Any) -> None:
         threading.Thread(target=server.shutdown, daemon=True).start()
 
 
-def _first_words(log: Path) -> str:
-    """What the JVM said first, its usual greetings aside."""
+def _not_started(launch: Launch, log: Path) -> SparkError:
+    """Why there is no JVM: what it said first, its usual greetings aside."""
+    if launch.ended_without_error:
+        arguments = os.environ.get("PYSPARK_SUBMIT_ARGS")
+        hint = f"PYSPARK_SUBMIT_ARGS is {arguments!r}: unset it" if arguments else None
+        return SparkError("Spark's JVM ended before it was ready, and told no error", hint=hint)
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    return next((line for line in lines if line and not line.startswith(_GREETINGS)), "it said nothing")
+    words = next((line for line in lines if line and not line.startswith(_GREETINGS)), "it said nothing")
+    return SparkError(f"Spark's JVM did not start: {words}")

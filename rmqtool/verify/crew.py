@@ -1,21 +1,14 @@
-"""Processes that help with a verification: copies of this one, with all of its modules, where that is safe.
-
-A process that is started anew takes nearly half a second until it has loaded them. Which part is next, all of them
-read from one pipe: none waits for another.
-"""
+"""Processes that help with a verification; which part is next, all of them read from one pipe: none waits."""
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import threading
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from rmqtool.processes import start_process
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -81,24 +74,12 @@ class Crew:
         self.members, self._pipe = [], None
 
     def _start(self) -> Member:
-        from multiprocessing import Pipe, get_context
+        from multiprocessing import Pipe
 
-        may_copy = _may_copy()
-        begin = get_context("fork").Process if may_copy else get_context("spawn").Process
         ours, theirs = Pipe()
-        # A copy holds our ends of all pipes; as long as it does, nobody sees that they are closed.
-        not_its_own = [ours, self.numbers[1], *(member.connection for member in self.members)] if may_copy else []
-        process: BaseProcess = begin(target=_serve, args=(theirs, self.numbers[0], not_its_own), daemon=True)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which is inherited: Ctrl-C is the parent's
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", DeprecationWarning
-                )  # of libraries' threads, which know how to be copied
-                process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            theirs.close()
+        not_theirs = [ours, self.numbers[1], *(member.connection for member in self.members)]
+        process = start_process(_serve, (theirs, self.numbers[0]), not_theirs)
+        theirs.close()
         return Member(ours, process)
 
 
@@ -114,14 +95,7 @@ def crew_for(store: Path, jobs: int) -> Crew:
     return Crew(min(jobs - 1, size // WORTH))
 
 
-def _may_copy() -> bool:
-    """Whether a copy of this process can do no harm: no thread of ours may hold a lock, and the system allows it."""
-    return sys.platform == "linux" and threading.active_count() == 1
-
-
-def _serve(connection: Connection, numbers: Connection, not_its_own: Sequence[Connection]) -> None:
-    for other in not_its_own:
-        other.close()
+def _serve(connection: Connection, numbers: Connection) -> None:
     from rmqtool.verify.serving import serve
 
     serve(connection, numbers)

@@ -56,8 +56,7 @@ class _Channel:
 
 
 def serve(connection: Connection, numbers: Connection) -> None:
-    """Do parts in a process of the crew until there are no more; Ctrl-C is the parent's."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Do parts in a process of the crew until there are no more."""
     channel = _Channel(connection)
     number = None
     try:

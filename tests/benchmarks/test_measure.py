@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rmqtool.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS
 from rmqtool.scan.events import Damage
 from rmqtool.scan.reader import scan_files
+from tests.benchmarks import jobs
 from tests.benchmarks.cases import ALL_COLUMNS, BASE, CASES, read_with_crc
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.jobs import Speedup, measure_jobs
@@ -201,12 +202,16 @@ def test_processes_that_are_too_slow_are_told(
     assert ("MISSED" in capsys.readouterr().out) == missed
 
 
-def test_jobs_are_measured_in_turns(tmp_path: Path) -> None:
+def test_jobs_are_measured_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once untimed, then round by round; the time for one message is subtracted."""
-    log = tmp_path / "log"
-    code = "import sys, time; open(sys.argv[1], 'a').write(sys.argv[2][-3:] + sys.argv[4] + ' '); " \
-           "time.sleep(0.3 / int(sys.argv[4]) if sys.argv[2].endswith('big') else 0)"  # fmt: skip
-    found = measure_jobs((sys.executable, "-c", code, str(log)), tmp_path / "big", tmp_path / "one", 2)
-    assert log.read_text().split() == 3 * ["big1", "one1", "big2", "one2"]
-    assert 0.2 < found.one < 0.6
-    assert found.ratio > 1.2
+    ran = []
+    seconds = {"big1": 7.0, "one1": 1.0, "big2": 4.5, "one2": 0.5}
+
+    def time_command(command: Sequence[str]) -> float:
+        _, path, _, count = command
+        ran.append(Path(path).name + count)
+        return 100.0 if len(ran) <= 4 else seconds[ran[-1]]
+
+    monkeypatch.setattr(jobs, "time_command", time_command)
+    assert measure_jobs(["verify"], tmp_path / "big", tmp_path / "one", 2) == Speedup(6.0, 4.0, 1.5)
+    assert ran == 3 * ["big1", "one1", "big2", "one2"]

@@ -9,12 +9,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rmqtool.errors import Exit
 from tests.building import LogBuilder, message
-from tests.commands.running import ROOT, environment, finish, inspect, listing, spawn
+from tests.commands.running import ROOT, environment, finish, inspect, listing, rmqtool, spawn
 
 BODY = bytes(3000)
 FILE_SIZE = 1 << 20
@@ -121,3 +122,30 @@ def test_files_that_vanish_while_they_are_listed(tmp_path: Path) -> None:
     assert found.status == Exit.FAILED
     assert (last["kind"], last["error"], last["file"]) == ("error", "unreadable", str(files[-1]))
     assert found.err == ""
+
+
+@pytest.mark.parametrize("command", [["inspect", "--scan"], ["query", "--scan", "--topic", "orders"]])
+def test_a_record_that_is_read_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """Its middle was not there yet when its end, and another behind it, were: that is no damage, and it is found."""
+    log = LogBuilder().add_all([{"topic": "orders", "body": b"b" * 50}] * 3)
+    store = log.write(tmp_path / "store")
+    file = store / "commitlog" / "00000000000000000000"
+    whole = file.read_bytes()
+    size = whole[log.offsets[1] : log.offsets[1] + 4]
+    file.write_bytes(whole[: log.offsets[1]] + size + bytes(100) + whole[log.offsets[1] + 104 :])
+    assert rmqtool(*command[:1], store, *command[1:]).status == Exit.LOSSY
+    monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=lambda _seconds: file.write_bytes(whole)))
+    (store / "lock").touch()
+    holder = subprocess.Popen([sys.executable, "-c", LOCK, store / "lock"], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        found = rmqtool(*command[:1], store, *command[1:], "--json")
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert (found.status, found.err) == (Exit.OK, "")
+    messages = found.document["result"]["scan"]["messages"] if command[0] == "inspect" else len(found.lines)
+    assert messages == 3

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.mapped_files import MappedFile
-from rmqtool.rebuild import source
+from rmqtool.processes import start_process
+from rmqtool.rebuild import source, workers
 from rmqtool.rebuild.digest import PassNumbers, Task
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output import write_output
@@ -112,3 +116,22 @@ def test_pieces(tmp_path: Path) -> None:
         (1600, 2000),
     ]
     assert pieces_of([mapped(0, 100), mapped(100, 100), mapped(200, 100)], 200) == [(0, 200), (200, 300)]
+
+
+def test_a_process_that_nobody_hears_ends(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the one that started it was killed, it does not go on reading the log."""
+    log = open_store(golden_store("5.3.3-clean")).commit_log()
+    statuses = []
+
+    def start(serve: Callable[..., None], arguments: Sequence[object], ours: Sequence[Connection]) -> BaseProcess:
+        process = start_process(serve, arguments, ours)
+        for end in ours:
+            end.close()
+        process.join(timeout=60)
+        statuses.append(process.exitcode)
+        return process
+
+    monkeypatch.setattr(workers, "start_process", start)
+    with pytest.raises(OSError, match="closed"):
+        list(items_of_processes(Task(log.files, DispatchRules()), PassNumbers(), pieces_of(log.files, 4000), 2))
+    assert statuses == [1]

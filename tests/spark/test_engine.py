@@ -182,6 +182,31 @@ def test_what_spark_says_when_it_cannot_start_is_told(golden_store: GoldenStore,
     assert not (tmp_path / "out").exists()
 
 
+def test_a_jvm_that_ends_without_an_error_is_not_waited_for(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """As one does that was only asked for its version, by a variable: exit 4, and nothing is left."""
+    process = spawn("export", golden_store("5.3.3-single"), "--output", tmp_path / "out",
+                    env=environment(TMPDIR=str(tmp_path), PYSPARK_SUBMIT_ARGS="--version pyspark-shell"))  # fmt: skip
+    status, out, err = finished(process)
+    assert (status, out) == (Exit.FAILED, "")
+    sentence, hint = err.splitlines()
+    assert sentence.endswith("Spark's JVM ended before it was ready, and told no error")
+    assert "PYSPARK_SUBMIT_ARGS is '--version pyspark-shell': unset it" in hint
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_wrong_before_spark_is_up_ends_it(tmp_path: Path) -> None:
+    """The JVM starts while the output is looked at: where that is refused, nobody waits for it and nothing stays."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "something").touch()
+    process = spawn("export", ROOT / "examples" / "store", "--output", tmp_path / "out",
+                    env=environment(TMPDIR=str(tmp_path)))  # fmt: skip
+    status, out, err = finished(process)
+    assert (status, out) == (Exit.USAGE, "")
+    assert "the output directory is not empty" in err
+    assert not list(tmp_path.glob("rmqtool-spark-*"))
+    assert_gone({pid for pid, command in descendants(1).items() if str(tmp_path) in command})
+
+
 @pytest.mark.parametrize(
     ("python", "text"),
     [

@@ -1,0 +1,64 @@
+"""The engines of `rmqtool export`: Spark, or processes of this machine, with a progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.output import Style
+
+if TYPE_CHECKING:
+    from rmqtool.export.plan import Plan
+    from rmqtool.export.results import PartResult
+    from rmqtool.files import RateLimit
+
+
+@contextmanager
+def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[Plan], list[PartResult]]]:
+    """What writes the splits of a plan. Spark takes seconds to start, and does so from now on."""
+    if options["engine"] == "local":
+        yield lambda plan: _run_local(style, plan, options)
+        return
+    from rmqtool.spark.session import starting_spark
+
+    with starting_spark(options["master"], options["conf"]) as start:
+        yield lambda plan: _run_on_spark(style, plan, options, start)
+
+
+def _run_local(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
+    from rmqtool.export.local import run_local, usable_cores
+    from rmqtool.export.write import write_split
+    from rmqtool.progress import byte_progress
+
+    jobs = options["jobs"] or usable_cores()
+    with byte_progress("exporting", plan.size, style.quiet) as progress:
+        return run_local(write_split, _limited(plan.tasks, options["limit_rate"], jobs), jobs, progress.update)
+
+
+def _run_on_spark(
+    style: Style, plan: Plan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
+) -> list[PartResult]:
+    from rmqtool.export.results import join_results
+    from rmqtool.export.write import write_split
+    from rmqtool.progress import byte_progress
+    from rmqtool.spark.engine import run_on_spark
+
+    with byte_progress("exporting", plan.size, style.quiet) as progress:
+        progress.wait_for("starting Spark")
+        # Spark is gone before anything of the output is: no worker may write to what is thrown away.
+        with start() as context:
+            tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
+            return run_on_spark(context, write_split, join_results, tasks, progress.update)
+
+
+def _limited(tasks: Sequence[Any], limit: RateLimit | None, workers: int) -> Sequence[Any]:
+    """The tasks, each worker reading at its part of the limit."""
+    if limit is None:
+        return tasks
+    rate = max(1, limit.bytes_per_second // max(1, min(workers, len(tasks))))
+    return [
+        replace(task, options=replace(task.options, query=replace(task.options.query, bytes_per_second=rate)))
+        for task in tasks
+    ]

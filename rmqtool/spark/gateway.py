@@ -1,0 +1,110 @@
+"""The JVM of Spark, which takes seconds to start: meanwhile everything else is made ready."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from rmqtool.spark.java import check_java
+
+_CLOSING_SECONDS = 10
+_POLL_SECONDS = 0.05
+_ENDED = -1
+
+
+def spark_conf(settings: Mapping[str, str]) -> Any:
+    """A SparkConf of these settings and no others."""
+    from pyspark import SparkConf
+
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    return conf
+
+
+class _Process(Popen[bytes]):
+    """pyspark waits until a status is not 0, and would wait for ever for a JVM that has ended with 0."""
+
+    def poll(self) -> int | None:
+        status = super().poll()
+        return _ENDED if status == 0 else status
+
+
+class Launch:
+    """A JVM that starts in a thread of its own, with its words in the file `log`; under spark-submit, the one there."""
+
+    def __init__(self, settings: Mapping[str, str], log: Path) -> None:
+        self._settings = settings
+        self._log = log
+        self._process: _Process | None = None
+        self._gateway: Any = None
+        self._failed: BaseException | None = None
+        self._given_up = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this has started a process, which is gone after `close`."""
+        return self._process is not None
+
+    @property
+    def ended_without_error(self) -> bool:
+        """Whether the JVM has ended as if all were done."""
+        return self._process is not None and self._process.returncode == 0
+
+    def gateway(self) -> Any:
+        """Wait for the JVM; py4j's way to it. Raises JavaError, and what pyspark raises."""
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+        return self._gateway
+
+    def close(self) -> None:
+        """End the JVM, whatever state it is in; one that was there before stays. Twice is harmless."""
+        self._given_up = True
+        while self._thread.is_alive():
+            if self._process is not None:
+                self._process.kill()
+            self._thread.join(_POLL_SECONDS)
+        if self._process is None:
+            return
+        with suppress(Exception):
+            self._gateway.shutdown()
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # the JVM ends with its standard input
+        try:
+            self._process.wait(_CLOSING_SECONDS)
+        except BaseException:  # noqa: BLE001 - it takes too long, or we are interrupted once more
+            self._process.kill()
+            self._process.wait()
+
+    def _run(self) -> None:
+        try:
+            self._launch()
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self._failed = error
+
+    def _launch(self) -> None:
+        from pyspark import __version__, java_gateway
+
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            check_java(__version__)
+        conf = spark_conf(self._settings)
+        popen, java_gateway.Popen = java_gateway.Popen, self._start
+        try:
+            with self._log.open("ab", 0) as file:
+                self._gateway = java_gateway.launch_gateway(conf, popen_kwargs={"stdout": file, "stderr": file})
+        finally:
+            java_gateway.Popen = popen
+
+    def _start(self, command: list[str], **options: Any) -> _Process:
+        if self._given_up:
+            raise RuntimeError("nobody waits for the JVM any more")
+        self._process = _Process(command, **options)
+        return self._process
