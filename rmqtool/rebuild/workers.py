@@ -8,7 +8,6 @@ whole is the same whoever digests it.
 from __future__ import annotations
 
 import fcntl
-import os
 import pickle
 import threading
 from collections import deque
@@ -231,16 +230,19 @@ class _Sender:
         self._connection = connection
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
         self._size = 0
+        self._is_broken = False
         self._room = threading.Condition()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def put(self, message: Message) -> None:
-        """Send a message; wait while too much waits already."""
+        """Send a message; wait while too much waits already. Raises BrokenPipeError when nobody reads any more."""
         data = pickle.dumps(message, _PROTOCOL)
         with self._room:
             self._room.wait_for(lambda: self._size < _MOST_WAITING)
             self._size += len(data)
+        if self._is_broken:
+            raise BrokenPipeError
         self._waiting.put(data)
 
     def finish(self) -> None:
@@ -253,7 +255,7 @@ class _Sender:
             try:
                 self._connection.send_bytes(data)
             except OSError:
-                os._exit(1)  # the parent is gone, and nobody wants the rest
+                self._is_broken = True
             with self._room:
                 self._size -= len(data)
                 self._room.notify()
@@ -272,5 +274,8 @@ def _serve(task: Task, pieces: Sequence[tuple[int, int]], numbers: Connection, c
             sender.put(None)
         sender.put(None)
     except RmqtoolError as error:
-        sender.put(error)
+        with suppress(BrokenPipeError):
+            sender.put(error)
+    except BrokenPipeError:
+        return  # the parent is gone
     sender.finish()

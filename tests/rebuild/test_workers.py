@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.mapped_files import MappedFile
-from rmqtool.processes import start_process
+from rmqtool.processes import start_process, take_number
 from rmqtool.rebuild import source, workers
 from rmqtool.rebuild.digest import PassNumbers, Task
 from rmqtool.rebuild.options import RebuildOptions
@@ -121,17 +121,17 @@ def test_pieces(tmp_path: Path) -> None:
 def test_a_process_that_nobody_hears_ends(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the one that started it was killed, it does not go on reading the log."""
     log = open_store(golden_store("5.3.3-clean")).commit_log()
-    statuses = []
+    left = []
 
     def start(serve: Callable[..., None], arguments: Sequence[object], ours: Sequence[Connection]) -> BaseProcess:
         process = start_process(serve, arguments, ours)
         for end in ours:
             end.close()
         process.join(timeout=60)
-        statuses.append(process.exitcode)
+        left.append((process.exitcode, take_number(arguments[2]) is not None))  # type: ignore[arg-type]
         return process
 
     monkeypatch.setattr(workers, "start_process", start)
     with pytest.raises(OSError, match="closed"):
         list(items_of_processes(Task(log.files, DispatchRules()), PassNumbers(), pieces_of(log.files, 4000), 2))
-    assert statuses == [1]
+    assert left == [(0, True)]
