@@ -70,7 +70,7 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
     names = {entry.name for entry in list_directory(_existing_directory(root))}
     dledger = sorted(name for name in names if name.startswith(_DLEDGER_PREFIX) and os.path.isdir(root / name / "data"))
     directories = tuple(root / path for path in conf.commit_log_paths) or (root / COMMIT_LOG,)
-    if COMMIT_LOG in names and all(map(_is_missing, directories)):
+    if conf.commit_log_paths and COMMIT_LOG in names and all(map(_is_missing, directories)):
         raise UsageError(
             f"storePathCommitLog: {', '.join(map(str, directories))}: no such directory",
             hint=f"with a broker.conf without that setting {root / COMMIT_LOG} is read",
