@@ -93,14 +93,15 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
     Raises UnsupportedError when nothing fits, which broker.conf would settle.
     """
     with InputFile(index_file.path) as file:
-        keys, before = index_file.keys, -1
+        keys = index_file.keys
         for _ in range(_TRIES):
             for slots, units in _guesses(file, keys, configured):
                 if _fits(file, keys, slots):
                     return Geometry(slots, units)
-            keys, before = read_header(index_file.path).keys, keys
-            if keys == before:
+            counted = read_header(index_file.path).keys
+            if counted == keys:
                 break
+            keys = counted
     raise UnsupportedError(
         "the number of hash slots cannot be told from the file",
         file=index_file.path,

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
+LOOK_SECONDS = 0.5
+"""How long to wait for others at once: Python does not hear a signal that comes just before until it has waited."""
+
 _NUMBER_SIZE = 4  # bytes
 
 

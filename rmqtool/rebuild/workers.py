@@ -22,7 +22,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
 from rmqtool.mapped_files import MappedFile
-from rmqtool.processes import hand_out, keep_arrow_to_one_thread, start_process, take_number
+from rmqtool.processes import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, start_process, take_number
 from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
@@ -31,7 +31,6 @@ _MOST_PIECES = 4096  # their numbers fit into a pipe that nobody reads
 _MOST_WAITING = 64 << 20  # bytes that a process has ready before it waits for their reader
 _MOST_AHEAD = 128 << 20  # bytes of the log that this process digests before their turn
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
-_LOOK_S = 0.5  # Python does not hear a signal that comes just before it waits until it has waited
 _PROTOCOL = 5  # of pickle: arrays are copied once
 
 Message = int | tuple[Item, list[QueueName]] | RmqtoolError | None
@@ -88,7 +87,7 @@ def _in_order(own: _Own, workers: Sequence[_Worker], count: int) -> Iterator[Ite
     for number in range(count):
         while own.number != number and all(worker.number != number for worker in workers):
             if not own.work_ahead():
-                wait([worker.connection for worker in workers if not worker.is_done], _LOOK_S)
+                wait([worker.connection for worker in workers if not worker.is_done], LOOK_SECONDS)
         if own.number == number:
             yield from own.piece()
             continue

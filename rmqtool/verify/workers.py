@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.processes import hand_out, keep_arrow_to_one_thread, take_number
+from rmqtool.processes import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, take_number
 from rmqtool.verify.crew import Crew, Member
 from rmqtool.verify.joining import uninterrupted
 from rmqtool.verify.part import PartCheck, Progress, Settings
@@ -16,7 +16,6 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart
 from rmqtool.verify.serving import DONE, READY
 
-_LOOK_S = 0.5  # Python does not hear a signal that comes just before it waits until it has waited
 _STOP_S = 1.0  # how long processes that are stopped may take to say what they know
 
 _Answer = tuple[int, PartResult]
@@ -57,7 +56,7 @@ class Workers:
             yield number, result
             yield from self._take_answers()
         while self._busy:  # processes that are not ready by now are not needed any more
-            wait([self._members[number].connection for number in self._busy], _LOOK_S)
+            wait([self._members[number].connection for number in self._busy], LOOK_SECONDS)
             self._listen()
             self._raise_error()
             yield from self._take_answers()

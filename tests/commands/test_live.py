@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,16 +14,10 @@ import pytest
 from rmqtool.errors import Exit
 from tests.building import LogBuilder, message
 from tests.commands.running import ROOT, environment, finish, inspect, listing, rmqtool, spawn
+from tests.test_lock import JAVA, another_process
 
 BODY = bytes(3000)
 FILE_SIZE = 1 << 20
-LOCK = """
-import fcntl, sys, time
-file = open(sys.argv[1], "r+b")
-fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
-print("locked", flush=True)
-time.sleep(600)
-"""
 
 
 class Writer(threading.Thread):
@@ -68,18 +60,14 @@ def test_messages_are_appended_while_they_are_listed(tmp_path: Path, options: li
     if not preallocated:
         os.truncate(file, position)
     (store / "lock").touch()
-    holder = subprocess.Popen([sys.executable, "-c", LOCK, store / "lock"], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"locked\n"
     writer = Writer(file, int(file.name), position, preallocated=preallocated)
-    try:
-        writer.start()
-        process = spawn("inspect", store / "commitlog", *options, "--limit-rate", "8M")
-        found = finish(process)
-    finally:
-        writer.stop()
-        holder.kill()
-        holder.communicate()
+    with another_process(store / "lock", JAVA):
+        try:
+            writer.start()
+            process = spawn("inspect", store / "commitlog", *options, "--limit-rate", "8M")
+            found = finish(process)
+        finally:
+            writer.stop()
     offsets = [line["physical_offset"] for line in map(json.loads, found.out.splitlines()) if line["kind"] == "message"]
     assert (found.status, found.err) == (Exit.OK, "")
     assert writer.position > position
@@ -95,18 +83,12 @@ def test_a_torn_tail_is_damage_only_without_a_broker(tmp_path: Path) -> None:
     (store / "lock").touch()
     assert listing(store).status == inspect(store, "--scan").status == Exit.LOSSY
     assert listing(store).of_kind("damage")[0]["reason"] == "torn"
-    holder = subprocess.Popen([sys.executable, "-c", LOCK, store / "lock"], stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"locked\n"
+    with another_process(store / "lock", JAVA) as pid:
         assert listing(store).status == inspect(store, "--scan").status == Exit.OK
         assert len(listing(store).lines) == 2
         broker = inspect(store, "--json").document["result"]["broker"]
-        assert (broker["running"], broker["pid"], broker["last_exit"]) == (True, holder.pid, "unknown")
-        assert f"running, process {holder.pid}" in inspect(store).out
-    finally:
-        holder.kill()
-        holder.communicate()
+        assert (broker["running"], broker["pid"], broker["last_exit"]) == (True, pid, "unknown")
+        assert f"running, process {pid}" in inspect(store).out
 
 
 def test_files_that_vanish_while_they_are_listed(tmp_path: Path) -> None:
@@ -138,14 +120,8 @@ def test_a_record_that_is_read_while_it_is_written(
     assert rmqtool(*command[:1], store, *command[1:]).status == Exit.LOSSY
     monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=lambda _seconds: file.write_bytes(whole)))
     (store / "lock").touch()
-    holder = subprocess.Popen([sys.executable, "-c", LOCK, store / "lock"], stdout=subprocess.PIPE)
-    try:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == b"locked\n"
+    with another_process(store / "lock", JAVA):
         found = rmqtool(*command[:1], store, *command[1:], "--json")
-    finally:
-        holder.kill()
-        holder.communicate()
     assert (found.status, found.err) == (Exit.OK, "")
     messages = found.document["result"]["scan"]["messages"] if command[0] == "inspect" else len(found.lines)
     assert messages == 3

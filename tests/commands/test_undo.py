@@ -16,7 +16,7 @@ import pytest
 from rmqtool.errors import Exit
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.home import STAGING
-from tests.commands.running import ROOT, rmqtool
+from tests.commands.running import MAX_SECONDS, ROOT, rmqtool
 from tests.conftest import GoldenStore
 from tests.transaction.faults import Faulty, KilledError
 from tests.transaction.small import Tree, tree
@@ -160,7 +160,7 @@ def test_a_terminal_is_asked(store: Path, answer: bytes, status: Exit) -> None:
         os.write(ours, answer)
         if answer == b"\x03":
             press_ctrl_c(process)
-        process.communicate(timeout=60)
+        process.communicate(timeout=MAX_SECONDS)
     os.close(ours)
     assert b"Put back what 0001-" in asked
     assert process.returncode == status

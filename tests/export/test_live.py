@@ -29,7 +29,10 @@ def store(builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """A store that a broker runs on; what it writes, all of `builder`, is there after a moment."""
     builder.write(tmp_path / "store")
     monkeypatch.setattr("rmqtool.splits.lock_holder", lambda _root: Holder(1, "lock"))
-    sleep = lambda _seconds: builder.write(tmp_path / "store")  # noqa: E731
+
+    def sleep(_seconds: float) -> None:
+        builder.write(tmp_path / "store")
+
     monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=sleep))
     return tmp_path / "store"
 

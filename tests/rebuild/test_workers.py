@@ -128,7 +128,9 @@ def test_a_process_that_nobody_hears_ends(golden_store: GoldenStore, monkeypatch
         for end in ours:
             end.close()
         process.join(timeout=60)
-        left.append((process.exitcode, take_number(arguments[2]) is not None))  # type: ignore[arg-type]
+        numbers = arguments[2]
+        assert isinstance(numbers, Connection)
+        left.append((process.exitcode, take_number(numbers) is not None))
         return process
 
     monkeypatch.setattr(workers, "start_process", start)
