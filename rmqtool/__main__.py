@@ -1,5 +1,6 @@
 """The program: ``rmqtool``, or ``python -m rmqtool``."""
 
+import os
 import signal
 from typing import NoReturn
 
@@ -10,6 +11,8 @@ def main() -> NoReturn:
     heeds = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeds:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # NumPy brings a library for matrices, whose threads wait for work in a busy loop; we have no matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from rmqtool.cli import main as run
 
     if heeds:

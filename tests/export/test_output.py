@@ -195,6 +195,28 @@ def test_files_are_on_the_disk_before_they_are_seen(store: Path, tmp_path: Path,
     assert {(tmp_path / "out" / name).stat().st_ino for name in names} <= set(synced)
 
 
+def test_the_disk_begins_while_rows_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group is on its way when it is made, the file's end when that is there, and no byte twice."""
+    begun: list[tuple[int, int]] = []
+
+    def advise(descriptor: int, start: int, length: int, advice: int) -> None:
+        assert (length, advice) == (0, os.POSIX_FADV_DONTNEED)
+        begun.append((start, os.fstat(descriptor).st_size))
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    export(LogBuilder().add_all([{}]).write(tmp_path / "store"), tmp_path / "out")
+    [file] = (tmp_path / "out").glob("*.parquet")
+    (first, row_group), (second, end) = begun
+    assert 0 == first < row_group == second < end == file.stat().st_size
+
+
+def test_a_system_that_takes_no_advice(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be begun is waited for as a whole."""
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    export(store, tmp_path / "out", split_size=1 << 20)
+    assert pq.read_table(tmp_path / "out").num_rows == manifest_of(tmp_path / "out")["rows"] > 0
+
+
 def test_a_full_disk_is_a_sentence(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever meets it: pyarrow, or the commit; and the output stays."""
 
@@ -205,7 +227,7 @@ def test_a_full_disk_is_a_sentence(store: Path, tmp_path: Path, monkeypatch: pyt
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, full)
             with pytest.raises(RmqtoolError, match="no space is left on the output's disk"):
-                export(store, tmp_path / "out")
+                export(store, tmp_path / "out", split_size=1 << 20)
         assert not (tmp_path / "out").exists()
     assert "permission denied" in str(unwritable(tmp_path, PermissionError(errno.EACCES, "")))
 
@@ -213,7 +235,7 @@ def test_a_full_disk_is_a_sentence(store: Path, tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": "other"}'])
 def test_a_manifest_that_is_none(text: str, store: Path, tmp_path: Path) -> None:
     """It is told, and nothing is overwritten."""
-    export(store, tmp_path / "out")
+    export(store, tmp_path / "out", split_size=1 << 20)
     (tmp_path / "out" / "_manifest.json").write_text(text)
     with pytest.raises(UnreadableError, match="manifest"):
         export(store, tmp_path / "out", "overwrite")
