@@ -60,6 +60,9 @@ def _names(found: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -
         names.append(given or known.get(str(path)) or usual)
     for name in names:
         if names.count(name) > 1:
+            paths = {path for (_, path), other in zip(found, names, strict=True) if other == name}
+            if len(paths) == 1:
+                raise UsageError("this store is given twice", file=paths.pop(), hint="give it once")
             raise UsageError(f"two stores are named {name!r}", hint="give each another name: NAME=STORE")
     return names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RmqtoolError, UsageError
@@ -53,10 +54,12 @@ def plan_export(
     """Plan a run; raises UsageError when it does not fit the output, UnreadableError."""
     base = manifest if mode in ("append", "incremental") else None
     known = {} if base is None else {source["store"]: source for source in base["source"]}
+    given = {store.name for store in stores}
     if base is not None:
         _check_same(base, options)
     if mode == "append":
         _check_new(stores, known)
+    _check_given_once(stores)
     filters = options.query.filters
     starts = [known[store.name]["next_physical_offset"] if store.name in known else filters.start for store in stores]
     sources = find_sources(stores, starts, filters.stop)
@@ -65,6 +68,8 @@ def plan_export(
         if source.name in known:
             _check_goes_on(source, known[source.name])
             plan.lost[source.name] = _lost(source, known[source.name]["next_physical_offset"])
+        elif mode == "incremental":
+            _check_not_moved(source, [one for name, one in known.items() if name not in given])
         for split in split_source(source, options.split_size):
             plan.tasks.append(Task(len(plan.tasks), store_number, split, options, target))
     return plan
@@ -94,6 +99,27 @@ def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
         if named.name in known or str(named.store.root.resolve()) in paths:
             message = f"the output already holds messages of {named.name}: they would be there twice"
             raise UsageError(message, file=named.store.root, hint="--mode incremental adds what is new")
+
+
+def _check_given_once(stores: Sequence[NamedStore]) -> None:
+    """One directory under two names would double its messages."""
+    names: dict[Path, str] = {}
+    for named in stores:
+        name = names.setdefault(named.store.root.resolve(), named.name)
+        if name != named.name:
+            message = f"this store is given twice, as {name} and as {named.name}: its messages would be there twice"
+            raise UsageError(message, file=named.store.root, hint="give it once")
+
+
+def _check_not_moved(source: Source, others: Sequence[dict[str, Any]]) -> None:
+    """A store that seems new is none of those that are not given: one that was moved, or its snapshot of today."""
+    for other in others:
+        last = other["last_record"]
+        if last and _record_at(source, last["physical_offset"]) == LastRecord(**last):
+            name = other["store"]
+            message = f"this log is that of {name}, which the output holds: its messages would be there twice"
+            hint = f"{name}=STORE goes on with it; --mode append takes it as another store, a slave's, say"
+            raise UsageError(message, file=source.root, hint=hint)
 
 
 def _check_goes_on(source: Source, known: dict[str, Any]) -> None:

@@ -167,12 +167,14 @@ def begin_sync(path: Path, position: int) -> int:
     """Let the disk take what a file holds from `position` on, and do not wait; return the file's size, bytes.
 
     A disk that is at work while rows are made has less to do when `sync` waits for it. Linux begins to write when it
-    is told that pages are not needed, and keeps those that are not on the disk yet; other systems do as they like.
+    is told that pages are not needed, and keeps those that are not on the disk yet; other systems do as they like, and
+    one that takes no advice is no reason to fail.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):
+                os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)

@@ -123,7 +123,7 @@ def test_several_stores_and_a_new_one(tmp_path: Path) -> None:
     export([one.add_all([{}] * 3).write(paths[0]), two.add_all([{}] * 4).write(paths[1])], tmp_path / "out")
     one.add_all([{}] * 2).write(paths[0])
     export(paths[:1], tmp_path / "out", "incremental")
-    export([paths[1], LogBuilder().add_all([{}] * 6).write(paths[2])], tmp_path / "out", "incremental")
+    export([paths[1], LogBuilder().add_all([{"body": b"c"}] * 6).write(paths[2])], tmp_path / "out", "incremental")
     names = [row["store"] for row in rows_of(tmp_path / "out")]
     assert {name: names.count(name) for name in names} == {"a": 5, "b": 4, "c": 6}
     assert check(paths, tmp_path / "out") == []
@@ -148,3 +148,33 @@ def test_a_store_keeps_its_name(tmp_path: Path) -> None:
     export([store], tmp_path / "out", "incremental")
     assert [source["store"] for source in manifest_of(tmp_path / "out")["source"]] == ["first"]
     assert manifest_of(tmp_path / "out")["rows"] == 3
+
+
+def test_a_store_that_was_moved_is_not_another_one(tmp_path: Path) -> None:
+    """A snapshot of today, or another name: its messages would be there twice. Its name says that it is the same."""
+    builder = LogBuilder().add_all([{}] * 3)
+    today, tomorrow = tmp_path / "1" / "store", tmp_path / "2" / "store"
+    export([f"first={builder.write(today)}"], tmp_path / "out", "incremental")
+    builder.add_all([{}] * 2).write(tomorrow)
+    for again in (tomorrow, f"x={tomorrow}", f"x={today}"):
+        with pytest.raises(UsageError, match="is that of first, .* twice") as raised:
+            export([again], tmp_path / "out", "incremental")
+        assert str(raised.value.hint).startswith("first=STORE goes on")
+    export([f"first={tomorrow}"], tmp_path / "out", "incremental")
+    assert offsets_of(tmp_path / "out") == builder.offsets
+    other = LogBuilder().add_all([{"body": b"other"}] * 4).write(today)
+    export([f"second={other}"], tmp_path / "out", "incremental")  # the directory is another broker's by now
+    export([f"slave={tomorrow}"], tmp_path / "slaves", "incremental")
+    copy = builder.write(tmp_path / "3" / "store")
+    export([f"copy={copy}"], tmp_path / "slaves", "append")
+    assert manifest_of(tmp_path / "slaves")["rows"] == 10
+
+
+@pytest.mark.parametrize("names", [("", ""), ("a=", "b=")])
+def test_a_store_that_is_given_twice(names: tuple[str, str], tmp_path: Path) -> None:
+    """Patterns may overlap, and a link is another path; its messages would be there twice."""
+    store = LogBuilder().add_all([{}] * 3).write(tmp_path / "store")
+    (tmp_path / "link").symlink_to(store)
+    for other in (store, tmp_path / "link"):
+        with pytest.raises(UsageError, match="this store is given twice"):
+            export([f"{names[0]}{store}", f"{names[1]}{other}"], tmp_path / "out")
