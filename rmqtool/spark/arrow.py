@@ -35,7 +35,11 @@ def columns_of(schema: Any) -> tuple[str, ...]:
         if field.dataType.simpleString() != known[field.name]:
             given = field.dataType.simpleString()
             raise UsageError(f"the column {field.name} is {known[field.name]}, and the schema says {given}")
-    return tuple(schema.fieldNames())
+    names: tuple[str, ...] = tuple(schema.fieldNames())
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"the schema has the column {name} {names.count(name)} times")
+    return names
 
 
 def arrow_schema(schema: Any) -> pa.Schema:

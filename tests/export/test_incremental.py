@@ -157,7 +157,7 @@ def test_a_store_that_was_moved_is_not_another_one(tmp_path: Path) -> None:
     export([f"first={builder.write(today)}"], tmp_path / "out", "incremental")
     builder.add_all([{}] * 2).write(tomorrow)
     for again in (tomorrow, f"x={tomorrow}", f"x={today}"):
-        with pytest.raises(UsageError, match="is that of first, .* twice") as raised:
+        with pytest.raises(UsageError, match=r"is that of first, .* twice") as raised:
             export([again], tmp_path / "out", "incremental")
         assert str(raised.value.hint).startswith("first=STORE goes on")
     export([f"first={tomorrow}"], tmp_path / "out", "incremental")

@@ -86,7 +86,12 @@ def test_a_schema_says_which_columns_are_read(spark: Session, golden_store: Gold
     found = spark.run(jobs.read, store, EVERYTHING, "physical_offset bigint, topic string, keys array<string>")
     assert [list(row) for row in found[:1]] == [["physical_offset", "topic", "keys"]]
     assert found == [{name: row[name] for name in found[0]} for row in oracle_rows(STORE)]
-    for schema, text in (("topics string", "no column is named 'topics'"), ("topic int", "the schema says int")):
+    wrong = {
+        "topics string": "no column is named 'topics'",
+        "topic int": "the schema says int",
+        "topic string, topic string": "the column topic 2 times",
+    }
+    for schema, text in wrong.items():
         with pytest.raises(RuntimeError, match=text):
             spark.run(jobs.read, store, {}, schema)
 
