@@ -15,6 +15,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.splits import HasSplit
 
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 T = TypeVar("T", bound=HasSplit)
@@ -29,8 +30,8 @@ def usable_cores() -> int:
 def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None]) -> list[R]:
     """Do `work`, a module's function, for each task with up to `jobs` processes; results in any order.
 
-    `done` is told how many bytes of log are finished. Raises what `work` raises. Interrupted, it waits for the
-    splits that are being worked on and starts no more.
+    `done` is told how many bytes of log are finished. Raises what `work` raises; then, and when it is interrupted, the
+    processes are ended in the midst of their splits, which may be minutes long, and are gone when this returns.
     """
     jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
     done(0)
@@ -38,6 +39,7 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
         return _run_here(work, tasks, done)
     # Not forked: a fork would copy this process's threads' locks and its memory.
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
         try:
             return _collect(pool, work, tasks, done)
@@ -45,7 +47,8 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
             hint = "a process that the system ends has often met its memory limit: fewer --jobs need less"
             raise RmqtoolError("a worker process was ended from outside", hint=hint) from error
         except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()  # the pool sees it, begins no other split, and waits until all are gone
             raise
 
 
@@ -61,7 +64,12 @@ def _run_here(work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], 
 def _collect(
     pool: ProcessPoolExecutor, work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], None]
 ) -> list[R]:
-    futures = {pool.submit(work, task): task for task in tasks}
+    # Processes start now. They inherit what is blocked: until `_begin` they would tell of Ctrl-C with a trace.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        futures = {pool.submit(work, task): task for task in tasks}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     results, size = [], 0
     for future in as_completed(futures):
         results.append(future.result())
@@ -73,6 +81,7 @@ def _collect(
 def _begin() -> None:
     """A worker leaves Ctrl-C to its parent, and does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

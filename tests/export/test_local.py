@@ -1,0 +1,108 @@
+"""The engine without Java: processes that end when they are told to."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.export.local import run_local
+from tests.commands.running import ends_soon
+
+LONG = 20.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """As much of a split as the engine looks at."""
+
+    size: int = 64 << 20
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A split that takes long, or fails when `fails` is there."""
+
+    began: Path
+    fails: bool = False
+    split: Any = Part()
+
+
+def work(task: Slow) -> None:
+    """Tell that it began, and read slowly; one fails when the other is at work."""
+    task.began.touch()
+    if task.fails:
+        wait_for(task.began.with_name("0"))
+        raise ValueError("this one fails")
+    time.sleep(LONG)
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + LONG
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_an_interruption_waits_for_no_split(tmp_path: Path) -> None:
+    """A split can take minutes, of a slow disk or below a limit; afterwards no process is there that writes."""
+    before = set(multiprocessing.active_children())
+
+    def interrupt() -> float:
+        folder = tmp_path / str(time.monotonic_ns())
+        folder.mkdir()
+        told: list[float] = []
+
+        def tell() -> None:
+            for name in ("0", "1"):
+                wait_for(folder / name)
+            told.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=tell)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            run_local(work, [Slow(folder / "0"), Slow(folder / "1"), Slow(folder / "2")], 2, lambda _: None)
+        taken = time.monotonic() - told[0]
+        thread.join()
+        assert set(multiprocessing.active_children()) == before
+        return taken
+
+    assert ends_soon(interrupt)
+
+
+def test_a_split_that_fails_ends_the_others(tmp_path: Path) -> None:
+    """Its reason is what is told."""
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="this one fails"):
+        run_local(work, [Slow(tmp_path / "0"), Slow(tmp_path / "1", fails=True)], 2, lambda _: None)
+    assert time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process blocks is told by Linux")
+def test_processes_that_start_leave_ctrl_c_to_us(tmp_path: Path) -> None:
+    """A terminal tells each of them: in the midst of an import it would end with a trace."""
+    blocked: list[int] = []
+
+    def look() -> None:
+        deadline = time.monotonic() + LONG
+        while not (children := multiprocessing.active_children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        status = Path(f"/proc/{children[0].pid}/status").read_text()
+        blocked.append(int(status.partition("SigBlk:")[2].split()[0], 16))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    with pytest.raises(ValueError, match="this one fails"):
+        run_local(work, [Slow(tmp_path / "0"), Slow(tmp_path / "1", fails=True)], 2, lambda _: None)
+    thread.join()
+    assert blocked[0] & 1 << signal.SIGINT - 1
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
