@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from rmqtool.catalogue import finding
 from rmqtool.errors import UsageError
+from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.sink import file_crc32
 from rmqtool.filters import Filters
@@ -169,7 +170,12 @@ def _file_message(output: Path, file: dict[str, Any], unreadable: str | None) ->
 
 
 def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[CheckResult]) -> Iterator[Finding]:
-    """Queues whose sums are not those of the log, for the stores whose log is still whole."""
+    """Totals that are not those of the files; queues whose sums are not the log's, where that is still whole."""
+    for name in ("rows", "bytes"):
+        total = sum(file[name] for file in manifest["files"])
+        if manifest[name] != total:
+            message = f"{manifest[name]} {name} in all, where the files in it have {total}"
+            yield _finding("export.sums", message, file=MANIFEST)
     found: Sums = {}
     merge_sums(found, (result.sums for result in results))
     names = QueueSums.__dataclass_fields__

@@ -122,6 +122,9 @@ def failure(error: Exception) -> SparkError:
     if "No space left on device" in text:
         hint = "Spark keeps its own files in SPARK_LOCAL_DIRS (default: /tmp)"
         return SparkError("no space is left on a disk that Spark uses", hint=hint)
+    if "SparkEnv" in text and "is null" in text:
+        message = "Spark was ended while it started: its master does not answer, or has refused it"
+        return SparkError(message, hint="see whether --master is right, and can be reached from here")
     causes = _CAUSE.findall(text)
     if causes and _NO_WORKER.search(causes[-1]):
         python = os.environ.get("PYSPARK_PYTHON", "python3")

@@ -35,6 +35,8 @@ def rewrite(output: Path, change: Callable[[pa.Table], pa.Table], *, told: bool 
     if told:
         data = (output / file["path"]).read_bytes()
         file["rows"], file["bytes"], file["crc32"] = table.num_rows, len(data), zlib.crc32(data)
+        for name in ("rows", "bytes"):
+            manifest[name] = sum(one[name] for one in manifest["files"])
         (output / "_manifest.json").write_text(json.dumps(manifest))
 
 
@@ -154,6 +156,18 @@ def test_sums_of_the_manifest(store: Path, tmp_path: Path) -> None:
     messages = [finding.message for finding in check(store, tmp_path / "out")]
     assert messages[0] == "rows 31, in the log 30"
     assert len(messages) == 3
+
+
+@pytest.mark.parametrize("name", ["rows", "bytes"])
+def test_totals_of_the_manifest(name: str, store: Path, tmp_path: Path) -> None:
+    """They are those of its files."""
+    export(store, tmp_path / "out")
+    manifest = manifest_of(tmp_path / "out")
+    right, manifest[name] = manifest[name], 7
+    (tmp_path / "out" / "_manifest.json").write_text(json.dumps(manifest))
+    [found] = check(store, tmp_path / "out")
+    assert (found.code, found.file) == ("export.sums", "_manifest.json")
+    assert found.message == f"7 {name} in all, where the files in it have {right}"
 
 
 def test_a_log_that_has_changed_is_found(store: Path, tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ NO_DAEMON = """An error occurred while calling z:org.apache.spark.api.python.Pyt
 : org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout.
 \tat org.apache.spark.errors.SparkCoreErrors$.eofExceptionWhileReadPortNumberError(SparkCoreErrors.scala:55)
 """
+NO_MASTER = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: java.lang.NullPointerException: Cannot invoke "org.apache.spark.SparkEnv.driverTmpDir()" because the return value of \
+"org.apache.spark.SparkEnv$.get()" is null
+"""
 OTHER = """An error occurred while calling o0.x.
 : org.apache.spark.SparkException: Job aborted
 \tat org.apache.spark.X(X.scala:1)
@@ -49,6 +53,7 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
         (NO_PROGRAM, "the workers have no program python3.99"),
         ("... No space left on device ...", "no space is left on a disk that Spark uses"),
         (NO_DAEMON, "the workers' Python, "),
+        (NO_MASTER, "Spark was ended while it started: its master does not answer"),
         (OTHER, "Spark failed: Java heap space"),
         ("", "Spark failed: no reason is told"),
     ],
