@@ -167,13 +167,12 @@ def begin_sync(path: Path, position: int) -> int:
     """Let the disk take what a file holds from `position` on, and do not wait; return the file's size, bytes.
 
     A disk that is at work while rows are made has less to do when `sync` waits for it. Linux begins to write when it
-    is told that pages are not needed, and keeps those that are not on the disk yet; other systems do as they like, and
-    one that takes no advice is no reason to fail.
+    is told that pages are not needed, and keeps those that are not on the disk yet; other systems do as they like.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):
+            with suppress(OSError):  # a file system that takes no advice
                 os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
         return os.fstat(descriptor).st_size
     finally:
