@@ -33,6 +33,14 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
             yield from _capped([finding for finding in every if finding.code == code])
 
 
+def unfounded_findings(names: Sequence[QueueName]) -> Iterator[Finding]:
+    """Queues that stay as they are though the messages of their units are not in the log."""
+    message = "left as it is: the log holds no message of it, and yet its units point into the log or behind it"
+    yield from _capped(
+        [finding("rebuild.unfounded", message, topic=name.topic, queue_id=name.queue_id) for name in names]
+    )
+
+
 def _refused(name: QueueName, units: int) -> Finding:
     return refused_finding(name, refusal(name) or "", units)
 

@@ -223,7 +223,7 @@ class Verification:
         files_end = self.log.files[-1].end_offset if self.log.files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         open_files = OpenFiles(self.settings.reading())
-        rest = QueueRest(self.store, self._report, bounds, open_files, lookups.owner_of, self.lost)
+        rest = QueueRest(self.store, self._report, bounds, open_files, lookups.queues_of, self.lost)
         ranges: dict[QueueName, QueueRange] = {}
         for queue in list_queues(self.store, kinds_told):
             name = QueueName(queue.topic, queue.queue_id)

@@ -47,6 +47,24 @@ def repair(root: Path, *, name: str = "rebuild-cq", data: bytes = b"new") -> Tre
     return before
 
 
+@pytest.mark.parametrize("queues", [("orders/0",), ("orders/0", "orders/1", "payments/0")])
+def test_empty_directories_come_back(store: Path, queues: tuple[str, ...]) -> None:
+    """A queue's directory that had no files when the queue was rebuilt."""
+    for queue in queues:
+        for file in (store / "consumequeue" / queue).iterdir():
+            file.unlink()
+    for file in (store / "index").iterdir():
+        file.unlink()
+    (store / "consumequeue" / "empty" / "7").mkdir(parents=True)
+    before = tree(store)
+    for command in ("rebuild-cq", "rebuild-index"):
+        assert rmqtool(command, store, "--yes").status == Exit.OK
+        assert tree(store) != before
+    for _ in range(2):
+        assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert tree(store) == before
+
+
 def test_undo_puts_everything_back(store: Path) -> None:
     before = repair(store)
     assert tree(store) != before
