@@ -84,6 +84,8 @@ class Assembler:
     def add_kept(self, step: Step, target: str) -> None:
         """Link into `target` all that a whole step does not change."""
         self._add(step.path, target, {change.path for change in step.changes})
+        if not self._system.lstat(target):
+            self._system.make_directory(target)  # all in it was taken out; it stays itself
 
     def _add(self, name: str, target: str, changed: set[str]) -> None:
         entries = self._system.list(self._places.path(name))

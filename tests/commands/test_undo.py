@@ -65,6 +65,20 @@ def test_empty_directories_come_back(store: Path, queues: tuple[str, ...]) -> No
     assert tree(store) == before
 
 
+def test_an_index_of_which_nothing_stays(store: Path) -> None:
+    """Of a log without a message: all index files are taken out, and come back."""
+    for file in (store / "commitlog").iterdir():
+        file.write_bytes(bytes(file.stat().st_size))
+    before = tree(store)
+    found = rmqtool("rebuild-index", store, "--yes", "--json")
+    assert found.status == Exit.OK
+    assert found.document["result"]["state"] == "done"
+    assert list((store / "index").iterdir()) == []
+    assert rmqtool("rebuild-index", store, "--yes", "--json").document["result"]["state"] == "nothing"
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert tree(store) == before
+
+
 def test_undo_puts_everything_back(store: Path) -> None:
     before = repair(store)
     assert tree(store) != before
