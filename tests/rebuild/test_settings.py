@@ -55,6 +55,23 @@ def test_a_release_that_does_not_know_the_setting(store: Path) -> None:
     assert "rebuild.index-disabled" not in codes(plan(store, {"messageIndexEnable": "true"}))
 
 
+def test_newest_messages_without_tags_tell_no_version(tmp_path: Path) -> None:
+    """An index that was made by the newest rules is not taken for an older one's: there is nothing to do twice."""
+    keys = " ".join(f"k{number}" for number in range(40))
+    root = (
+        LogBuilder()
+        .add_all([{"properties": {"TAGS": "a", "KEYS": "b"}}, {"properties": {"KEYS": keys}}])
+        .write(tmp_path)
+    )
+    for is_empty in (False, True):
+        options = RebuildOptions(frozenset(["index"]))
+        with Transaction(open_store(root), "rebuild-index") as transaction:
+            prepared = prepare(open_source(open_store(root), options), transaction)
+            assert prepared.plan.is_empty == is_empty
+            if not is_empty:
+                prepared.commit(transaction)
+
+
 def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
     """An address is as good as the tags code, but only while the ext units are there."""
     root = stores.unpack("more/5.5.0-extras", tmp_path)
