@@ -156,7 +156,8 @@ def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
 def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
     """What came of a pass whose results were compared."""
     queues = sorted(_queue_plans(source, derivation, sinks.of_queues), key=lambda queue: (queue.name, queue.kind))
-    index = list(_index_plans(sinks.of_index))
+    has_log = derivation.last_physical_offset >= 0
+    index = list(_index_plans(sinks.of_index, has_log))
     patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
     return Plan(
         source=source,
@@ -170,7 +171,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         findings=[
             *source.findings,
             *derivation_findings(derivation, source.store.root),
-            *unfounded_findings([queue.name for queue in queues if queue.is_unfounded]),
+            *unfounded_findings([queue.name for queue in queues if queue.is_unfounded], bool(index) and not has_log),
             *start_findings(source, derivation),
             *patch_findings(patches),
         ],
@@ -222,11 +223,12 @@ def _untouched(source: Source, found: Queue | None, name: QueueName) -> QueuePla
                      is_unfounded=unfounded)  # fmt: skip
 
 
-def _index_plans(comparison: IndexComparison | None) -> Iterator[IndexFilePlan]:
+def _index_plans(comparison: IndexComparison | None, has_log: bool) -> Iterator[IndexFilePlan]:
+    """What happens to each index file; nothing where the log has no message: it may be in another place."""
     if comparison is None:
         return
     old = [file.path.name for file in comparison.existing]
-    if comparison.is_same:
+    if comparison.is_same or not has_log:
         yield from (IndexFilePlan(name, "keep") for name in old)
         return
     yield from (IndexFilePlan(name, "replace" if name in old else "create") for name in comparison.names)

@@ -66,17 +66,28 @@ def test_empty_directories_come_back(store: Path, queues: tuple[str, ...]) -> No
 
 
 def test_an_index_of_which_nothing_stays(store: Path) -> None:
-    """Of a log without a message: all index files are taken out, and come back."""
-    for file in (store / "commitlog").iterdir():
-        file.write_bytes(bytes(file.stat().st_size))
+    """All of its files are taken out at once, and come back; the directory stays."""
     before = tree(store)
-    found = rmqtool("rebuild-index", store, "--yes", "--json")
-    assert found.status == Exit.OK
-    assert found.document["result"]["state"] == "done"
+    names = [f"index/{file.name}" for file in (store / "index").iterdir()]
+    assert len(names) > 1
+    with Transaction(store, "rebuild-index") as transaction:
+        for name in names:
+            transaction.remove(name)
+        transaction.commit()
     assert list((store / "index").iterdir()) == []
-    assert rmqtool("rebuild-index", store, "--yes", "--json").document["result"]["state"] == "nothing"
     assert rmqtool("undo", store, "--yes").status == Exit.OK
     assert tree(store) == before
+
+
+@pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
+def test_a_store_without_its_log_is_left_alone(store: Path, command: str) -> None:
+    """A disk that is not mounted must not cost queues or index."""
+    for file in (store / "commitlog").iterdir():
+        file.unlink()
+    with unchanged(store):
+        found = rmqtool(command, store, "--yes", "--json").document
+    assert found["result"]["state"] == "nothing"
+    assert "rebuild.unfounded" in {finding["code"] for finding in found["findings"]}
 
 
 def test_undo_puts_everything_back(store: Path) -> None:
