@@ -139,7 +139,7 @@ def _compression(ctx: click.Context, param: click.Parameter, value: str) -> tupl
     show_default=True,
     help="Spark, or processes of this machine without Java.",
 )
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
+@click.option("--master", metavar="URL", help="Spark's master. Default: local[*], all cores of this machine.")
 @click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE", help="A setting of Spark. Repeatable.")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), metavar="N", help="Processes of --engine local. Default: all cores."

@@ -172,7 +172,8 @@ def begin_sync(path: Path, position: int) -> int:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # a file system that takes no advice
+                os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)

@@ -21,7 +21,7 @@ from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_
 from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent
 from rmqtool.rebuild.names import Selection
-from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.checksums import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
@@ -157,7 +157,7 @@ class Digester:
     def _digest(self, frames: Frames) -> Digest:
         task = self._task
         dispatched = self._dispatcher.dispatch(frames)
-        wrong = self._wrong_bodies(frames)
+        wrong = wrong_bodies(frames)
         dropped = wrong if task.drops_wrong_bodies and wrong.any() else None
         units = dispatched.units if task.queues else None
         if units is not None and dropped is not None:
@@ -188,13 +188,6 @@ class Digester:
             self._is_batch = np.append(self._is_batch, np.array(new))
         found: NDArray[np.bool_] = self._is_batch[units.queues]
         return found if found.any() else None
-
-    @staticmethod
-    def _wrong_bodies(frames: Frames) -> NDArray[np.bool_]:
-        computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-        wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
-        wrong &= frames.body_sizes != 0
-        return wrong
 
     def _selected_keys(self, dispatched: Dispatched, frames: Frames, dropped: NDArray[np.bool_] | None) -> IndexKeys:
         selection, keys = self._task.selection, dispatched.keys

@@ -21,7 +21,7 @@ from rmqtool.recovery.parser import parse_at
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.chain import chain
-from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.checksums import wrong_bodies
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import Event
@@ -239,8 +239,6 @@ def suspects_of(frames: Frames, dispatcher: Dispatcher, check_crc: bool = True) 
     refused = dispatcher.dispatch(frames).refused
     if not check_crc:
         return refused
-    computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-    stored = frames.headers.field("body_crc").view(np.uint32)
-    wrong = (computed != stored) & (frames.body_sizes > 0)
+    wrong = wrong_bodies(frames)
     wrong[refused] = True
     return np.flatnonzero(wrong)

@@ -27,6 +27,11 @@ def spark_conf(settings: Mapping[str, str]) -> Any:
     return conf
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process, and the JVM before it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 class _Process(Popen[bytes]):
     """pyspark waits until a status is not 0, and would wait for ever for a JVM that has ended with 0."""
 
@@ -93,7 +98,7 @@ class Launch:
     def _launch(self) -> None:
         from pyspark import __version__, java_gateway
 
-        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        if not is_submitted():
             check_java(__version__)
         conf = spark_conf(self._settings)
         popen, java_gateway.Popen = java_gateway.Popen, self._start

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.spark.gateway import Launch, spark_conf
+from rmqtool.spark.gateway import Launch, is_submitted, spark_conf
 from rmqtool.spark.package import is_on_this_machine, share_python_path, ship
 
 _LOG4J = """\
@@ -41,6 +41,7 @@ _ALWAYS = {
     # A context that lives for seconds: it starts a third sooner with a small compiler and one collector thread.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
+_ALL_CORES = "local[*]"
 _MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_WORKER = re.compile(r"\.daemon's|Python worker (?:exited unexpectedly|failed to connect)")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
@@ -55,11 +56,12 @@ class SparkError(RmqtoolError):
 
 
 @contextmanager
-def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
+def starting_spark(master: str | None, conf: Mapping[str, str]) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
     """Start a JVM meanwhile; what this gives waits for it and makes a SparkContext, at whose end both are gone.
 
-    If nobody asks for that, the JVM is gone at the end of this. Raises JavaError and SparkError. Under spark-submit
-    the JVM that is there is taken. `conf` comes before every setting of ours.
+    If nobody asks for that, the JVM is gone at the end of this. Raises JavaError and SparkError. Without a `master` it
+    is all cores of this machine; `conf` comes before every setting of ours. Under spark-submit the JVM that is there
+    is taken, with what was said to spark-submit: only a `master` and `conf` come before that.
     """
     try:
         import pyspark  # noqa: F401 - whether it is there
@@ -72,7 +74,7 @@ def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[]
     try:
         settings = _settings(master, conf, folder)
         with _quiet_py4j(), closing(Launch(settings, log)) as launch:
-            yield lambda: _running(master, settings, launch, log)
+            yield lambda: _running(settings, launch, log)
     except SparkError as error:
         keeps_log = log.exists() and log.stat().st_size > 0
         if keeps_log and error.hint is None:
@@ -84,7 +86,7 @@ def starting_spark(master: str, conf: Mapping[str, str]) -> Iterator[Callable[[]
 
 
 @contextmanager
-def spark_context(master: str, conf: Mapping[str, str]) -> Iterator[Any]:
+def spark_context(master: str | None, conf: Mapping[str, str]) -> Iterator[Any]:
     """A SparkContext with its own JVM, both gone at the end, for one who has nothing to do until it is there."""
     with starting_spark(master, conf) as start, start() as context:
         yield context
@@ -130,7 +132,10 @@ def failure(error: Exception) -> SparkError:
     return SparkError(f"Spark failed: {(causes or text.strip().splitlines() or ['no reason is told'])[-1]}")
 
 
-def _settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
+def _settings(master: str | None, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
+    if is_submitted():
+        return {**({} if master is None else {"spark.master": master}), **conf}
+    master = master or _ALL_CORES
     (folder / "log4j2.properties").write_text(_LOG4J)
     settings = {"spark.master": master, **_ALWAYS}
     settings["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'}"
@@ -144,7 +149,7 @@ def _settings(master: str, conf: Mapping[str, str], folder: Path) -> dict[str, s
 
 
 @contextmanager
-def _running(master: str, settings: Mapping[str, str], launch: Launch, log: Path) -> Iterator[Any]:
+def _running(settings: Mapping[str, str], launch: Launch, log: Path) -> Iterator[Any]:
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
@@ -154,7 +159,7 @@ def _running(master: str, settings: Mapping[str, str], launch: Launch, log: Path
         gateway = launch.gateway()
         with _own_interruption():
             context = SparkContext(conf=spark_conf(settings), gateway=gateway)
-        if not is_on_this_machine(master) or master.startswith("local-cluster"):
+        if is_submitted() or not is_on_this_machine(context.master) or context.master.startswith("local-cluster"):
             ship(context)
         yield context
     except (Py4JError, PySparkException) as error:

@@ -21,7 +21,7 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_PREPARED,
 )
 from rmqtool.scan.block import Positions
-from rmqtool.scan.checksums import body_crcs
+from rmqtool.scan.checksums import body_crcs, wrong_bodies
 from rmqtool.scan.frames import Frames
 from rmqtool.times import rfc3339
 from rmqtool.verify.extents import Extents
@@ -102,17 +102,17 @@ class RecordChecks:
         return np.array([row for row in rows if bad[row] != "property-crc"], dtype=np.intp)
 
     def _check_bodies(self, frames: Frames) -> dict[int, str]:
-        with_body = frames.body_sizes > 0
-        self.totals.without_body += int(len(frames) - np.count_nonzero(with_body))
-        computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
-        stored = frames.headers.field("body_crc").view(np.uint32)
-        self.report.check("commitlog.body-crc", int(np.count_nonzero(with_body)))
-        bad = np.flatnonzero((computed != stored) & with_body).tolist()
-        for row in bad:
+        with_body = int(np.count_nonzero(frames.body_sizes))
+        self.totals.without_body += len(frames) - with_body
+        self.report.check("commitlog.body-crc", with_body)
+        bad = np.flatnonzero(wrong_bodies(frames))
+        computed = body_crcs(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
+        stored = frames.headers.field("body_crc")[bad].view(np.uint32)
+        for row, found, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
             self._report(frames, row, "commitlog.body-crc",
-                         f"body of {int(frames.body_sizes[row])} bytes: CRC {int(computed[row]):#010x}, "
-                         f"stored {int(stored[row]):#010x}")  # fmt: skip
-        return dict.fromkeys(bad, "body-crc")
+                         f"body of {int(frames.body_sizes[row])} bytes: CRC {found:#010x}, "
+                         f"stored {expected:#010x}")  # fmt: skip
+        return dict.fromkeys(bad.tolist(), "body-crc")
 
     def _check_property_crcs(self, frames: Frames, bad: dict[int, str]) -> None:
         """`__CRC32#` covers all of the record before it, whatever else the properties say."""

@@ -210,10 +210,17 @@ def test_the_disk_begins_while_rows_are_made(tmp_path: Path, monkeypatch: pytest
     assert 0 == first < row_group == second < end == file.stat().st_size
 
 
-def test_a_system_that_takes_no_advice(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("system", ["has none", "refuses"])
+def test_where_no_advice_is_taken(system: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be begun is waited for as a whole."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
-    export(store, tmp_path / "out", split_size=1 << 20)
+    if system == "refuses":
+        monkeypatch.setattr(os, "posix_fadvise", refuse, raising=False)
+    export(store, tmp_path / "out")
     assert pq.read_table(tmp_path / "out").num_rows == manifest_of(tmp_path / "out")["rows"] > 0
 
 
