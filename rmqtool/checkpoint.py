@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.files import read_all
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
 from rmqtool.store import CHECKPOINT, Store
@@ -17,6 +17,9 @@ def read_checkpoint(store: Store) -> dict[str, int] | None:
     except UnreadableError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
+        raise
+    except WrongKindError as error:
+        error.hint = "move it away: no broker starts with it, and a new one is made"
         raise
     fields = np.frombuffer(data.ljust(USED_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}

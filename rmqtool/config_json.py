@@ -47,7 +47,8 @@ def load_config(path: Path) -> ConfigFile:
     content, backup_problem, backup_error = _try_to_decode(backup)
     if content is not None:
         return ConfigFile(backup, content, problem, is_forbidden=forbidden)
-    bad = backup_problem not in (None, _EMPTY)
+    below_a_file = isinstance(backup_error, NotADirectoryError)  # where java.io.File#exists says no
+    bad = backup_problem not in (None, _EMPTY) and not below_a_file
     forbidden |= isinstance(backup_error, PermissionError)
     return ConfigFile(None, {}, problem or backup_problem, has_bad_backup=bad, is_forbidden=forbidden)
 

@@ -200,6 +200,10 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
             return sorted(entries, key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
+    except NotADirectoryError as error:
+        if not os.path.lexists(path):
+            return []  # below a file there is nothing
+        raise unreadable(path, None, error) from error
     except OSError as error:
         raise unreadable(path, None, error) from error
 
@@ -233,5 +237,7 @@ def unreadable(path: Path, position: int | None, error: OSError) -> UnreadableEr
         hint = "run as the broker's user, or give this user read permission"
     elif error.errno == errno.EIO:
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
+    elif error.errno == errno.ENOTDIR:
+        hint = "a directory is expected here: move away what stands in its place"
     reason = (error.strerror or str(error)).lower()
     return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)

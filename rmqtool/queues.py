@@ -71,9 +71,12 @@ def list_queues(store: Store, part: Part = nullcontext) -> Iterator[Queue]:
                 yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), part=part))
 
 
-def has_light_queues(store: Store) -> bool:
-    """Whether some topic's directory is one of light queues."""
-    return any(entry.name.startswith(LMQ_PREFIX) for entry in list_directory(store.root / CONSUME_QUEUE))
+def has_light_queues(store: Store, part: Part = nullcontext) -> bool:
+    """Whether some topic's directory is one of light queues; the directory above them is a `part`."""
+    entries: list[os.DirEntry[str]] = []
+    with part():
+        entries = list_directory(store.root / CONSUME_QUEUE)
+    return any(entry.name.startswith(LMQ_PREFIX) for entry in entries)
 
 
 def _directories_in(path: Path, part: Part) -> list[os.DirEntry[str]]:

@@ -19,6 +19,7 @@ from rmqtool.scan.lookup import record_at
 from rmqtool.scan.reader import scan_files
 
 _PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
+_MOST_PROBES = 64  # of so many units, from the newest ones back, until one tells
 _NEWEST_FILES = 3  # the last two may be allocated ahead and empty
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 
@@ -59,27 +60,38 @@ def _has_crc32_property(frames: Frames) -> bool:
 
 
 def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> Iterator[str]:
-    """Names of the signs that the newest units of an index file show, looked up in the commit log."""
-    first = max(1, newest.keys - _PROBED_UNITS + 1)
-    with InputFile(newest.path) as file:
-        data = file.read(unit_position(geometry.slots, first), (newest.keys + 1 - first) * UNIT_SIZE)
-    units = decode_units(data)
-    for physical_offset in np.unique(units["physical_offset"]).tolist():
-        hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
-        if _has_tags_among(hashes, physical_offset, files):
+    """Names of the signs that the newest units of an index file show, looked up in the commit log.
+
+    Messages without tags tell nothing: then older units are looked at.
+    """
+    stop = newest.keys + 1
+    for _ in range(_MOST_PROBES):
+        first = max(1, stop - _PROBED_UNITS)
+        with InputFile(newest.path) as file:
+            data = file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE)
+        units = decode_units(data)
+        told = set()
+        for physical_offset in np.unique(units["physical_offset"]).tolist():
+            hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
+            told.add(_has_tags_among(hashes, physical_offset, files))
+        if True in told:
             yield "index-of-tags"
+        if told != {None} or first == 1:
             return
+        stop = first
 
 
-def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[MappedFile]) -> bool:
-    """Whether one of the stored hashes is that of a record's tags and of none of its keys."""
+def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[MappedFile]) -> bool | None:
+    """Whether one of the stored hashes is that of a record's tags and of none of its keys; None without tags."""
     frame = record_at(files, physical_offset)
     if frame is None:
-        return False
+        return None
     (row,) = next(record_batches(frame, ("topic", "tags"))).to_pylist()
     of_tags = key_hash(row["topic"], _TAG_KEY_PREFIX + (row["tags"] or ""))
-    if not row["tags"] or of_tags not in hashes:
+    if not row["tags"]:
+        return None
+    if of_tags not in hashes:
         return False
     (keyed,) = next(record_batches(frame, ("keys", "unique_key"))).to_pylist()
     keys = [*keyed["keys"], *([keyed["unique_key"]] if keyed["unique_key"] else [])]
-    return of_tags not in {key_hash(row["topic"], key) for key in keys}
+    return of_tags not in {key_hash(row["topic"], key) for key in keys} or None

@@ -100,6 +100,19 @@ REBUILDS = (
         repair="Nothing is to be done. --as-broker closes such gaps, and moves what consumers have committed.",
     ),
     Entry(
+        code="rebuild.unfounded",
+        fault=None,
+        severity="warning",
+        title="A queue or the index is left as it is, for the log holds no message of it",
+        what="Units of the queue point into the log or behind its end, and no message in the log is of this queue; or "
+        "there is an index, and no message at all.",
+        how="The end of the log is lost, a file of it is missing, or the queue is of another store.",
+        effect="cuts off units that point behind the end of the log, and serves no message of the others",
+        versions=_AS_IT_IS,
+        repair="Look first for the log's missing files: once they are back, all is right. Else move the directory "
+        "away.",
+    ),
+    Entry(
         code="rebuild.superseded",
         fault=None,
         severity="info",

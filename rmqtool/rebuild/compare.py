@@ -69,11 +69,13 @@ class Comparison:
             self._watch(name, number, units)
 
     def cut(self, queue: int, number: int) -> None:
-        """Forget units from `number` on; the files that they were in are to be looked at again at the end."""
+        """Forget units from `number` on; what is different in the file before them stays."""
         self._spans[queue].cut(number)
+        first = self._grid.start_of(number)
+        keeps = self._spans[queue].differ_from(self._grid.first_unit(first))
         for wanted in [wanted for wanted in self.targets.get(self._names[queue], ()) if wanted >= number]:
             del self.targets[self._names[queue]][wanted]
-        self._write[queue] = {start for start in self._write[queue] if start <= self._grid.start_of(number)}
+        self._write[queue] = {start for start in self._write[queue] if start < first or (start == first and keeps)}
 
     def written(self, queue: int) -> set[int] | None:
         """The files of a queue, by their start, in which something was different so far."""

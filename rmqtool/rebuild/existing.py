@@ -143,8 +143,8 @@ def kept_batch_heads(
     def heads(queue: int) -> Head | None:
         found = existing.queues.get(names[queue])
         files = [file for file in found.files.files if file.size == existing.grid.file_size] if found else []
-        if not files:
-            return None
+        if not files or log_min_offset <= 0:
+            return None  # of a log that is there from its beginning the queue is, too
         first = existing.grid.first_unit(files[0].start_offset)
         kept: list[NDArray[np.void]] = []
         for file in files:

@@ -15,6 +15,7 @@ from rmqtool.findings import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.names import refusal, refused_finding
 from rmqtool.rebuild.neutralise import Patch
+from rmqtool.store import INDEX
 
 _MAX_EXAMPLES = 20  # of each code; the last one counts the rest
 
@@ -31,6 +32,16 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
         every = [finding for queue, irregular in found for finding in _irregular(derivation.queues[queue], irregular)]
         for code in dict.fromkeys(finding.code for finding in every):
             yield from _capped([finding for finding in every if finding.code == code])
+
+
+def unfounded_findings(names: Sequence[QueueName], has_index: bool) -> Iterator[Finding]:
+    """Queues, and an index, that stay as they are though the messages of their units are not in the log."""
+    if has_index:
+        yield finding("rebuild.unfounded", "the index is left as it is: the log holds no message", file=INDEX)
+    message = "left as it is: the log holds no message of it, and yet its units point into the log or behind it"
+    yield from _capped(
+        [finding("rebuild.unfounded", message, topic=name.topic, queue_id=name.queue_id) for name in names]
+    )
 
 
 def _refused(name: QueueName, units: int) -> Finding:

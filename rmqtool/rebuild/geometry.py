@@ -35,13 +35,18 @@ def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -
     """Find the sizes; of wanted parts, those that neither a file nor broker.conf tells are among the findings."""
     found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
     for queue in queues:
-        found[queue.kind].update(file.size for file in queue.files.files if file.size >= queue.unit_size)
+        found[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
     of_queues: list[Finding] = []
     of_index: list[Finding] = []
     sizes = {kind: _queue_file_size(store, kind, found[kind], of_queues) for kind in found}
     index = _index_geometry(store, of_index)
     wanted = [*(of_queues if "queues" in parts else ()), *(of_index if "index" in parts else ())]
     return FileSizes(sizes, index, wanted)
+
+
+def _is_whole(queue: Queue, size: int) -> bool:
+    """Whether a file of so many bytes holds units and nothing else; one that was cut or made longer tells no size."""
+    return size > 0 and size % queue.unit_size == 0
 
 
 def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: list[Finding]) -> int:

@@ -17,7 +17,7 @@ from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import Kind, Queue, queue_range
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.findings import derivation_findings, patch_findings
+from rmqtool.rebuild.findings import derivation_findings, patch_findings, unfounded_findings
 from rmqtool.rebuild.index_compare import IndexComparison
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
@@ -39,6 +39,7 @@ class QueuePlan:
     max_offset: int
     difference: Difference = field(default_factory=Difference)
     has_messages: bool = True  # whether the log gives it any
+    is_unfounded: bool = False  # whether it has units of messages that the log should hold, and gives it none
 
     @property
     def units(self) -> int:
@@ -155,7 +156,8 @@ def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
 def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
     """What came of a pass whose results were compared."""
     queues = sorted(_queue_plans(source, derivation, sinks.of_queues), key=lambda queue: (queue.name, queue.kind))
-    index = list(_index_plans(sinks.of_index))
+    has_log = derivation.last_physical_offset >= 0
+    index = list(_index_plans(sinks.of_index, has_log))
     patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
     return Plan(
         source=source,
@@ -169,6 +171,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         findings=[
             *source.findings,
             *derivation_findings(derivation, source.store.root),
+            *unfounded_findings([queue.name for queue in queues if queue.is_unfounded], bool(index) and not has_log),
             *start_findings(source, derivation),
             *patch_findings(patches),
         ],
@@ -215,14 +218,17 @@ def _untouched(source: Source, found: Queue | None, name: QueueName) -> QueuePla
     if found is None:
         return QueuePlan(name, "simple", "keep", 0, 0, has_messages=False)
     now = queue_range(found, source.log_min_offset, source.version)
-    return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False)
+    unfounded = (now.last_physical_offset or 0) >= max(source.log_min_offset, 1)
+    return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False,
+                     is_unfounded=unfounded)  # fmt: skip
 
 
-def _index_plans(comparison: IndexComparison | None) -> Iterator[IndexFilePlan]:
+def _index_plans(comparison: IndexComparison | None, has_log: bool) -> Iterator[IndexFilePlan]:
+    """What happens to each index file; nothing where the log has no message: it may be in another place."""
     if comparison is None:
         return
     old = [file.path.name for file in comparison.existing]
-    if comparison.is_same:
+    if comparison.is_same or not has_log:
         yield from (IndexFilePlan(name, "keep") for name in old)
         return
     yield from (IndexFilePlan(name, "replace" if name in old else "create") for name in comparison.names)

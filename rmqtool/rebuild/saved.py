@@ -42,6 +42,7 @@ def plan_text(plan: Plan, command: str, result: dict[str, Any]) -> str:
         "store": str(plan.source.store.root),
         "fingerprint": fingerprint(plan.source.store),
         "options": {
+            "parts": sorted(options.parts),
             "topics": sorted(options.selection.topics),
             "queues": sorted(options.selection.queue_ids),
             "only": None if options.selection.only is None else sorted(options.selection.only),
@@ -78,7 +79,7 @@ class SavedPlan:
         saved = self._document["options"]
         only = saved["only"]
         return RebuildOptions(
-            base.parts,
+            base.parts & frozenset(saved.get("parts", base.parts)),
             Selection(
                 frozenset(map(str, saved["topics"])),
                 frozenset(map(int, saved["queues"])),

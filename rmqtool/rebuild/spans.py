@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -43,9 +44,16 @@ class Spans:
 
     def count(self, state: int) -> int:
         """How many units have a state."""
-        ends = [*self._bounds[1:], self.end]
-        spans = zip(self._bounds, ends, self._states, strict=True)
-        return sum(end - begin for begin, end, found in spans if found == state)
+        return sum(end - begin for begin, end, found in self._spans() if found == state)
+
+    def differ_from(self, number: int) -> bool:
+        """Whether a unit from `number` on is changed or new."""
+        return any(end > number and state in (CHANGED, ADDED) for _, end, state in self._spans())
+
+    def _spans(self) -> Iterator[tuple[int, int, int]]:
+        """Where each span begins and ends, and its state."""
+        ends = [*self._bounds, self.end][1:]
+        return zip(self._bounds, ends, self._states, strict=True)
 
     def _append(self, number: int, state: int) -> None:
         self._bounds.append(number)

@@ -14,10 +14,11 @@ from rmqtool.files import list_directory
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.index import IndexFile, list_index_files
+from rmqtool.lock import LOCK_FILE
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
 from rmqtool.recovery.rules import RecoveryRules
-from rmqtool.store import CONFIG, INDEX, Store
+from rmqtool.store import CHECKPOINT, CONFIG, INDEX, Store
 from rmqtool.topics import load_topics
 from rmqtool.versions import BATCH_QUEUES, Version
 
@@ -90,7 +91,7 @@ def load(store: Store, rules: RecoveryRules) -> Loaded:
         queues.append((queue, replace(queue, files=MappedFiles(loaded.files))))
         deleted += loaded.deleted
         refuses = refuses or loaded.refuses
-    refuses = refuses or _index_refusal(store, rules) or _timer_refusal(store, rules)
+    refuses = refuses or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     sizes = _queue_sizes([queue for queue, _ in queues], rules)
     return Loaded(found.files, size, sizes["simple"], sizes["batch"], tuple(queues), ignored, tuple(deleted), refuses)
 
@@ -172,6 +173,12 @@ def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
         if file and file.path is None and file.has_bad_backup and not file.is_forbidden:
             return f"{CONFIG}/{name}: neither the file nor its .bak can be decoded"
     return None
+
+
+def _directory_refusal(store: Store) -> str | None:
+    """`StoreCheckpoint` and `DefaultMessageStore#<init>` open these with `RandomAccessFile`."""
+    name = next((name for name in (LOCK_FILE, CHECKPOINT) if (store.root / name).is_dir()), None)
+    return name and f"{name}: a directory where a file should be (FileNotFoundException: Is a directory)"
 
 
 def _index_refusal(store: Store, rules: RecoveryRules) -> str | None:

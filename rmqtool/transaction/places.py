@@ -59,7 +59,7 @@ class Places:
                 hint=_ELSEWHERE,
             )
         if not stat.S_ISDIR(status.st_mode):
-            raise UnwritableError("not a directory", file=self.path(name))
+            raise UnwritableError("not a directory", file=self.path(name), hint="move it away, and run this again")
         if status.st_dev != self.device():
             raise UnsupportedError(
                 "on another file system than the store: it can't be replaced in one step",

@@ -84,6 +84,8 @@ class Assembler:
     def add_kept(self, step: Step, target: str) -> None:
         """Link into `target` all that a whole step does not change."""
         self._add(step.path, target, {change.path for change in step.changes})
+        if not self._system.lstat(target):
+            self._system.make_directory(target)  # all in it was taken out; it stays itself
 
     def _add(self, name: str, target: str, changed: set[str]) -> None:
         entries = self._system.list(self._places.path(name))
@@ -140,25 +142,28 @@ class Assembler:
     def thin_out(self, step: Step, tree: str) -> None:
         """Leave only what was replaced in the tree that a whole step has taken out of the store.
 
-        A name that the store has no longer is left alone: nothing is removed here that is not there as well.
+        A name that the store has no longer is left alone: nothing is removed here that is not there as well. Nor is a
+        directory that was empty: in the store it may have files now, and vanish with them when they are taken back.
         """
         if is_directory(self._system, tree):
             self._thin_out(step.path, tree, {change.path for change in step.changes})
 
-    def _thin_out(self, name: str, tree: str, changed: set[str]) -> None:
+    def _thin_out(self, name: str, tree: str, changed: set[str]) -> bool:
+        """Whether there was anything in the directory."""
         status = self._system.lstat(tree)
-        for entry in self._system.list(tree):
+        entries = self._system.list(tree)
+        for entry in entries:
             child = f"{name}/{entry.name}"
             if child in changed:
                 continue
             if is_directory(self._system, entry.path):
-                self._thin_out(child, entry.path, changed)
-                if not self._system.list(entry.path):
+                if self._thin_out(child, entry.path, changed) and not self._system.list(entry.path):
                     self._system.remove_directory(entry.path)
             elif self._system.lstat(self._places.path(child)):
                 self._system.unlink(entry.path)
         if status:
             self._system.set_mtime(tree, status.st_mtime_ns)  # undo gives it back
+        return bool(entries)
 
 
 def _kind(path: str, changes: Sequence[Change], together: set[str]) -> Kind:

@@ -232,7 +232,9 @@ class Transaction:
                 remove_tree(self._system, staging.path(name))
             elif before and after and before.keys() != after.keys():
                 raise UnwritableError(
-                    "a file where a directory should be, or the other way round", file=self._places.path(name)
+                    "a file where a directory should be, or the other way round",
+                    file=self._places.path(name),
+                    hint="move it away, and run this again",
                 )
             else:
                 changes.append(Change(name, before, after))

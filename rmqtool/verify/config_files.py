@@ -13,6 +13,7 @@ from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
 from rmqtool.store import CONFIG, Store, holds_rocksdb
 from rmqtool.store_findings import offset_findings
 from rmqtool.topics import TOPICS
+from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 
 _CONFIG_NAME = re.compile(r"\w+\.json")
@@ -37,7 +38,9 @@ def check_config_files(store: Store, report: Report) -> None:
 
 def _config_names(store: Store) -> list[str]:
     """The JSON files, also those of which only the ``.bak`` is left."""
-    names = {entry.name.removesuffix(".bak") for entry in list_directory(store.root / CONFIG)}
+    names: set[str] = set()
+    with kinds_told():
+        names.update(entry.name.removesuffix(".bak") for entry in list_directory(store.root / CONFIG))
     return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
 
 

@@ -14,6 +14,7 @@ from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.mapped_files import MappedFile
 from rmqtool.record_signs import index_signs
 from rmqtool.store import Store
+from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.versions import INDEX_OF_TAGS, Version
 
@@ -32,7 +33,7 @@ def known_geometries(store: Store) -> list[tuple[IndexFile, Geometry | None]]:
     """The index files, each with its geometry, which is most often that of the one before."""
     known = store.conf.index_geometry
     found: list[tuple[IndexFile, Geometry | None]] = []
-    for file in list_index_files(store):
+    for file in list_index_files(store, kinds_told):
         try:
             geometry = geometry_of(file, known)
         except UnsupportedError:

@@ -18,13 +18,14 @@ class Lookups:
         self._files = files
         self._dispatcher = dispatcher
 
-    def owner_of(self, physical_offset: int) -> QueueName | None:
-        """The queue that the record at an offset goes to; None when none begins there, or it goes to none."""
+    def queues_of(self, physical_offset: int) -> dict[QueueName, int]:
+        """The queues that the record at an offset goes to, its own first, and its offset in each; none without one."""
         frames = record_at(self._files, physical_offset)
         if frames is None:
-            return None
+            return {}
         units = self._dispatcher.dispatch(frames).units
-        return self._dispatcher.queues[int(units.queues[0])] if len(units) else None
+        names = [self._dispatcher.queues[queue] for queue in units.queues.tolist()]
+        return dict(zip(names, units.queue_offsets.tolist(), strict=True))
 
     def hashes_at(self, physical_offset: int) -> set[int] | None:
         """The hashes of the keys of the record at an offset; None when none begins there."""

@@ -100,7 +100,8 @@ def _unproven_start(verification: Verification) -> Iterator[str]:
 def _not_read(verification: Verification) -> Iterator[str]:
     if verification.store.layout == "rocksdb":
         yield "consume queues: they are kept in RocksDB, which this version does not read"
-    there = [text for name, text in _NOT_READ.items() if list_directory(verification.store.root / name)]
+    root = verification.store.root
+    there = [text for name, text in _NOT_READ.items() if (root / name).is_dir() and list_directory(root / name)]
     if there:
         yield f"what this version does not look into: {', '.join(there)}"
     if verification.holder is not None:

@@ -145,7 +145,7 @@ class _LogCheck:
         self._index: IndexCheck | None = None
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
-            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.owner_of, is_batch,
+            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.queues_of, is_batch,
                                       settings.live, found)  # fmt: skip
             result.states = self._queues.states
         rules = settings.recovery

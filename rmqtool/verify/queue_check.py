@@ -6,7 +6,7 @@ look taken, unit by unit where it must be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,8 @@ _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME
 _NAME_MAX = 255
 _EXT = "consumequeue_ext"
 
-OwnerOf = Callable[[int], QueueName | None]
-"""The queue of the record that begins at a physical offset; None when none begins there."""
+QueuesOf = Callable[[int], Mapping[QueueName, int]]
+"""The queues of the record that begins at a physical offset, and its offset in each; none when none begins there."""
 
 
 FoundQueues = dict[tuple[Kind, QueueName], QueueFiles | None]
@@ -46,7 +46,7 @@ class QueueCheck:
     """Compares the units of one part of the log, in log order."""
 
     def __init__(
-        self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, owner_of: OwnerOf,
+        self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, queues_of: QueuesOf,
         is_batch: Callable[[str], bool], live: bool, found: FoundQueues,
     ) -> None:  # fmt: skip
         """`found` keeps the files of each queue from part to part."""
@@ -55,7 +55,7 @@ class QueueCheck:
         self._report = report
         self._extents = extents
         self._open = open_files
-        self._owner_of = owner_of
+        self._queues_of = queues_of
         self._is_batch = is_batch
         self._live = live
         self._found = found
@@ -100,7 +100,7 @@ class QueueCheck:
         if queue is None:
             state = self.states.setdefault(name, QueueState(name))
             files = self._files_of(name)
-            queue = _OneQueue(state, files, self._report, self._extents, self._owner_of, self._root)
+            queue = _OneQueue(state, files, self._report, self._extents, self._queues_of, self._root)
             self._queues[number] = queue
         return queue
 
@@ -125,7 +125,7 @@ class _OneQueue:
     """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
 
     def __init__(
-        self, state: QueueState, files: QueueFiles | None, report: Report, extents: Extents, owner_of: OwnerOf,
+        self, state: QueueState, files: QueueFiles | None, report: Report, extents: Extents, queues_of: QueuesOf,
         root: Path,
     ) -> None:  # fmt: skip
         self.state = state
@@ -133,7 +133,7 @@ class _OneQueue:
         self._files = files
         self._report = report
         self._extents = extents
-        self._owner_of = owner_of
+        self._queues_of = queues_of
         self._has_ext_files = (root / _EXT).is_dir()
         self._shift = 0
         self._looks = 0
@@ -256,7 +256,7 @@ class _OneQueue:
         """The unit in a record's place points elsewhere."""
         self._looks += 1
         target = int(found["physical_offset"][0])
-        if self._owner_of(target) == self.state.name:
+        if self.state.name in self._queues_of(target):
             return  # two records with this queue offset: told as a restart of the queue's offsets
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
         self._tell("consumequeue.wrong-record", message, units, 0, number)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.errors import UnreadableError
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.queues import Queue
+from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.open_files import OpenFiles
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
@@ -119,9 +119,4 @@ class QueueFiles:
 
 def files_in(directory: Path) -> MappedFiles:
     """The files of a queue; none where something else stands in the place of a directory: then units are missing."""
-    try:
-        return list_mapped_files(directory)
-    except UnreadableError as error:
-        if isinstance(error.__cause__, NotADirectoryError):
-            return MappedFiles()
-        raise
+    return list_mapped_files(directory, part=kinds_told)

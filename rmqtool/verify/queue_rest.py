@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -13,15 +12,13 @@ from numpy.typing import NDArray
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
-from rmqtool.scan.lookup import record_at
 from rmqtool.store import Store
 from rmqtool.store_findings import queue_findings
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
-from rmqtool.verify.queue_check import OwnerOf
+from rmqtool.verify.queue_check import QueuesOf
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report
@@ -48,7 +45,7 @@ class QueueRest:
     report: Report
     bounds: LogBounds
     open_files: OpenFiles
-    owner_of: OwnerOf
+    queues_of: QueuesOf
     lost: Counter[str] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
     _looks: int = 0
@@ -156,32 +153,24 @@ class QueueRest:
             return
         self._looks += 1
         try:
-            owner = self.owner_of(physical_offset)
+            owners = self.queues_of(physical_offset)
         except UnreadableError:
             if self.bounds.live:
                 return  # a running broker deletes files
             raise
-        if owner is None:
+        if not owners:
             code, message = "consumequeue.wrong-record", f"no record begins at physical offset {physical_offset}"
-        elif owner == QueueName(queue.topic, queue.queue_id):
+        elif (name := QueueName(queue.topic, queue.queue_id)) in owners:
             if self.bounds.live:
                 return  # dispatched after its record was compared
             code, message = "consumequeue.duplicate-unit", f"points to {physical_offset} as another unit does"
-            if self._is_neutral(physical_offset, number):
+            if owners[name] > number:  # for a lost message before the one that it points to (`rmqtool.append`)
                 code = "consumequeue.neutral-unit"
         else:
             code = "consumequeue.light" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
-            message = f"points to a record of {owner.topic}, queue {owner.queue_id}, at {physical_offset}"
+            first = next(iter(owners))
+            message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
         self._tell_all(code, message, files, np.array([number]))
-
-    def _is_neutral(self, physical_offset: int, number: int) -> bool:
-        """Whether a unit stands for a lost message before the one that it points to (`rmqtool.append`)."""
-        record = record_at(self._log, physical_offset)
-        return record is not None and int(record.headers.field("queue_offset")[0]) > number
-
-    @cached_property
-    def _log(self) -> tuple[MappedFile, ...]:
-        return self.store.commit_log().files
 
     def _tell_all(self, code: str, message: str, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
         """One finding for each stretch of units that follow each other."""

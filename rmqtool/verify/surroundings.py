@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
@@ -19,6 +19,7 @@ from rmqtool.store_findings import layout_findings, log_findings
 from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
+from rmqtool.verify.kinds import check_kinds, kinds_told
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size
 
@@ -36,7 +37,11 @@ def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, re
         report.add("store.unclean-stop",
                    "the last broker was killed or crashed: the file abort is there and no broker runs",
                    file=ABORT_FILE)  # fmt: skip
-    for found in (*interrupted_findings(store.root), *layout_findings(store), *log_findings(store, log)):
+    check_kinds(store, report)
+    with kinds_told():
+        for interrupted in interrupted_findings(store.root):
+            report.take(interrupted)
+    for found in (*layout_findings(store), *log_findings(store, log)):
         report.take(found)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
@@ -105,6 +110,8 @@ def check_checkpoint(
     except UnreadableError as error:
         report.add("checkpoint.missing", error.message, file=CHECKPOINT)
         return
+    except WrongKindError:
+        return  # told already
     if last_record is None:
         return
     if checkpoint is None:

@@ -16,6 +16,7 @@ from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.store import CONFIG, Store
+from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 
 _WHEEL = "timerwheel"
@@ -42,7 +43,7 @@ def check_wheel_size(store: Store, report: Report) -> None:
 
 def check_timer_log(store: Store, ends: Mapping[QueueName, int], report: Report, reading: Reading = UNLIMITED) -> None:
     """Check the timer's files; `ends` are the queues' maximum offsets. Of a running broker they change meanwhile."""
-    log = list_mapped_files(store.root / _LOG)
+    log = list_mapped_files(store.root / _LOG, part=kinds_told)
     if not log.files:
         return
     report.check("timer.log", len(log.files))

@@ -32,6 +32,7 @@ from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_headers
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.joining import Joining
+from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
@@ -96,7 +97,7 @@ class Verification:
 
     def _settings(self) -> Settings:
         store, request = self.store, self.request
-        rules = DispatchRules.of(request.version or NEWEST, store, has_light_queues(store))
+        rules = DispatchRules.of(request.version or NEWEST, store, has_light_queues(store, kinds_told))
         selection = request.selection
         return Settings(
             root=store.root,
@@ -222,9 +223,9 @@ class Verification:
         files_end = self.log.files[-1].end_offset if self.log.files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         open_files = OpenFiles(self.settings.reading())
-        rest = QueueRest(self.store, self._report, bounds, open_files, lookups.owner_of, self.lost)
+        rest = QueueRest(self.store, self._report, bounds, open_files, lookups.queues_of, self.lost)
         ranges: dict[QueueName, QueueRange] = {}
-        for queue in list_queues(self.store):
+        for queue in list_queues(self.store, kinds_told):
             name = QueueName(queue.topic, queue.queue_id)
             rest.check(queue, total.states.get(name))
             check_kind(self.topics, queue, self._report)

@@ -208,6 +208,15 @@ def test_saved_plan(one: Path) -> None:
     assert (one / "consumequeue" / "orders" / "1").is_dir()
 
 
+@pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
+def test_saved_plan_of_nothing(one: Path, command: str) -> None:
+    """A plan for what is damaged, where nothing is, can be carried out: nothing is done."""
+    plan = one.parent / "plan.json"
+    assert rebuild(command, one, "--only-damaged", "--save-plan", plan).status == Exit.OK
+    done = rmqtool(command, one, "--json", "--plan", plan, "--yes")
+    assert (done.status, result_of(done)["state"]) == (Exit.OK, "nothing")
+
+
 def test_plan_of_another_state_is_refused(one: Path) -> None:
     """A store that was written to since is not the one that was reviewed."""
     one_queue_gone(one)

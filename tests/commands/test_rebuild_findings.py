@@ -9,11 +9,13 @@ from typing import NamedTuple
 import pytest
 
 from rmqtool.catalogue import CATALOGUE
+from rmqtool.formats.consume_queue import build_unit
+from rmqtool.formats.file_name import file_name
 from tests.commands.running import rmqtool
 from tests.unchanged import unchanged
 from tests.verify.circumstances import topic_made_again
 from tests.verify.damages import DAMAGES
-from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_store
+from tests.verify.small_store import FILE_SIZE, QUEUE_FILE_SIZE, StoreBuilder, small_store
 
 JUNK = -1
 """In place of a queue offset: some bytes that are no record."""
@@ -56,6 +58,14 @@ def with_conf(store: Path) -> Path:
     return small_store(store)
 
 
+def without_the_end(store: Path) -> Path:
+    """The small store with a queue whose messages were behind the log's end."""
+    lost = small_store(store) / "consumequeue" / "lost" / "0"
+    lost.mkdir(parents=True)
+    (lost / file_name(0)).write_bytes(build_unit(1 << 40, 100, 0).ljust(QUEUE_FILE_SIZE, b"\0"))
+    return store
+
+
 def with_topic(store: Path) -> Path:
     """A message of a topic whose name leads out of the store."""
     builder = StoreBuilder(file_size=FILE_SIZE)
@@ -75,6 +85,7 @@ def causes() -> Iterator[Cause]:
     yield Cause("rebuild.topic-name", with_topic)
     yield Cause("rebuild.queue-offset-jump", log_of(0, 1, 1 << 40, (1 << 40) + 1))
     yield Cause("rebuild.neutral-units", damaged)
+    yield Cause("rebuild.unfounded", without_the_end)
     yield Cause("rebuild.superseded", topic_made_again)
     yield Cause("rebuild.queue-offset", log_of(0, 1, 7, 3, 4, 5))
     yield Cause("rebuild.shifted", log_of(0, 1, 7, 8), options=("--as-broker",))

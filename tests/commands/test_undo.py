@@ -47,6 +47,49 @@ def repair(root: Path, *, name: str = "rebuild-cq", data: bytes = b"new") -> Tre
     return before
 
 
+@pytest.mark.parametrize("queues", [("orders/0",), ("orders/0", "orders/1", "payments/0")])
+def test_empty_directories_come_back(store: Path, queues: tuple[str, ...]) -> None:
+    """A queue's directory that had no files when the queue was rebuilt."""
+    for queue in queues:
+        for file in (store / "consumequeue" / queue).iterdir():
+            file.unlink()
+    for file in (store / "index").iterdir():
+        file.unlink()
+    (store / "consumequeue" / "empty" / "7").mkdir(parents=True)
+    before = tree(store)
+    for command in ("rebuild-cq", "rebuild-index"):
+        assert rmqtool(command, store, "--yes").status == Exit.OK
+        assert tree(store) != before
+    for _ in range(2):
+        assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert tree(store) == before
+
+
+def test_an_index_of_which_nothing_stays(store: Path) -> None:
+    """All of its files are taken out at once, and come back; the directory stays."""
+    before = tree(store)
+    names = [f"index/{file.name}" for file in (store / "index").iterdir()]
+    assert len(names) > 1
+    with Transaction(store, "rebuild-index") as transaction:
+        for name in names:
+            transaction.remove(name)
+        transaction.commit()
+    assert list((store / "index").iterdir()) == []
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
+def test_a_store_without_its_log_is_left_alone(store: Path, command: str) -> None:
+    """A disk that is not mounted must not cost queues or index."""
+    for file in (store / "commitlog").iterdir():
+        file.unlink()
+    with unchanged(store):
+        found = rmqtool(command, store, "--yes", "--json").document
+    assert found["result"]["state"] == "nothing"
+    assert "rebuild.unfounded" in {finding["code"] for finding in found["findings"]}
+
+
 def test_undo_puts_everything_back(store: Path) -> None:
     before = repair(store)
     assert tree(store) != before

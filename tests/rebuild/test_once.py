@@ -110,6 +110,15 @@ def test_index(unpacked: GoldenStore, scratch: Path, damage: Damage) -> None:
     assert_same(root, options(name, "queues", "index"), is_staged)
 
 
+@pytest.mark.parametrize("begins_again_at", [0, 2, 5])
+def test_a_queue_that_began_again(scratch: Path, begins_again_at: int) -> None:
+    """What the earlier units would make different in a file is forgotten with them: a second run plans nothing."""
+    offsets = [*range(12), *range(begins_again_at, 15)]
+    root = LogBuilder().add_all({"queue_offset": offset} for offset in offsets).write(scratch / "store")
+    assert not in_one_pass(root, options("5.3.3", "queues"))[0].plan.is_empty
+    assert make_plan(open_source(open_store(root), options("5.3.3", "queues"))).is_empty
+
+
 def test_in_the_brokers_order(unpacked: GoldenStore, scratch: Path) -> None:
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)
     assert_same(root, replace(options("5.3.3", "queues"), order="broker"))

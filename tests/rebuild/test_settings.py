@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.store import open_store
+from rmqtool.transaction import Transaction
 from rmqtool.versions import Version
 from tests.building import LogBuilder
 from tests.golden import stores
@@ -53,6 +55,23 @@ def test_a_release_that_does_not_know_the_setting(store: Path) -> None:
     assert "rebuild.index-disabled" not in codes(plan(store, {"messageIndexEnable": "true"}))
 
 
+def test_newest_messages_without_tags_tell_no_version(tmp_path: Path) -> None:
+    """An index that was made by the newest rules is not taken for an older one's: there is nothing to do twice."""
+    keys = " ".join(f"k{number}" for number in range(40))
+    root = (
+        LogBuilder()
+        .add_all([{"properties": {"TAGS": "a", "KEYS": "b"}}, {"properties": {"KEYS": keys}}])
+        .write(tmp_path)
+    )
+    for is_empty in (False, True):
+        options = RebuildOptions(frozenset(["index"]))
+        with Transaction(open_store(root), "rebuild-index") as transaction:
+            prepared = prepare(open_source(open_store(root), options), transaction)
+            assert prepared.plan.is_empty == is_empty
+            if not is_empty:
+                prepared.commit(transaction)
+
+
 def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
     """An address is as good as the tags code, but only while the ext units are there."""
     root = stores.unpack("more/5.5.0-extras", tmp_path)
@@ -65,6 +84,18 @@ def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
     assert [queue.action for queue in found.changed_queues]
     assert "rebuild.ext-units" not in codes(found)
     assert "rebuild.ext-units" in codes(plan(root, {"enableConsumeQueueExt": "true"}))
+
+
+def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
+    """One that was made longer is put right by the size of the others, also when it is larger."""
+    root = stores.unpack("5.3.3-clean", tmp_path)
+    path = min((root / "batchconsumequeue").glob("*/*/*"))
+    before = path.read_bytes()
+    path.write_bytes(before + bytes(600))
+    with Transaction(open_store(root), "rebuild-cq") as transaction:
+        options = RebuildOptions(frozenset(["queues"]))
+        prepare(open_source(open_store(root), options), transaction).commit(transaction)
+    assert path.read_bytes() == before
 
 
 def test_thousands_of_damaged_extents_are_neutralised(tmp_path: Path) -> None:

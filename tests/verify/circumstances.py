@@ -67,6 +67,8 @@ def _starts() -> Iterator[Circumstance]:
     yield Circumstance("start.data-loss", both(bad_body, killed, lambda s: (s / "checkpoint").unlink()))
     yield Circumstance("start.other-mode-data-loss", bad_body)
     yield Circumstance("start.refuses", lambda s: (s / "commitlog" / "nohup.out").write_text("not a log file"))
+    yield Circumstance("start.refuses", directory_in_place_of("checkpoint"))
+    yield Circumstance("start.refuses", directory_in_place_of("lock"))
     plain = log_of(*({} for _ in range(120)))
     yield Circumstance(
         "start.hangs", both(lambda s: log_file(s, 1).unlink(), without_queues), build=plain, version="4.9.8"
@@ -87,6 +89,14 @@ def _surroundings() -> Iterator[Circumstance]:
     yield Circumstance("store.mixed", both(other_broker, copy_unit(OTHER_FILE, FILE, 2)))
     yield Circumstance("store.mixed", other_broker)
     yield Circumstance("store.interrupted-run", interrupted_run)
+    for name in ("checkpoint", "lock", "abort"):
+        yield Circumstance("store.unreadable", directory_in_place_of(name))
+    for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
+                 "rocksdbstore", ".rmqtool"):  # fmt: skip
+        yield Circumstance("store.unreadable", file_in_place_of(name))
+    yield Circumstance("store.unreadable", lambda s: (s / "index" / "20261121113608184").mkdir())
+    yield Circumstance("consumequeue.stray", file_in_place_of(QUEUE))
+    yield Circumstance("consumequeue.stray", file_in_place_of("consumequeue/orders"))
 
 
 def _machine() -> Iterator[Circumstance]:
@@ -187,6 +197,26 @@ def other_broker(store: Path) -> None:
     """The second file of the log begins with a message of another broker."""
     first = min(offset for offset in OFFSETS if offset >= FILE_SIZE)
     patch_log(first + 64, build_host("203.0.113.9", 10911))(store)
+
+
+def directory_in_place_of(name: str) -> Apply:
+    """A directory where a file should be."""
+
+    def make(store: Path) -> None:
+        (store / name).unlink(missing_ok=True)
+        (store / name).mkdir()
+
+    return make
+
+
+def file_in_place_of(name: str) -> Apply:
+    """A file where a directory should be."""
+
+    def make(store: Path) -> None:
+        shutil.rmtree(store / name, ignore_errors=True)
+        (store / name).write_text("no directory")
+
+    return make
 
 
 def interrupted_run(store: Path) -> None:

@@ -23,7 +23,6 @@ CAUSED = {*(damage.code for damage in DAMAGES.values()), *(each.code for each in
 TESTS = Path(__file__).parents[1]
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
 ELSEWHERE = {
-    "store.unreadable": "test_overview.py::test_a_file_that_cannot_be_read_is_told_beside_the_rest",
     "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
     "clean.delete-when": "clean/test_findings.py::test_delete_when",
     "clean.shielded": "clean/test_findings.py::test_a_younger_file_in_front",

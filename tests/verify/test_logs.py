@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,17 @@ import pytest
 
 from rmqtool.broker_conf import parse_broker_conf
 from rmqtool.delay_levels import DEFAULT_LEVELS
+from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.rebuild.once import prepare
+from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.source import open_source
+from rmqtool.store import open_store
+from rmqtool.transaction import Transaction
 from rmqtool.verify import queue_check, queue_rest
 from rmqtool.verify.lookups import Lookups
 from tests.building import START_TIME, message
@@ -154,6 +161,22 @@ def test_light_queues(tmp_path: Path) -> None:
     assert codes_of(verify(store)) == {"checkpoint.missing"}
     write_queue(store, "%LMQ%b", [unit(builder, 1)])
     assert codes_of(verify(store)) & {"consumequeue.light", "consumequeue.wrong-record"}
+
+
+@pytest.mark.parametrize("offsets", [(0, 1, 4, 5), (0, 1, 2, 0, 1, 2)], ids=["a gap", "begun again"])
+def test_light_queues_as_a_rebuild_leaves_them(tmp_path: Path, offsets: Sequence[int]) -> None:
+    """Units for lost messages, and messages that share their offset with later ones, are no foreign units."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for offset in offsets:
+        builder.put(properties={"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": str(offset)})
+    store = builder.write(tmp_path / "store")
+    (store / "consumequeue" / "%LMQ%a").mkdir(parents=True)
+    conf = parse_broker_conf("enableLmq=true\nenableMultiDispatch=true\nmappedFileSizeConsumeQueue=160\n")
+    with Transaction(open_store(store, conf), "rebuild-cq") as transaction:
+        made = RebuildOptions(frozenset(["queues"]))
+        prepare(open_source(open_store(store, conf), made), transaction).commit(transaction)
+    found = codes_of(verify(store, conf=conf, selection=only("consumequeue")), info=True)
+    assert found <= {"consumequeue.neutral-unit"}
 
 
 def test_batch_queues(tmp_path: Path) -> None:
@@ -304,7 +327,12 @@ def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     builder = log(8)
     store = finish(builder.write(tmp_path / "store"), geometry=None)
     looks: list[int] = []
-    monkeypatch.setattr(Lookups, "owner_of", lambda self, offset: looks.append(offset))
+
+    def look(lookups: Lookups, physical_offset: int) -> dict[QueueName, int]:
+        looks.append(physical_offset)
+        return {}
+
+    monkeypatch.setattr(Lookups, "queues_of", look)
     for module in (queue_check, queue_rest):
         monkeypatch.setattr(module, "MOST_LOOKS", 3)
     write_queue(store, "orders", [build_unit(offset + 1, 200, 0) for offset in builder.offsets])

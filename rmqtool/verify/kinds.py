@@ -1,0 +1,101 @@
+"""Places of a store where a file stands and a directory should, or the other way round: told, and gone past."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqtool.errors import UnreadableError, WrongKindError
+from rmqtool.files import list_directory
+from rmqtool.formats.file_name import is_index_name
+from rmqtool.lock import ABORT_FILE, LOCK_FILE
+from rmqtool.places import CONSUME_QUEUE_EXT
+from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
+from rmqtool.transaction.places import HOME
+from rmqtool.verify.report import Report
+
+_NOTHING_READ = "the broker reads nothing from it, and fails when it has to write there"
+_DIRECTORIES: Mapping[str, str] = {
+    CONSUME_QUEUE: "the broker loads no consume queue, and fails when it has to write one",
+    BATCH_CONSUME_QUEUE: "the broker loads no batch consume queue, and fails when it has to write one",
+    INDEX: "the broker loads no index, and fails when it has to write one",
+    CONFIG: "the broker starts without any topic, group or committed offset, and cannot save them",
+    CONSUME_QUEUE_EXT: _NOTHING_READ,
+    "timerlog": _NOTHING_READ,
+    "rocksdbstore": "brokers since 5.4.0 cannot open their database there",
+    HOME: "none; rmqtool keeps what it replaces there, and refuses to repair this store",
+}
+"""What is a directory where it is at all, and what becomes of a broker when it is something else."""
+
+_FILES: Mapping[str, str] = {
+    CHECKPOINT: "the broker refuses to start",
+    LOCK_FILE: "the broker refuses to start",
+    ABORT_FILE: "the broker takes the last stop for an unclean one, and cannot write its process id there",
+}
+"""The same of what is a file."""
+
+
+def check_kinds(store: Store, report: Report) -> None:
+    """Look at what stands in the places of directories and small files; what is not there is no fault."""
+    for name, effect in (*_DIRECTORIES.items(), *_FILES.items()):
+        report.check("store.unreadable")
+        try:
+            mode = os.stat(store.root / name).st_mode
+        except OSError:
+            continue  # told by whoever needs it
+        expected, fits = ("directory", stat.S_ISDIR(mode)) if name in _DIRECTORIES else ("file", stat.S_ISREG(mode))
+        if not fits:
+            found = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
+            message = f"{found} where a {expected} should be: move it away; nothing of it is verified"
+            report.add("store.unreadable", message, effect=effect, file=name)
+    with kinds_told():
+        _check_index_directory(store, report)
+    for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+        if store.layout != "rocksdb":
+            _check_queue_directories(store, name, report)
+
+
+def _check_index_directory(store: Store, report: Report) -> None:
+    for entry in list_directory(store.root / INDEX):
+        if is_index_name(entry.name) and not entry.is_file():
+            message = "an index file should be here: move away what stands in its place; nothing of it is verified"
+            effect = "the broker refuses to start; before 5.0.0 it loads no index file behind it"
+            report.add("store.unreadable", message, effect=effect, file=f"{INDEX}/{entry.name}")
+
+
+def _check_queue_directories(store: Store, name: str, report: Report) -> None:
+    """Where no directory is, the broker looks past it, and cannot write that queue."""
+    directories: list[Path] = []
+    for path in _entries(store.root / name):
+        if path.is_dir():
+            directories += (entry for entry in _entries(path) if entry.name.isdecimal())
+        else:
+            directories.append(path)
+    report.check("consumequeue.stray", len(directories))
+    for path in directories:
+        if not path.is_dir():
+            message = "no directory of a topic or a queue: move it away"
+            effect = "looks past it, and cannot write a queue of that name"
+            report.add("consumequeue.stray", message, severity="info", effect=effect, file=store.relative(path))
+
+
+def _entries(directory: Path) -> list[Path]:
+    found: list[Path] = []
+    with kinds_told():
+        found += (Path(entry.path) for entry in list_directory(directory))
+    return found
+
+
+@contextmanager
+def kinds_told() -> Iterator[None]:
+    """Read a part of the store; nothing of it is read where it is not of its kind, which `check_kinds` tells."""
+    try:
+        yield
+    except WrongKindError:
+        pass
+    except UnreadableError as error:
+        if not isinstance(error.__cause__, NotADirectoryError):
+            raise
