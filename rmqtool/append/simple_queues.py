@@ -276,12 +276,12 @@ class SimpleQueues:
         self._put(queue, begin, run)
 
     def _begin_again(self, queue: int, begin: int, end: int) -> None:
-        first = self._firsts[queue]
+        first = self._first_messages[queue]
         self.irregular[queue].superseded += end - max(begin, first)
-        self._sink.cut(queue, max(begin, first))
-        self._first_messages[queue] = min(begin, self._first_messages[queue])
-        if begin < first:
-            del self._firsts[queue]
+        if begin < first:  # nothing of the log stands before it now, and what else does depends on it
+            self._sink.cut(queue, self._firsts.pop(queue))
+        else:
+            self._sink.cut(queue, begin)
 
     def _fill_gap(self, queue: int, end: int, begin: int, run: _Run) -> bool:
         """Neutral units where records are lost; False where more are missing than bytes of the log."""

@@ -109,6 +109,14 @@ def test_queue_that_begins_again_below_its_first_file() -> None:
     assert (queues.first(0), queues.first_message(0)) == (10, 11)
 
 
+def test_queue_that_begins_again_below_its_first_message() -> None:
+    """Filler stood for nothing that is lost; before the unit that is the first now messages are lost."""
+    sink, queues = place([units([6, 7, 2], [100, 200, 800])], lost=Lost(600, None))
+
+    assert sink.targets() == [800, 800, 800]
+    assert (queues.first_message(0), queues.irregular[0].superseded) == (2, 2)
+
+
 def test_gap_is_filled_with_the_next_unit() -> None:
     """Lost messages: the others keep their offsets, and no unit points to garbage."""
     sink, queues = place([units([0, 1, 5, 6], [0, 100, 800, 900])], lost=Lost(600, None))

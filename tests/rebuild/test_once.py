@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker_conf import BrokerConf
 from rmqtool.rebuild import derive, source
 from rmqtool.rebuild.once import Prepared, prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
@@ -117,6 +118,17 @@ def test_a_queue_that_began_again(scratch: Path, begins_again_at: int) -> None:
     root = LogBuilder().add_all({"queue_offset": offset} for offset in offsets).write(scratch / "store")
     assert not in_one_pass(root, options("5.3.3", "queues"))[0].plan.is_empty
     assert make_plan(open_source(open_store(root), options("5.3.3", "queues"))).is_empty
+
+
+def test_a_queue_that_began_again_behind_damage(scratch: Path) -> None:
+    """What stands before its first unit now is made for that one, whatever files were there."""
+    builder = LogBuilder().add_all({"queue_offset": offset} for offset in range(31, 35))
+    builder.files[-1] += b"\xff" * 4000
+    root = builder.add_all([{"queue_offset": 3}]).write(scratch / "store")
+    store = open_store(root, BrokerConf({"mappedFileSizeConsumeQueue": "600"}))  # 30 units
+    with Transaction(store, "rebuild-cq") as transaction:
+        prepare(open_source(store, options("5.3.3", "queues")), transaction).commit(transaction)
+    assert make_plan(open_source(store, options("5.3.3", "queues"))).is_empty
 
 
 def test_in_the_brokers_order(unpacked: GoldenStore, scratch: Path) -> None:
