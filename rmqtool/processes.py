@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,14 +33,20 @@ def start_process(serve: Callable[..., None], arguments: Sequence[object], ours:
     begin = get_context("fork").Process if may_copy else get_context("spawn").Process
     not_its_own = ours if may_copy else ()
     process: BaseProcess = begin(target=_serve, args=(serve, arguments, not_its_own), daemon=True)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which is inherited
+    with uninterrupted(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries' threads, which know how to be copied
+        process.start()
+    return process
+
+
+@contextmanager
+def uninterrupted(signals: Iterable[signal.Signals] = (signal.SIGINT,)) -> Iterator[None]:
+    """Signals, Ctrl-C by default, wait until this is done; processes that are started meanwhile go on to block them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of libraries' threads, which know how to be copied
-            process.start()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return process
 
 
 def _may_copy() -> bool:

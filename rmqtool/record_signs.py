@@ -65,20 +65,19 @@ def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFil
     Messages without tags tell nothing: then older units are looked at.
     """
     stop = newest.keys + 1
-    for _ in range(_MOST_PROBES):
-        first = max(1, stop - _PROBED_UNITS)
-        with InputFile(newest.path) as file:
-            data = file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE)
-        units = decode_units(data)
-        told = set()
-        for physical_offset in np.unique(units["physical_offset"]).tolist():
-            hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
-            told.add(_has_tags_among(hashes, physical_offset, files))
-        if True in told:
-            yield "index-of-tags"
-        if told != {None} or first == 1:
-            return
-        stop = first
+    with InputFile(newest.path) as file:
+        for _ in range(_MOST_PROBES):
+            first = max(1, stop - _PROBED_UNITS)
+            units = decode_units(file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE))
+            told = set()
+            for physical_offset in np.unique(units["physical_offset"]).tolist():
+                hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
+                told.add(_has_tags_among(hashes, physical_offset, files))
+            if True in told:
+                yield "index-of-tags"
+            if told != {None} or first == 1:
+                return
+            stop = first
 
 
 def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[MappedFile]) -> bool | None:

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 from rmqtool.errors import RmqtoolError
+from rmqtool.processes import uninterrupted
 from rmqtool.splits import HasSplit
 
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
@@ -64,12 +65,8 @@ def _run_here(work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], 
 def _collect(
     pool: ProcessPoolExecutor, work: Callable[[T], R], tasks: Sequence[T], done: Callable[[int], None]
 ) -> list[R]:
-    # Processes start now. They inherit what is blocked: until `_begin` they would tell of Ctrl-C with a trace.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    try:
+    with uninterrupted(_ENDING):  # processes start now: until `_begin` they would tell of Ctrl-C with a trace
         futures = {pool.submit(work, task): task for task in tasks}
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     results, size = [], 0
     for future in as_completed(futures):
         results.append(future.result())

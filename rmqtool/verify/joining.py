@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
+from rmqtool.processes import uninterrupted
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import LogPart
 
@@ -42,7 +41,7 @@ class Joining:
 
     def total(self) -> PartResult:
         """All that has come, whether or not it is complete; nothing can be added then."""
-        with uninterrupted():
+        with uninterrupted():  # what is half done is worth nothing
             last = [self._open[1]] if self._open else []
             for result in (*last, *(self._waiting[number] for number in sorted(self._waiting))):
                 self._total.extend(result)
@@ -67,13 +66,3 @@ class Joining:
             self._next += 1
             if self._left < 0:
                 self._waiting.clear()
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits: what is half done is worth nothing."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -12,7 +12,7 @@ from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.files import list_directory
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.lock import ABORT_FILE, LOCK_FILE
-from rmqtool.places import CONSUME_QUEUE_EXT
+from rmqtool.places import CONSUME_QUEUE_EXT, TIMER_LOG
 from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.places import HOME
 from rmqtool.verify.report import Report
@@ -24,7 +24,7 @@ _DIRECTORIES: Mapping[str, str] = {
     INDEX: "the broker loads no index, and fails when it has to write one",
     CONFIG: "the broker starts without any topic, group or committed offset, and cannot save them",
     CONSUME_QUEUE_EXT: _NOTHING_READ,
-    "timerlog": _NOTHING_READ,
+    TIMER_LOG: _NOTHING_READ,
     "rocksdbstore": "brokers since 5.4.0 cannot open their database there",
     HOME: "none; rmqtool keeps what it replaces there, and refuses to repair this store",
 }
@@ -68,24 +68,27 @@ def _check_index_directory(store: Store, report: Report) -> None:
 
 def _check_queue_directories(store: Store, name: str, report: Report) -> None:
     """Where no directory is, the broker looks past it, and cannot write that queue."""
-    directories: list[Path] = []
-    for path in _entries(store.root / name):
-        if path.is_dir():
-            directories += (entry for entry in _entries(path) if entry.name.isdecimal())
+    places: list[os.DirEntry[str]] = []
+    for topic in _entries(store.root / name):
+        if topic.is_dir():
+            places += (entry for entry in _entries(Path(topic.path)) if entry.name.isdecimal())
         else:
-            directories.append(path)
-    report.check("consumequeue.stray", len(directories))
-    for path in directories:
-        if not path.is_dir():
+            places.append(topic)
+    report.check("consumequeue.stray", len(places))
+    for place in places:
+        if not place.is_dir():
             message = "no directory of a topic or a queue: move it away"
             effect = "looks past it, and cannot write a queue of that name"
-            report.add("consumequeue.stray", message, severity="info", effect=effect, file=store.relative(path))
+            report.add(
+                "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(Path(place.path))
+            )
 
 
-def _entries(directory: Path) -> list[Path]:
-    found: list[Path] = []
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    """What is in a directory; each knows what it is without another look."""
+    found: list[os.DirEntry[str]] = []
     with kinds_told():
-        found += (Path(entry.path) for entry in list_directory(directory))
+        found += list_directory(directory)
     return found
 
 

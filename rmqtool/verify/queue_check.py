@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import Kind, Queue
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
 from rmqtool.verify.extents import Extents
@@ -32,7 +33,6 @@ _UNITS_PER_QUEUE = 256
 _MOST = 1 << 20
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _NAME_MAX = 255
-_EXT = "consumequeue_ext"
 
 QueuesOf = Callable[[int], Mapping[QueueName, int]]
 """The queues of the record that begins at a physical offset, and its offset in each; none when none begins there."""
@@ -134,7 +134,7 @@ class _OneQueue:
         self._report = report
         self._extents = extents
         self._queues_of = queues_of
-        self._has_ext_files = (root / _EXT).is_dir()
+        self._has_ext_files = (root / CONSUME_QUEUE_EXT).is_dir()
         self._shift = 0
         self._looks = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
