@@ -27,6 +27,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
         "delay_levels",
         "system_topics",
         "times",
+        "rules",
     ),
     1: ("files", "parts", "lock", "store", "mapped_files"),
     2: (

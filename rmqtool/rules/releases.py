@@ -1,0 +1,68 @@
+"""The releases that may have written a store, and what narrows them.
+
+Where releases differ and nothing says which one wrote a store, what any fitting release would have written is sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rmqtool.versions import Version
+
+RELEASES = (
+    *(Version(4, 4, 0), Version(4, 5, 0), Version(4, 5, 1), Version(4, 5, 2), Version(4, 6, 0), Version(4, 6, 1)),
+    *(Version(4, 7, 0), Version(4, 7, 1), Version(4, 8, 0), *(Version(4, 9, patch) for patch in range(9))),
+    *(Version(5, 0, 0), *(Version(5, 1, patch) for patch in range(5)), Version(5, 2, 0)),
+    *(Version(5, 3, patch) for patch in range(5)),
+    *(Version(5, 4, 0), Version(5, 5, 0)),
+)
+"""Every release, oldest first."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    """Releases that may have written a store, oldest first, and the evidence that ruled out the others.
+
+    With `--broker-version` there is only that one, and `is_named` is true.
+    """
+
+    fitting: tuple[Version, ...] = RELEASES
+    evidence: tuple[str, ...] = ()
+    is_named: bool = False
+
+    @classmethod
+    def named(cls, version: Version) -> Releases:
+        """The one release that `--broker-version` names."""
+        return cls((version,), is_named=True)
+
+    @property
+    def oldest(self) -> Version:
+        """The oldest release that fits."""
+        return self.fitting[0]
+
+    @property
+    def newest(self) -> Version:
+        """The newest release that fits."""
+        return self.fitting[-1]
+
+    def narrow(self, evidence: str, *, since: Version | None = None, before: Version | None = None) -> Releases:
+        """Only the releases from `since` on and older than `before`; evidence that no release fits changes nothing."""
+        if self.is_named:
+            return self
+        kept = tuple(
+            release
+            for release in self.fitting
+            if (since is None or release >= since) and (before is None or release < before)
+        )
+        if not kept or kept == self.fitting:
+            return self
+        return replace(self, fitting=kept, evidence=(*self.evidence, evidence))
+
+    def where(self, rule: Callable[[Version], bool]) -> tuple[Version, ...]:
+        """The fitting releases that have a rule."""
+        return tuple(filter(rule, self.fitting))
+
+    def __str__(self) -> str:
+        """``5.3.3``, or ``4.9.3 to 5.3.4``."""
+        return str(self.oldest) if len(self.fitting) == 1 else f"{self.oldest} to {self.newest}"
