@@ -60,9 +60,15 @@ def _has_crc32_property(frames: Frames) -> bool:
 
 
 def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> Iterator[str]:
-    """Names of the signs that the newest units of an index file show, looked up in the commit log.
+    """Names of the signs that the newest units of an index file show, looked up in the commit log."""
+    if holds_tags(newest, geometry, files):
+        yield "index-of-tags"
 
-    Messages without tags tell nothing: then older units are looked at.
+
+def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> bool | None:
+    """Whether the newest units of an index file are of tags too; None where no message in it has tags.
+
+    Messages without tags show nothing: then older units are read.
     """
     stop = newest.keys + 1
     with InputFile(newest.path) as file:
@@ -73,11 +79,12 @@ def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFil
             for physical_offset in np.unique(units["physical_offset"]).tolist():
                 hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
                 told.add(_has_tags_among(hashes, physical_offset, files))
-            if True in told:
-                yield "index-of-tags"
-            if told != {None} or first == 1:
-                return
+            if told != {None}:
+                return True in told
+            if first == 1:
+                break
             stop = first
+    return None
 
 
 def _has_tags_among(hashes: set[int], physical_offset: int, files: Sequence[MappedFile]) -> bool | None:

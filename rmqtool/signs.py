@@ -1,20 +1,37 @@
-"""The signs that a store shows of the version that wrote it: a lower bound, never an upper one."""
+"""What a store shows of the releases that wrote it: signs that some release brought, and traces that one took away."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from rmqtool.checkpoint import read_checkpoint
 from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.errors import RmqtoolError
-from rmqtool.files import read_all
-from rmqtool.index import IndexFile
+from rmqtool.files import UNLIMITED, Reading, read_all
+from rmqtool.formats.java import decode_text
+from rmqtool.index import IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE
-from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
-from rmqtool.queues import Queue
+from rmqtool.mapped_files import MappedFiles
+from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
+from rmqtool.parts import Unread
+from rmqtool.queues import Queue, has_light_queues
+from rmqtool.record_signs import holds_tags, sampled_signs
+from rmqtool.rules.releases import Releases
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 from rmqtool.system_topics import LMQ_PREFIX
+from rmqtool.versions import (
+    FASTJSON_2,
+    INDEX_COUNTS_SLOTS,
+    INDEX_OF_TAGS,
+    OFFSETS_HAVE_DATA_VERSION,
+    Version,
+    sorted_signs,
+)
 
 _BY_PATH = {
     "abort.bak": "abort.bak",
@@ -31,11 +48,88 @@ _BY_PATH = {
     f"{CONFIG}/messageRequestMode.json": "config-5.0",
     f"{CONFIG}/transactionMetrics": "transaction-metrics",
 }
+_MOST_OF_OFFSETS = 1 << 20  # bytes of the offsets that are read for the way in which they are written
 _BY_CHECKPOINT = {
     "master_flushed_offset": "checkpoint-master-flushed-offset",
     "confirm_physical_offset": "checkpoint-confirm-offset",
     "logics_physical_offset": "checkpoint-logics-offset",
 }
+
+
+_FASTJSON_1 = re.compile(r'"[^"@]+@[^"]+":\{-?\d+:-?\d+(,-?\d+:-?\d+)*\n\t\t\}')
+_FASTJSON_2 = re.compile(r'"[^"@]+@[^"]+":\{\n\t\t\t-?\d+:-?\d+')
+
+
+class Trace(NamedTuple):
+    """Something in a store by which the last broker on it was one since a release, or one before a release."""
+
+    name: str
+    since: Version | None = None
+    before: Version | None = None
+
+
+def releases_of(store: Store, version: Version | None = None, reading: Reading = UNLIMITED) -> Releases:
+    """The releases that the last broker on a store may have been of: `version` where it is named.
+
+    What cannot be read shows nothing.
+    """
+    if version is not None:
+        return Releases.named(version)
+    releases = Releases()
+    for sign in sorted_signs(_all_signs(store, reading)):
+        releases = releases.narrow(sign.name, since=sign.since)
+    for trace in (*_offset_traces(store), *_index_traces(store)):
+        releases = releases.narrow(trace.name, since=trace.since, before=trace.before)
+    return releases
+
+
+def _all_signs(store: Store, reading: Reading) -> set[str]:
+    unread = Unread()
+    found: set[str] = set()
+    with suppress(RmqtoolError):
+        light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, unread.part) else []
+        index = list_index_files(store, unread.part)
+        found |= version_signs(store, _checkpoint_of(store), light, index, load_offsets(store))
+    with suppress(RmqtoolError):
+        found |= sampled_signs(store.commit_log(unread.part).files, reading)
+    return found
+
+
+def _checkpoint_of(store: Store) -> dict[str, int] | None:
+    with suppress(RmqtoolError):
+        return read_checkpoint(store)
+    return None
+
+
+def _offset_traces(store: Store) -> Iterator[Trace]:
+    """A running broker writes its offsets every few seconds, so they are as the last one wrote them."""
+    path = load_offsets(store).file.path
+    if path is None:
+        return
+    try:
+        text = decode_text(read_all(path, _MOST_OF_OFFSETS))
+    except RmqtoolError:
+        return
+    if _FASTJSON_2.search(text):
+        yield Trace("offsets-by-fastjson-2", since=FASTJSON_2)
+    elif _FASTJSON_1.search(text):
+        yield Trace("offsets-by-fastjson-1", before=FASTJSON_2)
+        if '"dataVersion"' not in text:
+            yield Trace("offsets-without-data-version", before=OFFSETS_HAVE_DATA_VERSION)
+
+
+def _index_traces(store: Store) -> Iterator[Trace]:
+    with suppress(RmqtoolError):
+        newest = next((file for file in reversed(list_index_files(store)) if file.keys), None)
+        if newest is None:
+            return
+        geometry = geometry_of(newest, store.conf.index_geometry)
+        if newest.hash_slot_count == newest.keys > geometry.slots:
+            yield Trace("index-slots-counted-per-put", before=INDEX_COUNTS_SLOTS)
+        tags = holds_tags(newest, geometry, store.commit_log().files)
+        if tags is not None:
+            name = "index-of-tags" if tags else "index-without-tags"
+            yield Trace(name, since=INDEX_OF_TAGS if tags else None, before=None if tags else INDEX_OF_TAGS)
 
 
 def version_signs(

@@ -50,6 +50,8 @@ STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing c
 DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only properties of the JVM
 DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceToDelete returns above 85 and 90 percent
 BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
+OFFSETS_HAVE_DATA_VERSION = Version(5, 0, 0)  # ConsumerOffsetManager
+FASTJSON_2 = Version(5, 4, 0)  # RemotingSerializable: each offset on a line of its own
 TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -108,6 +108,8 @@ class Dispatched:
         self._sys_flags = frames.headers.field("sys_flag")
         self._topics = dispatcher.topic_numbers(frames)
         self._refused = np.zeros(len(frames), dtype=np.bool_)
+        self.optional_units: QueueUnits | None = None
+        """Units that only older releases derive, None without one; known once `units` are."""
 
     @cached_property
     def units(self) -> QueueUnits:
@@ -128,7 +130,9 @@ class Dispatched:
         )
         kept = (self._sys_flags & TRANSACTION_PREPARED) == 0
         kept &= ~self._refused
-        more = self._multi_dispatched(units, np.flatnonzero(kept))
+        more = self._multi_dispatched(units, np.flatnonzero(kept), self._rules.multi_dispatches)
+        if self._rules.may_be_older:
+            self.optional_units = self._multi_dispatched(units, np.flatnonzero(kept), self._rules.may_multi_dispatch)
         if not kept.all():
             units = units[kept]
         if more is None:
@@ -247,8 +251,10 @@ class Dispatched:
             else:
                 self._refused[row] = True
 
-    def _multi_dispatched(self, units: QueueUnits, rows: Positions) -> QueueUnits | None:
-        """The units of further queues that the records `rows` name; None without one."""
+    def _multi_dispatched(
+        self, units: QueueUnits, rows: Positions, takes_topic: Callable[[str], bool]
+    ) -> QueueUnits | None:
+        """The units of further queues that the records `rows` of some topics name; None without one."""
         if not self._rules.multi_dispatch:
             return None
         places, offsets = self._places(names.INNER_MULTI_DISPATCH), self._places(names.INNER_MULTI_QUEUE_OFFSET)
@@ -256,7 +262,7 @@ class Dispatched:
         queue_ids = self._frames.headers.field("queue_id")
         found: list[tuple[int, int, int]] = []
         for row in rows[(places[1][rows] > 0) & (offsets[1][rows] > 0)].tolist():
-            if not self._rules.multi_dispatches(topics[self._topics[row]]):
+            if not takes_topic(topics[self._topics[row]]):
                 continue
             texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in (places, offsets)]
             for topic, queue_id, offset in more_queues(texts[0], texts[1], int(queue_ids[row]), self._rules.lmq):

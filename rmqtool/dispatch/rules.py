@@ -27,7 +27,9 @@ _DEAD_LETTERS = (DEAD_LETTER_PREFIX,)
 class DispatchRules:
     """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`.
 
-    `index_tags` says whether tags are indexed, where the version is not to decide that.
+    `index_tags` says whether tags are indexed, where the version is not to decide that. With `may_be_older` releases
+    before `version` may have written some or all of the log, as in every store whose release nobody has named: what
+    they alone derive is optional (`Dispatched.optional_units`).
     """
 
     version: Version = NEWEST
@@ -35,9 +37,10 @@ class DispatchRules:
     multi_dispatch: bool = False
     lmq: bool = False
     index_tags: bool | None = None
+    may_be_older: bool = False
 
     @classmethod
-    def of(cls, version: Version, store: Store, lmq_seen: bool) -> DispatchRules:
+    def of(cls, version: Version, store: Store, lmq_seen: bool, may_be_older: bool = False) -> DispatchRules:
         """The rules of a store's broker.
 
         What its configuration leaves open is taken from the store: delay levels from their queues, and from `lmq_seen`
@@ -49,6 +52,7 @@ class DispatchRules:
             delay_levels_of_store(store),
             lmq_seen if multi_dispatch is None else multi_dispatch.lower() == "true",
             lmq_seen if lmq is None else lmq.lower() == "true",
+            may_be_older=may_be_older,
         )
 
     @property
@@ -63,9 +67,15 @@ class DispatchRules:
 
     def multi_dispatches(self, topic: str) -> bool:
         """Whether records of a topic go to the queues too that INNER_MULTI_DISPATCH names."""
-        if not self.multi_dispatch or self.version < MULTI_DISPATCH:
-            return False
+        return self.multi_dispatch and self.version >= MULTI_DISPATCH and not topic.startswith(self._spared_topics)
+
+    def may_multi_dispatch(self, topic: str) -> bool:
+        """Whether an older release has, or may have, put records of a topic into those queues."""
+        return self.may_be_older and self.multi_dispatch and topic.startswith(self._spared_topics)
+
+    @property
+    def _spared_topics(self) -> tuple[str, ...]:
+        """What the topics begin with whose records go to no further queue."""
         if self.version < MULTI_DISPATCH_SPARES_SYSTEM_TOPICS:
-            return True
-        spared = _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())
-        return not topic.startswith(spared)
+            return ()
+        return _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())
