@@ -42,6 +42,23 @@ REBUILDS = (
         repair="Give --broker-version.",
     ),
     Entry(
+        code="rebuild.version-needed",
+        fault=None,
+        severity="warning",
+        title="What is rebuilt depends on a release that is not known",
+        what="Releases differ in units or keys that are missing, and nothing in the store shows which one wrote them: "
+        "which records with INNER_MULTI_DISPATCH go to light queues, and whether a property whose value holds the byte "
+        "0x01 counts (since 4.9.1).",
+        how="--broker-version was not given.",
+        effect="with the wrong rules a light queue lacks messages, or gets some that were never in it",
+        versions=(
+            ("4.9.3 to 4.9.8", "every record."),
+            ("5.0.0 and later", "not those of retry and system topics."),
+            ("5.5.0 and later", "not those of dead letter topics."),
+        ),
+        repair="Give --broker-version with the release that wrote these messages. Without it nothing is written.",
+    ),
+    Entry(
         code="rebuild.index-disabled",
         fault=None,
         severity="info",

@@ -15,7 +15,7 @@ import click
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import Given, Request, command_line, narrow, rebuild_options, request_of
 from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
-from rmqtool.errors import Exit, RmqtoolError
+from rmqtool.errors import Exit, RmqtoolError, UsageError
 from rmqtool.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -179,6 +179,7 @@ def _write(style: Style, request: Request) -> Exit:
         if plan.is_empty:
             _show(style, request, plan, "nothing", status, recovered=recovered)
             return status
+        _require_release(plan)
         if not request.yes:
             _show_for_confirmation(style, plan)
             confirm(style, "Write this?", request.yes)
@@ -186,6 +187,13 @@ def _write(style: Style, request: Request) -> Exit:
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
     return status
+
+
+def _require_release(plan: Plan) -> None:
+    """Nothing is written that depends on a release which nobody has named."""
+    if plan.undecided:
+        needed = next(found.message for found in plan.findings if found.code == "rebuild.version-needed")
+        raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
 
 
 def _show_for_confirmation(style: Style, plan: Plan) -> None:

@@ -172,5 +172,6 @@ def command_line(request: Request, *more: str) -> str:
         words += ["--neutralise"] if request.options.neutralise else []
         words += ["--as-broker"] if request.options.order == "broker" else []
     words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
+    words += ["--broker-version", str(request.options.version)] if request.options.version else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []
     return " ".join(map(quote, words))

@@ -186,14 +186,29 @@ class Dispatched:
         values, lengths = self._tags
         return key_hashes(prefixes, Hashes(values[texts.rows], lengths[texts.rows]))
 
+    @property
+    def has_optional_keys(self) -> bool:
+        """Whether releases before 4.9.1 leave out some of the keys."""
+        return any(len(self.rows_with_separator(name)) for name in (names.UNIQUE_KEY, names.KEYS))
+
+    def rows_with_separator(self, name: str) -> Positions:
+        """Records whose value of a property holds 0x01: to a release before 4.9.1 they have no such property."""
+        if not self._any_value_holds_separator:
+            return np.empty(0, dtype=np.intp)
+        data = self._properties.data
+        starts, sizes = self._properties.places(name.encode())
+        rows = np.flatnonzero(sizes)
+        held = [bool((data[start : start + size] == NAME_VALUE_SEPARATOR).any())
+                for start, size in zip(starts[rows].tolist(), sizes[rows].tolist(), strict=True)]  # fmt: skip
+        found: Positions = rows[np.array(held, dtype=np.bool_)]
+        return found
+
     def _places(self, name: str) -> tuple[Positions, Positions]:
         """Where the value of a property stands; of size 0 without one by the rules of this version."""
         starts, sizes = self._properties.places(name.encode())
         if self._rules.drops_values_with_separator:
-            data, sizes = self._properties.data, sizes.copy()
-            for row in np.flatnonzero(sizes).tolist() if self._any_value_holds_separator else ():
-                if (data[starts[row] : starts[row] + sizes[row]] == NAME_VALUE_SEPARATOR).any():
-                    sizes[row] = 0
+            sizes = sizes.copy()
+            sizes[self.rows_with_separator(name)] = 0
         return starts, sizes
 
     @cached_property

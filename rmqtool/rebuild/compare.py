@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.append.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.dispatch.units import QueueName
@@ -14,6 +15,8 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild.existing import FORMATS, ExistingQueues
 from rmqtool.rebuild.spans import ADDED, CHANGED, SAME, Spans
+
+_MOST_LOOKUPS = 4096  # of records, for units that are compared together
 
 
 @dataclass
@@ -35,7 +38,8 @@ class Difference:
 class Comparison:
     """Compares units with those that are there; `watched` are the unit numbers of each queue whose targets are told.
 
-    With `keeps_ext` a unit with an ext address is as it should be when all else of it is.
+    With `keeps_ext` a unit with an ext address is as it should be when all else of it is; so is one without a tags
+    code, where `may_lack_tags` says of the record at a physical offset that an older release finds no tags in it.
     """
 
     def __init__(
@@ -44,14 +48,17 @@ class Comparison:
         names: list[QueueName],
         watched: Mapping[QueueName, Sequence[int]],
         keeps_ext: bool = True,
+        may_lack_tags: Callable[[int], bool] = lambda physical_offset: False,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self.passed_ext = False  # whether units with an ext address were taken for what they should be
+        self.without_tags: Counter[QueueName] = Counter()  # units that only an older release writes so
         self._existing = existing
         self._grid: FileGrid = existing.grid
         self._names = names
         self._watched = watched
         self._keeps_ext = keeps_ext
+        self._may_lack_tags = may_lack_tags
         self._spans: dict[int, Spans] = defaultdict(Spans)
         self._write: dict[int, set[int]] = defaultdict(set)
 
@@ -114,12 +121,12 @@ class Comparison:
         if old == new:
             spans.add(first, piece.high - piece.low, SAME)
             return
-        states = self._states(old, new)
+        states = self._states(self._names[queue], old, new)
         spans.add_states(first, states)
         if states.any():
             self._write[queue].add(piece.start)
 
-    def _states(self, old: bytes, new: bytes) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+    def _states(self, name: QueueName, old: bytes, new: bytes) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
         layout = FORMATS[self._existing.kind]
         before, after = layout.decode_units(old), layout.decode_units(new)
         size = self._grid.unit_size
@@ -131,9 +138,23 @@ class Comparison:
             ext &= before["message_size"] == after["message_size"]
             self.passed_ext |= bool((ext & ~same).any())
             same |= ext
+        if self._existing.kind == "simple":
+            same |= self._lack_tags(name, before, after, ~same)
         states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)
         states[same] = SAME
         return states
+
+    def _lack_tags(
+        self, name: QueueName, before: NDArray[np.void], after: NDArray[np.void], rows: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Which of `rows` have no tags code because an older release wrote them."""
+        rows = rows & (before["tags_code"] == 0) & (before["physical_offset"] == after["physical_offset"])
+        rows &= before["message_size"] == after["message_size"]
+        candidates = np.flatnonzero(rows)[:_MOST_LOOKUPS].tolist()
+        found = np.zeros(len(rows), dtype=np.bool_)
+        found[[row for row in candidates if self._may_lack_tags(int(after["physical_offset"][row]))]] = True
+        self.without_tags[name] += int(found.sum())
+        return found
 
     def _watch(self, name: QueueName, number: int, units: Units) -> None:
         decoded = units.view(FORMATS[self._existing.kind].UNIT_DTYPE)

@@ -21,6 +21,7 @@ from rmqtool.index import Geometry
 from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.names import refusal
+from rmqtool.rebuild.optional_units import OptionalUnits, StoredUnit
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.workers import items_of_processes
 from rmqtool.scan.events import Blank, Damage
@@ -33,12 +34,13 @@ _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than f
 
 @dataclass
 class QueueTarget:
-    """Where units of one kind of queue go, and what stands before them."""
+    """Where units of one kind of queue go, what stands before them, and what is `stored` there now."""
 
     sink: UnitSink
     grid: FileGrid
     heads: Heads | None = None
     batch_heads: BatchHeads = lambda queue: None
+    stored: StoredUnit = lambda name, number: None
 
 
 class BatchTopicFoundError(Exception):
@@ -56,6 +58,8 @@ class Derivation:
         self.lost = LostExtents()
         self.wrong_bodies: list[int] = []  # physical offsets of records whose body is not what was stored
         self.refused: Counter[QueueName] = Counter()  # units of queues that no directory can have
+        self.optional: OptionalUnits | None = None
+        self.has_optional_keys = False  # whether older releases leave out some of the keys
         self.records = 0
         self.last_physical_offset = -1
         self.last_store_timestamp = -1
@@ -91,6 +95,7 @@ class Derivation:
         if simple:
             order, lost = self._task.order, self.lost.between
             self.simple = SimpleQueues(simple.sink, simple.grid.units_per_file, order, simple.heads, lost)
+            self.optional = OptionalUnits(simple.stored, self.queues)
         if batch:
             self.batch = BatchQueues(batch.sink, batch.batch_heads)
         if index:
@@ -133,7 +138,11 @@ class Derivation:
         self.wrong_bodies.extend(digest.wrong_bodies)
         for extent in digest.lost:  # before the units, which are placed by what is lost around them
             self.lost.add_extent(extent)
-        self._hold(digest.units, digest.batch_units)
+        units = digest.units
+        if units is not None and digest.optional_units is not None and self.optional:
+            units = self.optional.merged(units, digest.optional_units)
+        self._hold(units, digest.batch_units)
+        self.has_optional_keys |= digest.has_optional_keys
         if self.index and isinstance(digest.keys, IndexKeys):
             self.index.add(digest.keys, offsets, timestamps)
 

@@ -64,6 +64,8 @@ class Digest:
     physical_offsets: NDArray[np.int64]
     store_timestamps: NDArray[np.int64]
     units: StoredUnits | None
+    optional_units: StoredUnits | None  # what only older releases derive
+    has_optional_keys: bool  # whether older releases leave out some of the keys
     batch_units: QueueUnits | None  # those of topics that have batch queues
     keys: IndexKeys | PackedKeys | None
     wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
@@ -126,10 +128,11 @@ class Renumbering:
             self._is_identity = bool((self._table == np.arange(len(self._table))).all())
         if self._is_identity or not isinstance(item, Digest):
             return item
-        units, batch = item.units, item.batch_units
+        units, optional, batch = item.units, item.optional_units, item.batch_units
         return replace(
             item,
             units=units and units._replace(queues=self._table[units.queues]),
+            optional_units=optional and optional._replace(queues=self._table[optional.queues]),
             batch_units=batch and replace(batch, queues=self._table[batch.queues]),
         )
 
@@ -160,8 +163,10 @@ class Digester:
         wrong = wrong_bodies(frames)
         dropped = wrong if task.drops_wrong_bodies and wrong.any() else None
         units = dispatched.units if task.queues else None
+        optional = dispatched.optional_units if task.queues else None
         if units is not None and dropped is not None:
             units = units[~dropped[units.rows]]
+            optional = optional and optional[~dropped[optional.rows]]
         batch = self._of_batch_topics(units) if units is not None and task.batch_topics else None
         if units is not None and batch is not None:
             units, batch_units = units[~batch], units[batch]
@@ -173,6 +178,8 @@ class Digester:
             physical_offsets=frames.physical_offsets,
             store_timestamps=frames.headers.field("store_timestamp"),
             units=None if units is None else StoredUnits.of(units),
+            optional_units=None if optional is None else StoredUnits.of(optional),
+            has_optional_keys=task.index and task.rules.may_be_older and dispatched.has_optional_keys,
             batch_units=batch_units,
             keys=self._selected_keys(dispatched, frames, dropped) if task.index else None,
             wrong_bodies=frames.physical_offsets[wrong].tolist(),

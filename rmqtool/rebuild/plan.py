@@ -24,6 +24,7 @@ from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.source import Sinks, Source, derive
+from rmqtool.rebuild.undecided import undecided_of
 
 Action = Literal["create", "replace", "keep"]
 
@@ -78,6 +79,7 @@ class Plan:
     last_record: tuple[int, int]  # physical offset and store timestamp of the log's last record, -1 without one
     findings: list[Finding]
     patches: list[Patch] = field(default_factory=list)
+    undecided: int = 0  # units and files that depend on a release that nobody has named
 
     @property
     def options(self) -> RebuildOptions:
@@ -125,7 +127,9 @@ class Comparing(Sinks):
         if "queues" not in self.source.options.parts:
             return None
         watched = self._watched if kind == "simple" else {}
-        self.of_queues[kind] = Comparison(self.source.existing[kind], names, watched, self.source.has_ext_units)
+        self.of_queues[kind] = Comparison(
+            self.source.existing[kind], names, watched, self.source.has_ext_units, self.source.lookups.may_lack_tags
+        )
         return self.of_queues[kind]
 
     def index(self) -> IndexSink | None:
@@ -159,6 +163,13 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(sinks.of_index, has_log))
     patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
+    undecided = undecided_of(
+        source.releases,
+        derivation,
+        sinks.of_queues.get("simple"),
+        [queue.name for queue in queues if queue.action != "keep"],
+        any(file.action != "keep" for file in index),
+    )
     return Plan(
         source=source,
         queues=queues,
@@ -174,8 +185,10 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
             *unfounded_findings([queue.name for queue in queues if queue.is_unfounded], bool(index) and not has_log),
             *start_findings(source, derivation),
             *patch_findings(patches),
+            *undecided.findings(),
         ],
         patches=[patch for patch in patches if patch.is_possible],
+        undecided=undecided.count,
     )
 
 

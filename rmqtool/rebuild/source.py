@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnsupportedError
@@ -17,9 +20,11 @@ from rmqtool.rebuild.digest import Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
 from rmqtool.rebuild.geometry import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
-from rmqtool.rebuild.rules_version import rules_version
+from rmqtool.rebuild.rules_version import version_findings
 from rmqtool.rebuild.settings import honour_settings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
+from rmqtool.rules.releases import Releases
+from rmqtool.signs import releases_of
 from rmqtool.store import Store
 from rmqtool.topics import load_topics
 from rmqtool.versions import BATCH_QUEUES, Version
@@ -34,16 +39,26 @@ class Source:
     log: MappedFiles
     queues: list[Queue]
     sizes: FileSizes
-    version: Version
+    releases: Releases
     findings: list[Finding]
     batch_topics: set[str]
     learns_batch_topics: bool
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
 
     @property
+    def version(self) -> Version:
+        """The release whose rules count: the newest that fits."""
+        return self.releases.newest
+
+    @property
     def log_min_offset(self) -> int:
         """The commit log's minimum, bytes; -1 without a file."""
         return self.log.files[0].start_offset if self.log.files else -1
+
+    @cached_property
+    def lookups(self) -> Lookups:
+        """Single records of the log."""
+        return Lookups(self.log.files, Dispatcher(_task(self).rules, self.batch_topics))
 
     @property
     def has_ext_units(self) -> bool:
@@ -56,17 +71,21 @@ class Source:
             existing.close()
 
 
-def open_source(store: Store, options: RebuildOptions) -> Source:
-    """Look at a store; raise UnsupportedError for queues that are no files."""
+def open_source(store: Store, options: RebuildOptions, releases: Releases | None = None) -> Source:
+    """Look at a store; raise UnsupportedError for queues that are no files.
+
+    `releases` are those that may have written it, by default what options and store show.
+    """
     if store.layout == "rocksdb" and "queues" in options.parts:
         raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
     options, setting_findings = honour_settings(store, options)
     queues = list(list_queues(store))
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
-    version, findings = rules_version(store, options)
+    releases = releases or releases_of(store, options.version, options.reading)
+    findings = version_findings(store, releases, "index" in options.parts)
     log = store.commit_log()
-    has_batches = version >= BATCH_QUEUES
+    has_batches = releases.newest >= BATCH_QUEUES
     found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
     source = Source(
         store=store,
@@ -74,7 +93,7 @@ def open_source(store: Store, options: RebuildOptions) -> Source:
         log=log,
         queues=queues,
         sizes=sizes,
-        version=version,
+        releases=releases,
         findings=[*sizes.findings, *findings, *setting_findings],
         batch_topics=found,
         learns_batch_topics=has_batches and topics is None,
@@ -131,7 +150,7 @@ def _task(source: Source) -> Task:
     return Task(
         files=source.log.files,
         # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
-        rules=DispatchRules.of(source.version, source.store, lmq_seen=True),
+        rules=DispatchRules.of(source.version, source.store, lmq_seen=True, may_be_older=not source.releases.is_named),
         selection=options.selection,
         order=options.order,
         reading=options.reading,
@@ -146,7 +165,8 @@ def _target(source: Source, kind: Kind, sink: UnitSink | None, names: list[Queue
         return None
     existing = source.existing[kind]
     if source.options.order == "broker":
-        return QueueTarget(sink, existing.grid)
+        return QueueTarget(sink, existing.grid, stored=existing.unit_at)
     if kind == "simple":
-        return QueueTarget(sink, existing.grid, heads=kept_heads(existing, names, source.log_min_offset))
+        heads = kept_heads(existing, names, source.log_min_offset)
+        return QueueTarget(sink, existing.grid, heads, stored=existing.unit_at)
     return QueueTarget(sink, existing.grid, batch_heads=kept_batch_heads(existing, names, source.log_min_offset))

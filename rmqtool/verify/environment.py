@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.retention.disks import Disk, disk_of
@@ -15,7 +16,6 @@ from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.settings import Settings, settings_of
 from rmqtool.store import Store
 from rmqtool.times import rfc3339
-from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.report import Report
 from rmqtool.versions import NEWEST, Version
 

@@ -6,23 +6,20 @@ they compared as sets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.keys import TAGS, IndexKeys
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.findings import counted
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_units import IndexUnits
 from rmqtool.verify.report import Report
 
-HashesAt = Callable[[int], set[int] | None]
-"""The key hashes of the record that begins at a physical offset; None when none begins there."""
-
 _AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
 _CHUNK = 1 << 16
+_FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
 _HASH_BITS = 31
 
@@ -34,14 +31,14 @@ class IndexCheck:
     """
 
     def __init__(
-        self, store: Store, report: Report, units: IndexUnits, extents: Extents, hashes_at: HashesAt,
+        self, store: Store, report: Report, units: IndexUnits, extents: Extents, lookups: Lookups,
         start: int, stop: int, tags_expected: bool, log_start: int, live: bool,
     ) -> None:  # fmt: skip
         self._store = store
         self._report = report
         self._units = units
         self._extents = extents
-        self._hashes_at = hashes_at
+        self._lookups = lookups
         self._at = start
         self._stop = stop
         self._tags_expected = tags_expected
@@ -170,7 +167,7 @@ class IndexCheck:
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
                 continue
-            hashes = self._hashes_at(offset)
+            hashes = self._lookups.hashes_at(offset)
             code, message = "index.unit", f"no record begins at physical offset {offset}"
             if hashes is not None and int(unit["key_hash"]) in hashes:
                 code, message = "index.duplicate-unit", f"out of order: points to physical offset {offset}"
@@ -179,11 +176,21 @@ class IndexCheck:
             self._tell(code, message, np.array([number]), unit.reshape(1))
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
+        rows = self._without_optional(rows, keys)
         count = int(np.count_nonzero(rows))
         if count and not (self._live and self._at >= self._stop):  # a running broker puts them later
             offset = int(keys.physical_offsets[int(np.argmax(rows))])
             self._report.add("index.missing", f"{counted(count, 'key')} of messages from physical offset {offset} on",
                              count=count)  # fmt: skip
+
+    def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
+        """Without the keys that an older release did not put; of many that are missing, most are missing anyway."""
+        missing = np.flatnonzero(rows & (keys.kinds != TAGS))
+        if not 0 < len(missing) <= _FEW:
+            return rows
+        kept = rows.copy()
+        kept[[row for row in missing.tolist() if self._lookups.may_lack_keys(int(keys.physical_offsets[row]))]] = False
+        return kept
 
     def _tell(self, code: str, message: str, numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
         count = len(numbers)

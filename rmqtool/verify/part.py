@@ -9,6 +9,7 @@ from pathlib import Path
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commit_log import written_end
 from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
@@ -24,7 +25,6 @@ from rmqtool.verify.damage import DamageChecks
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
 from rmqtool.verify.index_units import IndexUnits, Part
-from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
@@ -145,7 +145,7 @@ class _LogCheck:
         self._index: IndexCheck | None = None
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
-            self._queues = QueueCheck(store.root, report, extents, open_files, lookups.queues_of, is_batch,
+            self._queues = QueueCheck(store.root, report, extents, open_files, lookups, is_batch,
                                       settings.live, found)  # fmt: skip
             result.states = self._queues.states
         rules = settings.recovery
@@ -153,7 +153,7 @@ class _LogCheck:
         if settings.index:
             units = IndexUnits(settings.index_parts, open_files)
             stop = units.total if part.index_stop is None else part.index_stop
-            self._index = IndexCheck(store, report, units, extents, lookups.hashes_at, part.index_start, stop,
+            self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
                                      settings.tags_expected, log_start_of(files), settings.live)  # fmt: skip
 
     def take(self, event: Event) -> bool:
@@ -187,7 +187,7 @@ class _LogCheck:
         self._damage.frames(frames)
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
-            self._queues.add(dispatched.units, self._dispatcher.queues)
+            self._queues.add(dispatched.units, self._dispatcher.queues, dispatched.optional_units)
         if self._index is not None:
             self._index.add(dispatched.keys, frames.physical_offset, end)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rmqtool.dispatch.units import QueueName
 from rmqtool.recovery import FileWalk, join_walks
 from rmqtool.verify.extents import Extents
-from rmqtool.verify.queue_check import tell_jump
+from rmqtool.verify.one_queue import tell_jump
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.report import Report
@@ -64,11 +64,9 @@ class PartResult:
         """Add what the part of the log behind this one has found; `later` is not to be used any more."""
         self.extents.extend(later.extents)
         for name, state in later.states.items():
-            known = self.states.get(name)
-            if known is None:
-                self.states[name] = state
-                continue
-            tell_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
+            known = self.states.setdefault(name, QueueState(name))
+            if known.records and state.records:
+                tell_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
             known.extend(state)
         self.report.merge(later.report)
         self.totals.extend(later.totals)

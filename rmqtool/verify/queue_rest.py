@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import is_pre_blank
@@ -18,7 +19,6 @@ from rmqtool.store_findings import queue_findings
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
-from rmqtool.verify.queue_check import QueuesOf
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report
@@ -45,7 +45,7 @@ class QueueRest:
     report: Report
     bounds: LogBounds
     open_files: OpenFiles
-    queues_of: QueuesOf
+    lookups: Lookups
     lost: Counter[str] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
     _looks: int = 0
@@ -153,7 +153,7 @@ class QueueRest:
             return
         self._looks += 1
         try:
-            owners = self.queues_of(physical_offset)
+            owners = self.lookups.queues_of(physical_offset)
         except UnreadableError:
             if self.bounds.live:
                 return  # a running broker deletes files

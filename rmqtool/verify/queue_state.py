@@ -9,6 +9,7 @@ from rmqtool.dispatch.units import QueueName
 MOST_LOOKS = 4096
 """Wrong units of one queue that are looked into one by one; others that point elsewhere are counted with them."""
 
+_MOST_OPTIONAL = 4096
 MAX_PLACES = 16
 """Places that are kept of what a queue lacks; all are counted."""
 
@@ -31,7 +32,8 @@ class QueueState:
     """One queue in a part of the log.
 
     `proven` are ranges of unit numbers that are what a record gives, ascending; `lacking` records without a unit by
-    code; offsets are queue offsets, `first_offset` of the first record, `next_offset` behind the last one.
+    code; offsets are queue offsets, `first_offset` of the first record, `next_offset` behind the last one. `optional`
+    are queue offsets of records that have no unit here, and would have one if an older release had written them.
     """
 
     name: QueueName
@@ -43,6 +45,18 @@ class QueueState:
     restarts: int = 0
     proven: list[list[int]] = field(default_factory=list)
     lacking: dict[str, Lacking] = field(default_factory=dict)
+    optional: set[int] = field(default_factory=set)
+
+    def may_have(self, offset: int) -> None:
+        """Note a record that only older releases give a unit, and that has none."""
+        if len(self.optional) < _MOST_OPTIONAL:
+            self.optional.add(offset)
+
+    def may_hold_all_to(self, offset: int) -> bool:
+        """Whether older releases give a unit to each queue offset from the next one to before `offset`."""
+        return offset - self.next_offset <= len(self.optional) and self.optional.issuperset(
+            range(self.next_offset, offset)
+        )
 
     def prove(self, start: int, stop: int) -> None:
         """Note that units `start` to before `stop` are what the log says."""
@@ -69,6 +83,12 @@ class QueueState:
             self.prove(start, stop)
         for code, lacking in later.lacking.items():
             self.lack(code, lacking.places, lacking.count)
+        for offset in later.optional:
+            self.may_have(offset)
+        if not later.records:
+            return
+        if not self.records:
+            self.first_offset, self.first_physical_offset = later.first_offset, later.first_physical_offset
         self.records += later.records
         self.restarts += later.restarts
         self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset

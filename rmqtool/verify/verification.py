@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
@@ -18,6 +19,7 @@ from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.recovery import RecoveryRules, Start
+from rmqtool.signs import releases_of
 from rmqtool.store import Store
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.consumers import (
@@ -34,7 +36,6 @@ from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, t
 from rmqtool.verify.joining import Joining
 from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
-from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import Settings
@@ -75,6 +76,7 @@ class Verification:
         self.holder: Holder | None = lock_holder(store.root)
         self.log: MappedFiles = store.commit_log()
         self.topics: Topics = load_topics(store)
+        self.releases = releases_of(store, request.version)
         self.complete = False
         self.lost: Counter[str] = Counter()
         self.log_start = log_start_of(self.log.files)
@@ -97,7 +99,8 @@ class Verification:
 
     def _settings(self) -> Settings:
         store, request = self.store, self.request
-        rules = DispatchRules.of(request.version or NEWEST, store, has_light_queues(store, kinds_told))
+        light = has_light_queues(store, kinds_told)
+        rules = DispatchRules.of(self.releases.newest, store, light, may_be_older=not self.releases.is_named)
         selection = request.selection
         return Settings(
             root=store.root,
@@ -223,7 +226,7 @@ class Verification:
         files_end = self.log.files[-1].end_offset if self.log.files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         open_files = OpenFiles(self.settings.reading())
-        rest = QueueRest(self.store, self._report, bounds, open_files, lookups.queues_of, self.lost)
+        rest = QueueRest(self.store, self._report, bounds, open_files, lookups, self.lost)
         ranges: dict[QueueName, QueueRange] = {}
         for queue in list_queues(self.store, kinds_told):
             name = QueueName(queue.topic, queue.queue_id)
@@ -249,7 +252,7 @@ class Verification:
         if self.settings.index and not self.settings.live:
             open_files = OpenFiles(self.settings.reading())
             units = IndexUnits(self._parts, open_files)
-            rest = IndexCheck(self.store, total.report, units, total.extents, lookups.hashes_at, total.seam.index_at,
+            rest = IndexCheck(self.store, total.report, units, total.extents, lookups, total.seam.index_at,
                               units.total, False, self.log_start, False)  # fmt: skip
             rest.finish(total.log_end or 0)
             open_files.close()

@@ -25,7 +25,7 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.verify import queue_check, queue_rest
-from rmqtool.verify.lookups import Lookups
+from rmqtool.dispatch.lookups import Lookups
 from tests.building import START_TIME, message
 from tests.verify.damages import overwrite
 from tests.verify.small_store import (

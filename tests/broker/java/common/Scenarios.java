@@ -8,6 +8,7 @@ final class Scenarios {
     private static final int EXPIRED_FILES = 6;
     private static final long ELECTION_MS = 60_000;
     private static final int LEADER_MESSAGES = 400;
+    private static final int LIGHT_MESSAGES = 400;
 
     private Scenarios() {
     }
@@ -30,6 +31,9 @@ final class Scenarios {
             case "killed":
                 full(session, 0);
                 writeUntilKilled(session);
+                break;
+            case "light":
+                light(session);
                 break;
             case "extras":
                 Family.writeExtras(session);
@@ -56,6 +60,31 @@ final class Scenarios {
         }
         config.groups("orders", Content.ORDER_QUEUES);
         config.groups("early", 1);
+        config.write();
+    }
+
+    /**
+     * Light queues that hold what consumers have sent back: releases differ in which of these records they put there.
+     * A message that was sent back carries the offsets that it had, which no queue has given it.
+     */
+    private static void light(Session session) throws Exception {
+        ConfigFiles config = new ConfigFiles(session);
+        String[] topics = {"orders", "%RETRY%billing", "%DLQ%billing"};
+        for (String name : topics) {
+            config.topic(name, 1);
+        }
+        for (int number = 0; number < LIGHT_MESSAGES; number++) {
+            String name = topics[number % 5 == 0 ? 1 : number % 7 == 0 ? 2 : 0];
+            Draft draft = Draft.to(name, 0).body("message " + number).keys("key-" + number % 9).unique(number)
+                .tags(number % 11 == 0 ? "a\u0001b" : "Aa")
+                .property("INNER_MULTI_DISPATCH", number % 2 == 0 ? "%LMQ%one" : "%LMQ%one,%LMQ%two");
+            if (!name.equals("orders")) {
+                draft.property("INNER_MULTI_QUEUE_OFFSET", number % 2 == 0 ? "3" : "3,1");
+            }
+            session.put(draft);
+        }
+        session.settle();
+        config.groups("orders", 1);
         config.write();
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.host import format_host
+from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.lookup import record_at
 
@@ -19,13 +20,35 @@ class Lookups:
         self._dispatcher = dispatcher
 
     def queues_of(self, physical_offset: int) -> dict[QueueName, int]:
-        """The queues that the record at an offset goes to, its own first, and its offset in each; none without one."""
+        """The queues that the record at an offset goes to, its own first, and its offset in each; none without one.
+
+        Those to which only an older release dispatches it are among them, where one may have.
+        """
         frames = record_at(self._files, physical_offset)
         if frames is None:
             return {}
-        units = self._dispatcher.dispatch(frames).units
-        names = [self._dispatcher.queues[queue] for queue in units.queues.tolist()]
-        return dict(zip(names, units.queue_offsets.tolist(), strict=True))
+        dispatched = self._dispatcher.dispatch(frames)
+        found = [units for units in (dispatched.units, dispatched.optional_units) if units is not None]
+        return {
+            self._dispatcher.queues[queue]: offset
+            for units in found
+            for queue, offset in zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
+        }
+
+    def may_lack_tags(self, physical_offset: int) -> bool:
+        """Whether an older release may have found no tags in the record at an offset: they hold a separator."""
+        return self._may_lack(physical_offset, TAGS)
+
+    def may_lack_keys(self, physical_offset: int) -> bool:
+        """The same of its keys: an older release put those into the index whose property holds no separator."""
+        return self._may_lack(physical_offset, UNIQUE_KEY, KEYS)
+
+    def _may_lack(self, physical_offset: int, *names: str) -> bool:
+        frames = record_at(self._files, physical_offset) if self._dispatcher.rules.may_be_older else None
+        if frames is None:
+            return False
+        dispatched = self._dispatcher.dispatch(frames)
+        return any(len(dispatched.rows_with_separator(name)) for name in names)
 
     def hashes_at(self, physical_offset: int) -> set[int] | None:
         """The hashes of the keys of the record at an offset; None when none begins there."""

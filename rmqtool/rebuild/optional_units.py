@@ -1,0 +1,49 @@
+"""Units that only older releases derive: a rebuild keeps those that are there, and takes none away.
+
+What is not there may be lost, or may never have been written; only the release decides that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rmqtool.append.stored_units import StoredUnits, physical_offsets
+from rmqtool.dispatch.units import QueueName
+
+StoredUnit = Callable[[QueueName, int], np.void | None]
+"""The unit that a queue holds at a number; None where none is written."""
+
+
+class OptionalUnits:
+    """Decides about the optional units of one pass; `undecided` counts those of each queue that nothing decides."""
+
+    def __init__(self, stored: StoredUnit, names: Sequence[QueueName]) -> None:
+        """`names` are the queues by number, and grow with the pass."""
+        self.undecided: Counter[QueueName] = Counter()
+        self._stored = stored
+        self._names = names
+
+    def merged(self, units: StoredUnits, optional: StoredUnits) -> StoredUnits:
+        """`units` of a run of records with the `optional` ones that are stored, in log order."""
+        kept = np.array([self._is_stored(*unit) for unit in _places(optional)], dtype=np.bool_)
+        if not kept.any():
+            return units
+        both = StoredUnits(*(np.concatenate(pair) for pair in zip(units, optional.rows(kept), strict=True)))
+        return both.rows(np.argsort(physical_offsets(both.units), kind="stable"))
+
+    def _is_stored(self, queue: int, number: int, physical_offset: int) -> bool:
+        name = self._names[queue]
+        unit = self._stored(name, number) if number >= 0 else None
+        if unit is None:
+            self.undecided[name] += 1
+            return False
+        return int(unit["physical_offset"]) == physical_offset
+
+
+def _places(units: StoredUnits) -> zip[tuple[int, int, int]]:
+    """Queue, number and physical offset of each unit."""
+    offsets = physical_offsets(units.units).tolist()
+    return zip(units.queues.tolist(), units.queue_offsets.tolist(), offsets, strict=True)

@@ -1,0 +1,74 @@
+"""What of a rebuild depends on a release that nobody has named and nothing in the store decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqtool.catalogue import finding
+from rmqtool.dispatch.units import QueueName
+from rmqtool.findings import Finding, counted
+from rmqtool.rebuild.compare import Comparison
+from rmqtool.rebuild.derive import Derivation
+from rmqtool.rules.releases import Releases
+from rmqtool.versions import (
+    MULTI_DISPATCH_SPARES_DEAD_LETTERS,
+    MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    VALUES_MAY_HOLD_SEPARATOR,
+    Version,
+)
+
+_CODE = "rebuild.version-needed"
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Units by queue, and whether keys of the index are among it."""
+
+    releases: Releases
+    units: Counter[QueueName]
+    index: bool
+
+    @property
+    def count(self) -> int:
+        """How much there is; 0 where nothing depends on the release."""
+        return self.units.total() + self.index
+
+    def findings(self) -> Iterator[Finding]:
+        """One for the queues and one for the index."""
+        if self.units:
+            name = min(self.units)
+            message = (
+                f"{counted(self.units.total(), 'unit')} of {counted(len(self.units), 'queue')} ({name.topic}, queue "
+                f"{name.queue_id}{', ...' if len(self.units) > 1 else ''}) depend on the release that wrote them, one "
+                f"of {self.releases}"
+            )
+            yield finding(_CODE, message, topic=name.topic, queue_id=name.queue_id, count=self.units.total())
+        if self.index:
+            message = "releases before 4.9.1 leave out keys that hold the byte 0x01, and it was one of "
+            yield finding(_CODE, f"{message}{self.releases}")
+
+
+def undecided_of(
+    releases: Releases,
+    derivation: Derivation,
+    comparison: Comparison | None,
+    changed: Sequence[QueueName],
+    index_changes: bool,
+) -> Undecided:
+    """What of the `changed` queues, and of the index, some of the fitting releases write and others do not."""
+    multi_dispatch = _differ(releases, MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS)
+    separator = _differ(releases, VALUES_MAY_HOLD_SEPARATOR)
+    units: Counter[QueueName] = Counter()
+    for name in changed:
+        if multi_dispatch and derivation.optional and derivation.optional.undecided[name]:
+            units[name] += derivation.optional.undecided[name]
+        if separator and comparison and comparison.without_tags[name]:
+            units[name] += comparison.without_tags[name]
+    return Undecided(releases, units, separator and index_changes and derivation.has_optional_keys)
+
+
+def _differ(releases: Releases, *changes: Version) -> bool:
+    """Whether a rule changed between two of the releases."""
+    return any(releases.oldest < change <= releases.newest for change in changes)

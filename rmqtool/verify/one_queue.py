@@ -1,0 +1,205 @@
+"""The units of one queue against the records of the log: proven, different, elsewhere, or missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.dispatch.lookups import Lookups
+from rmqtool.dispatch.units import QueueUnits
+from rmqtool.findings import counted
+from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.places import CONSUME_QUEUE_EXT
+from rmqtool.store import relative_to
+from rmqtool.verify.extents import Extents
+from rmqtool.verify.queue_files import QueueFiles
+from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
+from rmqtool.verify.report import Report
+from rmqtool.verify.unit_differences import differences
+
+
+class OneQueue:
+    """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
+
+    def __init__(
+        self, state: QueueState, files: QueueFiles | None, report: Report, extents: Extents, lookups: Lookups,
+        root: Path,
+    ) -> None:  # fmt: skip
+        self.state = state
+        self._root = root
+        self._files = files
+        self._report = report
+        self._extents = extents
+        self._lookups = lookups
+        self._has_ext_files = (root / CONSUME_QUEUE_EXT).is_dir()
+        self._shift = 0
+        self._looks = 0
+        self._next: int | None = None  # of a batch queue: number of the next unit
+
+    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: bytes) -> None:
+        """Compare the units `rows`, whose queue offsets follow each other; `stored` is what a simple queue holds."""
+        state, files = self.state, self._files
+        first, last = int(rows[0]), int(rows[-1])
+        offset, physical_offset = int(units.queue_offsets[first]), int(units.physical_offsets[first])
+        if not state.records:
+            state.first_offset = state.next_offset = offset
+            state.first_physical_offset = physical_offset
+        state.records += len(rows)
+        tell_jump(state, offset, physical_offset, self._report, self._extents)
+        state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
+        state.last_physical_offset = int(units.physical_offsets[last])
+        if files is None:
+            self._lack("consumequeue.missing-queue", units[rows[:MAX_PLACES]], len(rows))
+        elif files.queue.kind == "batch":
+            run = units[rows]
+            self._compare(files, run, run.as_batch_consume_queue().tobytes())
+        elif files.read(offset + self._shift, len(rows)) == stored:
+            self._prove(offset + self._shift, offset + self._shift + len(rows))
+        else:
+            self._compare(files, units[rows], stored)
+
+    def _compare(self, files: QueueFiles, units: QueueUnits, expected: bytes) -> None:
+        done = 0
+        while done < len(units):
+            number = self._number_of(files, units, done)
+            count, at = len(units) - done, done * files.size
+            if files.read(number, count) == expected[at:]:
+                self._prove(number, number + count)
+                return
+            done += self._look(files, units[done:], np.frombuffer(expected[at:], files.dtype), number)
+
+    def _number_of(self, files: QueueFiles, units: QueueUnits, row: int) -> int:
+        """Where the unit of a record should be; of a batch queue behind the unit of the record before."""
+        if files.queue.kind == "simple":
+            return int(units.queue_offsets[row]) + self._shift
+        if self._next is None:
+            self._next = files.find_from(int(units.physical_offsets[row]))
+        return self._next
+
+    def _prove(self, start: int, stop: int) -> None:
+        self.state.prove(start, stop)
+        self._next = stop
+        if self._shift:
+            place: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
+            side = "before" if self._shift < 0 else "behind"
+            units = "1 unit stands" if stop - start == 1 else f"{stop - start} units stand"
+            message = f"{units} {abs(self._shift)} {side} the queue offset"
+            self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **place)
+
+    def _look(self, files: QueueFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
+        """Compare from unit `number` on; how many records are through, none when their units stand elsewhere."""
+        _ = files.written_stop  # before the units are read: what was written by then must be there
+        found = files.units(number, len(units))
+        width = f"V{files.size}"
+        same = found.view(width) == expected.view(width)
+        row = int(np.argmin(same))
+        if row:
+            self._prove(number, number + row)
+            return row
+        same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
+        wrong = ~same_place & files.is_written(found)
+        if self._looks >= MOST_LOOKS and wrong[0]:
+            return self._give_up(_stretch(wrong), number)
+        if same_place[0]:
+            stop = _stretch(same_place & ~same)
+            self._differ(units[:stop], found[:stop], number)
+            self._next = number + stop
+            return stop
+        moved = files.find(int(units.physical_offsets[0]))
+        if moved is not None and moved != number:
+            self._shift = moved - int(units.queue_offsets[0])
+            self._next = moved
+            return 0
+        return self._absent(files, units, found, number)
+
+    def _give_up(self, count: int, number: int) -> int:
+        """Where units of another store stand, each of them is wrong: they are counted, not looked up."""
+        self._report.count("consumequeue.wrong-record", count)
+        self.state.prove(number, number + count)
+        self._next = number + count
+        return count
+
+    def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
+        """Units that point to the right record and tell something else of it."""
+        self.state.prove(number, number + len(units))
+        for row, code, message, severity in differences(units, found, self._has_ext_files):
+            if code == "consumequeue.tags-code" and self._may_lack_tags(units, found, row):
+                continue
+            self._tell(code, message, units, row, number + row, severity=severity)
+
+    def _may_lack_tags(self, units: QueueUnits, found: NDArray[np.void], row: int) -> bool:
+        """Whether an older release finds no tags in the record, and so gives it the code 0 that is stored."""
+        return not found["tags_code"][row] and self._lookups.may_lack_tags(int(units.physical_offsets[row]))
+
+    def _absent(self, files: QueueFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:
+        """Records whose unit is nowhere in the queue; how many are alike."""
+        numbers = number + np.arange(len(units))
+        simple = files.queue.kind == "simple"
+        blank = is_pre_blank(found) if simple else np.zeros(len(found), dtype=np.bool_)
+        unwritten = ~files.is_written(found)
+        beyond = numbers >= files.written_stop
+        for code, rows in (
+            ("consumequeue.behind", beyond),
+            ("consumequeue.missing-unit", (numbers < files.start) | blank),
+            ("consumequeue.hole", unwritten & ~beyond),
+        ):
+            if rows[0]:
+                count = _stretch(rows)
+                self._lack(code, units[:count])
+                if code == "consumequeue.hole":
+                    self.state.prove(number, number + count)
+                return count
+        if simple:
+            self._mismatch(units, found, number)
+        else:
+            self._lack("consumequeue.missing-unit", units[:1])
+        return 1
+
+    def _mismatch(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
+        """The unit in a record's place points elsewhere."""
+        self._looks += 1
+        target = int(found["physical_offset"][0])
+        if self.state.name in self._lookups.queues_of(target):
+            return  # two records with this queue offset: told as a restart of the queue's offsets
+        message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
+        self._tell("consumequeue.wrong-record", message, units, 0, number)
+        self.state.prove(number, number + 1)
+
+    def _lack(self, code: str, units: QueueUnits, count: int | None = None) -> None:
+        offsets = zip(
+            units.queue_offsets[:MAX_PLACES].tolist(), units.physical_offsets[:MAX_PLACES].tolist(), strict=True
+        )
+        self.state.lack(code, list(offsets), len(units) if count is None else count)
+
+    def _tell(self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: Any) -> None:
+        name = self.state.name
+        if not self._report.wants_example(code) or self._files is None:
+            self._report.count(code, 1)
+            return
+        path, position = self._files.place_of(number)
+        file = None if path is None else relative_to(path, self._root)
+        self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
+                         queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
+
+
+def tell_jump(state: QueueState, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
+    """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
+    if offset == state.next_offset:
+        return
+    place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
+    if offset < state.next_offset:
+        message = f"queue offset {offset} where {state.next_offset} was expected"
+        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
+        state.restart()
+    elif not (extents.between(state.last_physical_offset, physical_offset) or state.may_hold_all_to(offset)):
+        missing = offset - state.next_offset
+        message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
+        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
+
+
+def _stretch(rows: NDArray[np.bool_]) -> int:
+    """How many of the first rows are true."""
+    return len(rows) if rows.all() else int(np.argmin(rows))
