@@ -68,7 +68,8 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     if facts.holder:
         running = f"broker running, process {facts.holder.pid}" if facts.holder.pid else "broker running"
     yield "store", f"{facts.store.root}, {running}"
-    yield "rules of", f"{plan.rules.version}" + ("" if facts.version_given else " (--broker-version for another)")
+    another = "" if facts.releases.is_named else f" (releases {facts.releases} fit; --broker-version names one)"
+    yield "rules of", f"{plan.rules.version}{another}"
     zone = "" if plan.rules.zone else " (this machine's time zone; --time-zone for another)"
     yield "now", f"{moment(plan.now, plan)}{zone}"
     yield "disk", _disk_line(plan)

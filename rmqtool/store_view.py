@@ -15,19 +15,30 @@ from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CommittedOffsets, load_offsets
 from rmqtool.queue_units import LoadedQueue, find_queue
 from rmqtool.queues import list_queues, queue_range
+from rmqtool.rules.releases import Releases
+from rmqtool.signs import releases_of
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store
-from rmqtool.versions import NEWEST, Version
+from rmqtool.versions import Version
 
 
 class StoreView:
-    """A store and the rules that count: those of `version`, without it the newest."""
+    """A store and the rules that count: those of `version`, without it of the newest release that fits."""
 
     def __init__(self, store: Store, version: Version | None = None, limit: RateLimit | None = None) -> None:
         self.store = store
         self.version = version
-        self.rules = version or NEWEST
         self._limit = limit
         self._queues: dict[tuple[str, int], LoadedQueue | None] = {}
+
+    @cached_property
+    def releases(self) -> Releases:
+        """The releases that may have written it."""
+        return releases_of(self.store, self.version, self.reading)
+
+    @property
+    def rules(self) -> Version:
+        """The release whose rules count."""
+        return self.releases.newest
 
     @cached_property
     def holder(self) -> Holder | None:

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.errors import UnreadableError
 from rmqtool.files import RateLimit, Reading
@@ -19,15 +18,15 @@ from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CommittedOffsets, load_offsets
 from rmqtool.queues import list_queues
-from rmqtool.record_signs import sampled_signs
 from rmqtool.retention.disks import disk_of
 from rmqtool.retention.log_files import LogFile, stat_log_file
 from rmqtool.retention.queue_files import QueueState, first_state
 from rmqtool.retention.trigger import Disks
+from rmqtool.rules.releases import Releases
 from rmqtool.scan.lookup import record_at
-from rmqtool.signs import version_signs
+from rmqtool.signs import releases_of
 from rmqtool.store import CONSUME_QUEUE, Store
-from rmqtool.versions import NEWEST, SEVERAL_LOG_PATHS, Sign, Version, sorted_signs
+from rmqtool.versions import SEVERAL_LOG_PATHS, Version
 
 T = TypeVar("T")
 
@@ -37,12 +36,10 @@ _BETWEEN_LOOKS_S = 0.2
 
 @dataclass(frozen=True)
 class Facts:
-    """A store as it stood when it was looked at; `version` is the one whose rules count."""
+    """A store as it stood when it was looked at, and the releases that may have written it."""
 
     store: Store
-    version: Version
-    version_given: bool
-    signs: Sequence[Sign]
+    releases: Releases
     holder: Holder | None
     log: MappedFiles
     log_range: LogRange
@@ -52,6 +49,11 @@ class Facts:
     states: Sequence[QueueState]
     index_files: Sequence[IndexFile]
     committed: CommittedOffsets
+
+    @property
+    def version(self) -> Version:
+        """The release whose rules count: the newest that fits."""
+        return self.releases.newest
 
     @property
     def log_bytes(self) -> int:
@@ -81,7 +83,8 @@ def gather(
     """Look at a store; `used_ratio` (a fraction) replaces what would be measured of every disk."""
     holder = lock_holder(store.root)
     reading = Reading(limit, spare_cache=holder is not None)
-    rules = version or NEWEST
+    releases = releases_of(store, version, reading)
+    rules = releases.newest
     log = store.commit_log()
     index_files = list(list_index_files(store))
     log_min_offset = log.files[0].start_offset if log.files else -1
@@ -89,16 +92,12 @@ def gather(
     states = [first_state(queue, log_min_offset, rules) for queue in queues]
     log_files = [found for found in map(stat_log_file, log.files) if found]
     committed = load_offsets(store)
-    signs = version_signs(store, read_checkpoint(store), queues, index_files, committed)
-    signs |= sampled_signs(log.files, reading)
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
     disks = [disk_of(path, rules, used_ratio) for path in _measured_paths(store, rules)]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, rules, used_ratio)
     return Facts(
         store=store,
-        version=rules,
-        version_given=version is not None,
-        signs=sorted_signs(signs),
+        releases=releases,
         holder=holder,
         log=log,
         log_range=log_range(log.files, max(ends, default=None), reading),

@@ -203,9 +203,7 @@ def _overdue(plan: Plan) -> Iterator[Finding]:
 def _ambiguous(plan: Plan) -> Iterator[Finding]:
     """Whether a broker of another version that may have written the store would decide otherwise."""
     facts = plan.facts
-    if facts.version_given:
-        return
-    oldest = max((sign.since for sign in facts.signs), default=OLDEST)
+    oldest = facts.releases.oldest
     candidates = [oldest, *(version for version in _DIFFERENT_RULES if oldest < version < facts.version)]
     expected = [fate.log_file for fate in plan.runs[0].log.deleted]
     for version in candidates:

@@ -110,6 +110,7 @@ def _delete(shown: _Shown, look: Callable[[], Plan], yes: bool, as_if: bool) -> 
 
     style, found = shown.style, shown.plan
     refuse(found)
+    _require_release(shown)
     unfinished = interrupted(found.facts.store.root)
     count = sum(1 for _ in doomed_files(found))
     if not count and not unfinished:
@@ -131,6 +132,13 @@ def _delete(shown: _Shown, look: Callable[[], Plan], yes: bool, as_if: bool) -> 
             raise RmqtoolError(message, file=found.facts.store.root, hint="run it again")
         committed = delete(found, transaction)
     shown.done(committed.state, committed.id, ())
+
+
+def _require_release(shown: _Shown) -> None:
+    """Nothing is deleted that one of the releases which may run on the store would keep."""
+    for found in shown.findings:
+        if found.code == "store.version-ambiguous":
+            raise UsageError(found.message, hint="name the release with --broker-version; nothing was deleted")
 
 
 def _question(count: int, unfinished: str | None, as_if: bool) -> str:

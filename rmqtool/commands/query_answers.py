@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rmqtool.pull import Answer, Subscription
     from rmqtool.query.lookup import Message
     from rmqtool.query.notes import Notes
+    from rmqtool.rules.releases import Releases
     from rmqtool.store_view import StoreView
 
 _BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
@@ -38,8 +39,7 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
         notes.add(f"{topic} is compacted: a broker answers from compaction/, this is what the plain queue gives")
     subscription = Subscription(filters.tags)
     answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
-    if view.version is None:
-        _note_other_versions(puller, asked, subscription, answer, notes)
+    _note_other_releases(view.releases, puller, asked, subscription, answer, notes)
     line = {
         "kind": "pull",
         "topic": topic,
@@ -61,18 +61,20 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
     return Exit.OK
 
 
-def _note_other_versions(
-    puller: Any, asked: dict[str, Any], subscription: Subscription, answer: Answer, notes: Notes
+def _note_other_releases(
+    releases: Releases, puller: Any, asked: dict[str, Any], subscription: Subscription, answer: Answer, notes: Notes
 ) -> None:
-    """Say where releases differ, for nobody has told which one counts."""
+    """Give the answers of the other releases that fit, where they differ."""
     from dataclasses import replace
 
     for since, version in _BEFORE.items():
+        if not releases.oldest < since <= releases.newest:
+            continue
         other = replace(puller, version=version).pull(asked["queue_offset"], asked["most"], subscription)
         if (other.status, other.next_begin_offset) != (answer.status, answer.next_begin_offset):
             notes.add(
                 f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}: "
-                "--broker-version says which counts"
+                "--broker-version names the release"
             )
 
 
@@ -111,13 +113,16 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
     if len(filters.topics) != 1:
         raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
     topic = filters.topics[0]
-    lines = []
+    lines, others = [], []
     for queue_id in filters.queue_ids or view.queue_ids(topic):
         queue = view.queue(topic, queue_id)
         if queue is None:
             notes.add(why_no_queue(view, topic, queue_id))
             continue
         times = QueueTimes(queue, view.log_bytes)
+        answer, older = times.broker(timestamp, view.rules), times.broker(timestamp, view.releases.oldest)
+        if older != answer:
+            others.append(f"{older} for queue {queue_id}")
         lines.append(
             {
                 "kind": "offset",
@@ -127,7 +132,7 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
                 "time": rfc3339(timestamp),
                 "lower": times.boundary(timestamp, "lower"),
                 "upper": times.boundary(timestamp, "upper"),
-                "broker": times.broker(timestamp, view.rules),
+                "broker": answer,
                 "min_offset": queue.range.min_offset,
                 "max_offset": queue.range.max_offset,
             }
@@ -135,8 +140,11 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
     if not lines:
         notes.add(why_no_queue(view, topic, filters.queue_ids[0] if filters.queue_ids else 0))
         return Exit.FINDINGS
-    if view.rules < TIME_BY_RECORDS:
-        notes.add(f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files: a copy may differ")
+    if view.rules < TIME_BY_RECORDS or others:
+        answers = f", and answer {', '.join(others)}" if others else ""
+        notes.add(
+            f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files{answers}: a copy may differ"
+        )
     _show(style, lines, show_offsets)
     return Exit.OK
 

@@ -36,6 +36,7 @@ from rmqtool.scan.properties import read_properties
 from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
+_SEPARATOR = bytes([NAME_VALUE_SEPARATOR])
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _MAX_INT, _MAX_SHORT, _MAX_LONG = (1 << 31) - 1, (1 << 15) - 1, (1 << 63) - 1
 
@@ -48,7 +49,7 @@ class Dispatcher:
 
     def __init__(self, rules: DispatchRules, batch_topics: Collection[str] | None = None) -> None:
         self.rules = rules
-        self._batch_topics = batch_topics
+        self.batch_topics = batch_topics
         self._inner_batch_topics: set[str] = set()
         self._topic_numbers = TopicNumbers()
         self._queue_numbers = QueueNumbers()
@@ -83,18 +84,18 @@ class Dispatcher:
 
     def is_batch_topic(self, topic: str) -> bool:
         """Whether a topic is known to have batch consume queues: by configuration, or by records seen so far."""
-        known = self._inner_batch_topics if self._batch_topics is None else self._batch_topics
+        known = self._inner_batch_topics if self.batch_topics is None else self.batch_topics
         return topic in known
 
     def is_batch(self, topics: NDArray[np.int32], sys_flags: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each record's queue is a batch consume queue."""
-        if self._batch_topics is None:
+        if self.batch_topics is None:
             found: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
             self._inner_batch_topics.update(self.topics[number] for number in set(topics[found].tolist()))
             return found
-        if not self._batch_topics:
+        if not self.batch_topics:
             return np.zeros(len(topics), dtype=np.bool_)
-        return np.array([topic in self._batch_topics for topic in self.topics])[topics]
+        return np.array([topic in self.batch_topics for topic in self.topics])[topics]
 
 
 class Dispatched:
@@ -188,17 +189,17 @@ class Dispatched:
 
     @property
     def has_optional_keys(self) -> bool:
-        """Whether releases before 4.9.1 leave out some of the keys."""
-        return any(len(self.rows_with_separator(name)) for name in (names.UNIQUE_KEY, names.KEYS))
+        """Whether releases before 4.9.1 leave out some of the keys, or put others."""
+        return any(len(self._rows_with_separator(name)) for name in (names.UNIQUE_KEY, names.KEYS))
 
-    def rows_with_separator(self, name: str) -> Positions:
-        """Records whose value of a property holds 0x01: to a release before 4.9.1 they have no such property."""
+    def _rows_with_separator(self, name: str) -> Positions:
+        """Records whose value of a property holds 0x01."""
         if not self._any_value_holds_separator:
             return np.empty(0, dtype=np.intp)
-        data = self._properties.data
         starts, sizes = self._properties.places(name.encode())
         rows = np.flatnonzero(sizes)
-        held = [bool((data[start : start + size] == NAME_VALUE_SEPARATOR).any())
+        data = self._properties.data
+        held = [NAME_VALUE_SEPARATOR in data[start : start + size]
                 for start, size in zip(starts[rows].tolist(), sizes[rows].tolist(), strict=True)]  # fmt: skip
         found: Positions = rows[np.array(held, dtype=np.bool_)]
         return found
@@ -208,7 +209,8 @@ class Dispatched:
         starts, sizes = self._properties.places(name.encode())
         if self._rules.drops_values_with_separator:
             sizes = sizes.copy()
-            sizes[self.rows_with_separator(name)] = 0
+            for row in self._rows_with_separator(name).tolist():
+                sizes[row] = _size_of_second(self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes())
         return starts, sizes
 
     @cached_property
@@ -290,3 +292,9 @@ class Dispatched:
             queues.astype(np.int32), numbers, part.physical_offsets, part.message_sizes, part.tags_hashes,
             part.tags_hashes, part.store_timestamps, np.ones(len(at), np.int16), part.rows,
         )  # fmt: skip
+
+
+def _size_of_second(value: bytes) -> int:
+    """Size of what `String#split` leaves of a value that holds separators, 0 when it leaves more than one piece."""
+    first = value.rstrip(_SEPARATOR)
+    return 0 if _SEPARATOR in first else len(first)

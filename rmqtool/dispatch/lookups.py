@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.host import format_host
-from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.lookup import record_at
+from rmqtool.versions import Version
+
+_OLDER = Version(4, 9, 0)  # the last before VALUES_MAY_HOLD_SEPARATOR
 
 
 class Lookups:
@@ -18,6 +21,9 @@ class Lookups:
     def __init__(self, files: Sequence[MappedFile], dispatcher: Dispatcher) -> None:
         self._files = files
         self._dispatcher = dispatcher
+        self._older: Dispatcher | None = None  # one before the properties were read otherwise
+        if dispatcher.rules.may_be_older and not dispatcher.rules.drops_values_with_separator:
+            self._older = Dispatcher(replace(dispatcher.rules, version=_OLDER), dispatcher.batch_topics)
 
     def queues_of(self, physical_offset: int) -> dict[QueueName, int]:
         """The queues that the record at an offset goes to, its own first, and its offset in each; none without one.
@@ -35,20 +41,23 @@ class Lookups:
             for queue, offset in zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
         }
 
-    def may_lack_tags(self, physical_offset: int) -> bool:
-        """Whether an older release may have found no tags in the record at an offset: they hold a separator."""
-        return self._may_lack(physical_offset, TAGS)
-
-    def may_lack_keys(self, physical_offset: int) -> bool:
-        """The same of its keys: an older release put those into the index whose property holds no separator."""
-        return self._may_lack(physical_offset, UNIQUE_KEY, KEYS)
-
-    def _may_lack(self, physical_offset: int, *names: str) -> bool:
-        frames = record_at(self._files, physical_offset) if self._dispatcher.rules.may_be_older else None
-        if frames is None:
+    def has_older_tags_code(self, physical_offset: int, tags_code: int) -> bool:
+        """Whether an older release may have derived a tags code from the record at an offset."""
+        frames = record_at(self._files, physical_offset) if self._older else None
+        if frames is None or self._older is None:
             return False
-        dispatched = self._dispatcher.dispatch(frames)
-        return any(len(dispatched.rows_with_separator(name)) for name in names)
+        return tags_code in self._older.dispatch(frames).units.tags_codes.tolist()
+
+    def is_older_key(self, physical_offset: int, key_hash: int) -> bool:
+        """Whether an older release may have put a key of the record at an offset into the index."""
+        frames = record_at(self._files, physical_offset) if self._older else None
+        if frames is None or self._older is None:
+            return False
+        return key_hash in self._older.dispatch(frames).keys.key_hashes.tolist()
+
+    def is_newer_key(self, physical_offset: int, key_hash: int) -> bool:
+        """Whether an older release may have left out a key of the record at an offset."""
+        return self._older is not None and not self.is_older_key(physical_offset, key_hash)
 
     def hashes_at(self, physical_offset: int) -> set[int] | None:
         """The hashes of the keys of the record at an offset; None when none begins there."""

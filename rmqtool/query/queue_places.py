@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.dispatch.units import QueueUnits
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.queues import has_light_queues
@@ -89,14 +90,25 @@ class QueuePlace:
 
 def dispatched(view: StoreView, frame: Frames) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
-    rules = DispatchRules.of(view.rules, view.store, has_light_queues(view.store))
+    light = has_light_queues(view.store)
+    rules = DispatchRules.of(view.rules, view.store, light, may_be_older=not view.releases.is_named)
     dispatcher = Dispatcher(rules, load_topics(view.store).with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 
 
 def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> list[QueuePlace]:
-    """The queues that one record belongs to: its own first, then those that its properties name."""
-    units = found.units
+    """The queues that one record belongs to: its own first, then those that its properties name.
+
+    Of those that only an older release gives it, the ones that hold it.
+    """
+    places = _places(view, dispatcher, found.units)
+    if found.optional_units is not None:
+        optional = _places(view, dispatcher, found.optional_units)
+        places += [place for place in optional if place.state in ("ok", "expired")]
+    return places
+
+
+def _places(view: StoreView, dispatcher: Dispatcher, units: QueueUnits) -> list[QueuePlace]:
     rows = zip(
         units.queues.tolist(), units.queue_offsets.tolist(), units.physical_offsets.tolist(),
         units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),

@@ -38,8 +38,8 @@ class Difference:
 class Comparison:
     """Compares units with those that are there; `watched` are the unit numbers of each queue whose targets are told.
 
-    With `keeps_ext` a unit with an ext address is as it should be when all else of it is; so is one without a tags
-    code, where `may_lack_tags` says of the record at a physical offset that an older release finds no tags in it.
+    With `keeps_ext` a unit with an ext address is as it should be when all else of it is; so is one of
+    which `is_older` says, by physical offset and tags code, that an older release may have written it.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class Comparison:
         names: list[QueueName],
         watched: Mapping[QueueName, Sequence[int]],
         keeps_ext: bool = True,
-        may_lack_tags: Callable[[int], bool] = lambda physical_offset: False,
+        is_older: Callable[[int, int], bool] = lambda physical_offset, tags_code: False,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self.passed_ext = False  # whether units with an ext address were taken for what they should be
-        self.without_tags: Counter[QueueName] = Counter()  # units that only an older release writes so
+        self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
         self._existing = existing
         self._grid: FileGrid = existing.grid
         self._names = names
         self._watched = watched
         self._keeps_ext = keeps_ext
-        self._may_lack_tags = may_lack_tags
+        self._is_older = is_older
         self._spans: dict[int, Spans] = defaultdict(Spans)
         self._write: dict[int, set[int]] = defaultdict(set)
 
@@ -139,21 +139,21 @@ class Comparison:
             self.passed_ext |= bool((ext & ~same).any())
             same |= ext
         if self._existing.kind == "simple":
-            same |= self._lack_tags(name, before, after, ~same)
+            same |= self._are_older(name, before, after, ~same)
         states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)
         states[same] = SAME
         return states
 
-    def _lack_tags(
+    def _are_older(
         self, name: QueueName, before: NDArray[np.void], after: NDArray[np.void], rows: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Which of `rows` have no tags code because an older release wrote them."""
-        rows = rows & (before["tags_code"] == 0) & (before["physical_offset"] == after["physical_offset"])
+        """Which of `rows` have another tags code because an older release wrote them."""
+        rows = rows & (before["physical_offset"] == after["physical_offset"])
         rows &= before["message_size"] == after["message_size"]
-        candidates = np.flatnonzero(rows)[:_MOST_LOOKUPS].tolist()
         found = np.zeros(len(rows), dtype=np.bool_)
-        found[[row for row in candidates if self._may_lack_tags(int(after["physical_offset"][row]))]] = True
-        self.without_tags[name] += int(found.sum())
+        for row in np.flatnonzero(rows)[:_MOST_LOOKUPS].tolist():
+            found[row] = self._is_older(int(before["physical_offset"][row]), int(before["tags_code"][row]))
+        self.older[name] += int(found.sum())
         return found
 
     def _watch(self, name: QueueName, number: int, units: Units) -> None:

@@ -20,8 +20,8 @@ from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.index_compare import IndexComparison
 from rmqtool.rebuild.neutralise import patched_bytes
 from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.rebuild.plan import Comparing, Plan, plan_of
-from rmqtool.rebuild.source import Source, derive
+from rmqtool.rebuild.plan import Comparing, Plan, make_plan, plan_of
+from rmqtool.rebuild.source import Source, derive, open_source
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.store import INDEX
 from rmqtool.transaction import Committed, Transaction
@@ -57,6 +57,9 @@ def prepare(source: Source, transaction: Transaction, progress: Progress = no_pr
     try:
         derivation = derive(source, sinks, progress)
         plan = plan_of(source, derivation, sinks)
+        if plan.undecided:
+            transaction.drop_staged()
+            return Prepared(make_plan(open_source(source.store, source.options), progress))
         return Prepared(plan, derivation, sinks.staged(plan, derivation))
     finally:
         source.close()

@@ -23,8 +23,9 @@ from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
-from rmqtool.rebuild.source import Sinks, Source, derive
+from rmqtool.rebuild.source import Sinks, Source, derive, open_source
 from rmqtool.rebuild.undecided import undecided_of
+from rmqtool.versions import VALUES_MAY_HOLD_SEPARATOR
 
 Action = Literal["create", "replace", "keep"]
 
@@ -128,7 +129,11 @@ class Comparing(Sinks):
             return None
         watched = self._watched if kind == "simple" else {}
         self.of_queues[kind] = Comparison(
-            self.source.existing[kind], names, watched, self.source.has_ext_units, self.source.lookups.may_lack_tags
+            self.source.existing[kind],
+            names,
+            watched,
+            self.source.has_ext_units,
+            self.source.lookups.has_older_tags_code,
         )
         return self.of_queues[kind]
 
@@ -147,7 +152,19 @@ class Comparing(Sinks):
 
 
 def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
-    """Go over the log and compare what comes of it with the store."""
+    """Go over the log and compare what comes of it with the store.
+
+    Once more by older rules where only the release decides about keys: an index that those explain is as it should be.
+    """
+    plan = _compared(source, progress)
+    releases = source.releases.narrow("index", before=VALUES_MAY_HOLD_SEPARATOR)
+    if not plan.undecided or plan.changed_queues or releases == source.releases:
+        return plan
+    older = _compared(open_source(source.store, source.options, releases), progress)
+    return older if older.is_empty else plan
+
+
+def _compared(source: Source, progress: Progress) -> Plan:
     sinks = Comparing(source)
     try:
         return plan_of(source, derive(source, sinks, progress), sinks)

@@ -64,8 +64,8 @@ def undecided_of(
     for name in changed:
         if multi_dispatch and derivation.optional and derivation.optional.undecided[name]:
             units[name] += derivation.optional.undecided[name]
-        if separator and comparison and comparison.without_tags[name]:
-            units[name] += comparison.without_tags[name]
+        if separator and comparison and comparison.older[name]:
+            units[name] += comparison.older[name]
     return Undecided(releases, units, separator and index_changes and derivation.has_optional_keys)
 
 

@@ -172,6 +172,8 @@ class IndexCheck:
             if hashes is not None and int(unit["key_hash"]) in hashes:
                 code, message = "index.duplicate-unit", f"out of order: points to physical offset {offset}"
             elif hashes is not None:
+                if self._lookups.is_older_key(offset, int(unit["key_hash"])):
+                    continue
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
             self._tell(code, message, np.array([number]), unit.reshape(1))
 
@@ -189,7 +191,8 @@ class IndexCheck:
         if not 0 < len(missing) <= _FEW:
             return rows
         kept = rows.copy()
-        kept[[row for row in missing.tolist() if self._lookups.may_lack_keys(int(keys.physical_offsets[row]))]] = False
+        for row in missing.tolist():
+            kept[row] = not self._lookups.is_newer_key(int(keys.physical_offsets[row]), int(keys.key_hashes[row]))
         return kept
 
     def _tell(self, code: str, message: str, numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:

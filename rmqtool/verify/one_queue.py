@@ -126,13 +126,13 @@ class OneQueue:
         """Units that point to the right record and tell something else of it."""
         self.state.prove(number, number + len(units))
         for row, code, message, severity in differences(units, found, self._has_ext_files):
-            if code == "consumequeue.tags-code" and self._may_lack_tags(units, found, row):
+            if code == "consumequeue.tags-code" and self._is_of_older_release(units, found, row):
                 continue
             self._tell(code, message, units, row, number + row, severity=severity)
 
-    def _may_lack_tags(self, units: QueueUnits, found: NDArray[np.void], row: int) -> bool:
-        """Whether an older release finds no tags in the record, and so gives it the code 0 that is stored."""
-        return not found["tags_code"][row] and self._lookups.may_lack_tags(int(units.physical_offsets[row]))
+    def _is_of_older_release(self, units: QueueUnits, found: NDArray[np.void], row: int) -> bool:
+        """Whether an older release may have given the record the tags code that is stored."""
+        return self._lookups.has_older_tags_code(int(units.physical_offsets[row]), int(found["tags_code"][row]))
 
     def _absent(self, files: QueueFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:
         """Records whose unit is nowhere in the queue; how many are alike."""

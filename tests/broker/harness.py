@@ -50,7 +50,7 @@ _SHOP_SETTINGS = {
 }
 _WRITTEN_AS = {"compacted": "extras"}  # the same messages under other settings
 _WRITING_S = 0.05  # between the first endless append and the kill
-_SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example", "light")
+_SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example", "differing")
 _MORE_SETTINGS = {
     "crc32-property": {"enabledAppendPropCRC": "true"},
     "extras": {

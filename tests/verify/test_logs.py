@@ -13,6 +13,7 @@ import pytest
 
 from rmqtool.broker_conf import parse_broker_conf
 from rmqtool.delay_levels import DEFAULT_LEVELS
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
 from rmqtool.formats.consume_queue import build_unit
@@ -25,7 +26,6 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.verify import queue_check, queue_rest
-from rmqtool.dispatch.lookups import Lookups
 from tests.building import START_TIME, message
 from tests.verify.damages import overwrite
 from tests.verify.small_store import (

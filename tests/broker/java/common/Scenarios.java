@@ -8,7 +8,7 @@ final class Scenarios {
     private static final int EXPIRED_FILES = 6;
     private static final long ELECTION_MS = 60_000;
     private static final int LEADER_MESSAGES = 400;
-    private static final int LIGHT_MESSAGES = 400;
+    private static final int DIFFERING_MESSAGES = 400;
 
     private Scenarios() {
     }
@@ -32,8 +32,8 @@ final class Scenarios {
                 full(session, 0);
                 writeUntilKilled(session);
                 break;
-            case "light":
-                light(session);
+            case "differing":
+                differing(session);
                 break;
             case "extras":
                 Family.writeExtras(session);
@@ -64,21 +64,24 @@ final class Scenarios {
     }
 
     /**
-     * Light queues that hold what consumers have sent back: releases differ in which of these records they put there.
-     * A message that was sent back carries the offsets that it had, which no queue has given it.
+     * What releases derive differently: light queues that hold what consumers have sent back, which carries the offsets
+     * that it had before, and tags and keys that hold the separator of names and values.
      */
-    private static void light(Session session) throws Exception {
+    private static void differing(Session session) throws Exception {
         ConfigFiles config = new ConfigFiles(session);
         String[] topics = {"orders", "%RETRY%billing", "%DLQ%billing"};
         for (String name : topics) {
             config.topic(name, 1);
         }
-        for (int number = 0; number < LIGHT_MESSAGES; number++) {
+        for (int number = 0; number < DIFFERING_MESSAGES; number++) {
             String name = topics[number % 5 == 0 ? 1 : number % 7 == 0 ? 2 : 0];
-            Draft draft = Draft.to(name, 0).body("message " + number).keys("key-" + number % 9).unique(number)
-                .tags(number % 11 == 0 ? "a\u0001b" : "Aa")
-                .property("INNER_MULTI_DISPATCH", number % 2 == 0 ? "%LMQ%one" : "%LMQ%one,%LMQ%two");
-            if (!name.equals("orders")) {
+            Draft draft = Draft.to(name, 0).body("message " + number).unique(number)
+                .keys("key-" + number % 9 + (number % 13 == 0 ? "\u0001" : ""))
+                .tags(number % 11 == 0 ? "a\u0001b" : "Aa");
+            if (Features.has("lmq")) {
+                draft.property("INNER_MULTI_DISPATCH", number % 2 == 0 ? "%LMQ%one" : "%LMQ%one,%LMQ%two");
+            }
+            if (Features.has("lmq") && !name.equals("orders")) {
                 draft.property("INNER_MULTI_QUEUE_OFFSET", number % 2 == 0 ? "3" : "3,1");
             }
             session.put(draft);
