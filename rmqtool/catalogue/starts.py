@@ -47,6 +47,21 @@ STARTS = (
         remedy="rmqtool export {store} --output DIRECTORY",
     ),
     Entry(
+        code="start.depends-on-release",
+        fault=None,
+        severity="warning",
+        title="What a start does depends on the release",
+        what="Nothing in the store shows which of several releases the broker is of, and they would not all do the "
+        "same: some refuse to start, or lose messages or queue entries, and others do not.",
+        how="--broker-version was not given.",
+        effect="depends on the release, as said",
+        versions=(
+            ("all", "each as the finding says; what they differ in is in the pages on the other start findings."),
+        ),
+        repair="Give --broker-version with the release of the broker that is going to start.",
+        remedy="rmqtool verify {store} --broker-version VERSION",
+    ),
+    Entry(
         code="start.refuses",
         fault=None,
         severity="error",

@@ -157,7 +157,7 @@ def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
     Once more by older rules where only the release decides about keys: an index that those explain is as it should be.
     """
     plan = _compared(source, progress)
-    releases = source.releases.narrow("index", before=VALUES_MAY_HOLD_SEPARATOR)
+    releases = source.releases.narrow("keys-without-separator", before=VALUES_MAY_HOLD_SEPARATOR)
     if not plan.undecided or plan.changed_queues or releases == source.releases:
         return plan
     older = _compared(open_source(source.store, source.options, releases), progress)

@@ -17,7 +17,7 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.files import InputFile
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.mapped_files import MappedFile
-from rmqtool.recovery.parser import parse_at
+from rmqtool.recovery.parser import NOTHING_WRITTEN, parse_at
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.chain import chain
@@ -57,6 +57,12 @@ class FileWalk:
     def is_whole(self) -> bool:
         """Whether it goes from the file's first byte to where the walk ends."""
         return self.start == 0 and self.outcome != "open"
+
+    @property
+    def is_undamaged(self) -> bool:
+        """Whether every broker that can read its records goes through the whole file in the same way."""
+        ends_well = self.outcome == "next" or self.why == NOTHING_WRITTEN
+        return self.is_whole and ends_well and not self.strange and not self.readable_behind
 
     def joined(self, later: FileWalk) -> FileWalk | None:
         """The walk through two pieces that follow each other; None when the later one began where this did not end."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.files import InputFile, Reading
 from rmqtool.findings import counted
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
@@ -47,6 +48,17 @@ def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[st
     if file.keys and not live and file.end_timestamp < 0:
         found.append(f"end timestamp {file.end_timestamp}")
     return found
+
+
+def check_timestamps(store: Store, parts: Sequence[Part], lookups: Lookups, report: Report) -> None:
+    """The header's timestamps are those of the messages that it names."""
+    for part in parts:
+        for name, at in (("begin", 0), ("end", 8)) if part.units else ():
+            stored = getattr(part.file, f"{name}_timestamp")
+            found = lookups.store_timestamp_at(getattr(part.file, f"{name}_physical_offset"))
+            if found is not None and found != stored:
+                message = f"{name} timestamp {stored}, its message was stored at {found}"
+                report.add("index.header", message, file=store.relative(part.file.path), offset=at)
 
 
 def check_chains(

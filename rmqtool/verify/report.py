@@ -14,6 +14,7 @@ MENDED = frozenset(
         *("store.unclean-stop", "store.interrupted-run"),
         *("commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated"),
         *("consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead"),
+        "start.depends-on-release",  # where none of them loses anything, or only some do
         *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
     }
 )
@@ -58,7 +59,7 @@ class Report:
         self.selection = selection or Selection()
         self.max_examples = max_examples
         self.checked: dict[str, int] = {}
-        self._root = root
+        self.root = root
         self._tallies: dict[str, Tally] = {}
 
     def check(self, code: str, count: int = 1) -> None:
@@ -74,7 +75,7 @@ class Report:
     def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
         """Add a finding of the catalogue; `details` as in `rmqtool.catalogue.finding`. It stands for `count`."""
         if self.wants_example(code):
-            self.take(replace(finding(code, message, store=self._root, **details), count=count))
+            self.take(replace(finding(code, message, store=self.root, **details), count=count))
         else:
             self.count(code, count)
 

@@ -31,7 +31,7 @@ from rmqtool.verify.consumers import (
 from rmqtool.verify.crew import Crew
 from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_files import check_headers
+from rmqtool.verify.index_files import check_headers, check_timestamps
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.joining import Joining
 from rmqtool.verify.kinds import kinds_told
@@ -43,8 +43,8 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.records import RecordTotals, finish_end, finish_times
-from rmqtool.verify.report import Report, Selection
-from rmqtool.verify.start import predict
+from rmqtool.verify.report import Report, Selection, verdict_of
+from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
 from rmqtool.verify.workers import Workers
@@ -83,7 +83,7 @@ class Verification:
         self.log_end = self.log_start
         self.ghosts_from: int | None = None
         self.unread: str | None = None
-        self.start: Start | None = None
+        self.starts: list[Prediction] = []
         self.not_predicted: str | None = None
         self.settings = self._settings()
         self._index = known_geometries(store) if self.settings.index else []
@@ -122,7 +122,7 @@ class Verification:
         """The rules of the start that is predicted; of a store that is in use nobody asks for one."""
         if self.holder is not None or self.store.layout == "rocksdb" or not self.request.selection.wants_any("start."):
             return None
-        return RecoveryRules.of(self.request.version or NEWEST, self.store.conf)
+        return RecoveryRules.of(self.releases.newest, self.store.conf)
 
     @property
     def total_bytes(self) -> int:
@@ -218,9 +218,17 @@ class Verification:
             return
         try:
             reading = self.settings.reading()
-            self.start = predict(self.store, rules, total.walks, reading, self._report, total.states)
+            self.starts = Predictor(self.store, total.walks, reading, total.states).predict(self.releases)
         except RmqtoolError as error:
             self.not_predicted = str(error)
+            return
+        is_clean = verdict_of(self.report_with(total.report).findings()) == "clean"
+        report_starts(self.starts, self._report, is_clean)
+
+    @property
+    def start(self) -> Start | None:
+        """The predicted start of the newest release that fits."""
+        return self.starts[0].start if self.starts else None
 
     def _finish_queues(self, total: PartResult, lookups: Lookups) -> None:
         files_end = self.log.files[-1].end_offset if self.log.files else 0
@@ -256,16 +264,8 @@ class Verification:
                               units.total, False, self.log_start, False)  # fmt: skip
             rest.finish(total.log_end or 0)
             open_files.close()
-        for part in self._parts if not self.settings.live else ():
-            file = part.file
-            if not part.units:
-                continue
-            for name, at in (("begin", 0), ("end", 8)):
-                stored = getattr(file, f"{name}_timestamp")
-                found = lookups.store_timestamp_at(getattr(file, f"{name}_physical_offset"))
-                if found is not None and found != stored:
-                    message = f"{name} timestamp {stored}, its message was stored at {found}"
-                    self._report.add("index.header", message, file=self.store.relative(file.path), offset=at)
+        if not self.settings.live:
+            check_timestamps(self.store, self._parts, lookups, self._report)
 
     def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
         if self.settings.live:
