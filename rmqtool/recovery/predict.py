@@ -63,8 +63,13 @@ class Recovery:
         self._reading = reading
         self._walks = walks or LogWalks(rules, reading=reading)
 
-    def predict(self, unclean: bool | None = None, checkpoint: Checkpoint | None = None) -> Start:
-        """What a start does; by default as `abort` and `checkpoint` stand in the store."""
+    def predict(
+        self, unclean: bool | None = None, checkpoint: Checkpoint | None = None, *, log_only: bool = False
+    ) -> Start:
+        """What a start does; by default as `abort` and `checkpoint` stand in the store.
+
+        With `log_only` what becomes of the queues is left out: after a crash that takes another reading of the log.
+        """
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
         outline = Start(mode, str(self.rules.version), unsure=list(self._unsure()))
         if self.loaded.refuses:
@@ -74,6 +79,8 @@ class Recovery:
         cut = self.cut(mode, checkpoint)
         if cut.end.out_of_memory:
             return replace(outline, scan_from=self._scan_from(cut), refuses=_out_of_memory(cut.end))
+        if log_only:
+            return self._with_cut(outline, cut)
         return self._recovered(outline, cut, self._checkpoint(checkpoint))
 
     def cut(self, mode: Mode, checkpoint: Checkpoint | None = None) -> LogCut:
@@ -175,16 +182,21 @@ class Recovery:
             return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
         hangs = self._reput(queues, cut) if self.rules.dispatches_from_queues else None
         return replace(
+            self._with_cut(outline, cut),
+            files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
+            queues=list(self._changes(queues, cut.files[0].start_offset)),
+            refuses=hangs,
+            hangs=hangs is not None,
+        )
+
+    def _with_cut(self, outline: Start, cut: LogCut) -> Start:
+        return replace(
             outline,
             scan_from=self._scan_from(cut),
             max_offset_after=min(cut.max_offset, MAX_OFFSET),
             end=cut.end.why,
             commit_log_bytes_cut=cut.bytes_cut,
             messages_lost=cut.messages_lost,
-            files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
-            queues=list(self._changes(queues, cut.files[0].start_offset)),
-            refuses=hangs,
-            hangs=hangs is not None,
         )
 
     def _dispatch(self, queues: Queues, cut: LogCut, mode: Mode, max_physical: int) -> None:

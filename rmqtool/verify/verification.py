@@ -48,7 +48,7 @@ from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
 from rmqtool.verify.workers import Workers
-from rmqtool.versions import NEWEST, Version
+from rmqtool.versions import Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
@@ -240,7 +240,7 @@ class Verification:
             name = QueueName(queue.topic, queue.queue_id)
             rest.check(queue, total.states.get(name))
             check_kind(self.topics, queue, self._report)
-            ranges[name] = queue_range(queue, self.log_start, self.request.version or NEWEST)
+            ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
         open_files.close()
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"

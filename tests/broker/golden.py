@@ -27,6 +27,11 @@ MORE = {
     "more/4.9.7-dledger": "a DLedger group of one; its index file is cut behind its units, where it is zeros",
     "more/5.5.0-compacted": "a compaction log after the broker's own schedule has compacted it",
     "more/5.3.3-compacted": "a compaction log after the broker's own schedule has compacted it",
+    **{
+        f"more/{version}-differing": "what releases derive differently: light queues with records of retry and "
+        "dead letter topics, tags and keys that hold the byte 0x01"
+        for version in ("4.7.1", "4.9.7", "5.3.3", "5.5.0")
+    },
     "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
 """Stores of other layouts, each with what it holds; no oracle reads them back."""

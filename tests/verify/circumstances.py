@@ -65,7 +65,8 @@ def circumstances() -> Iterator[Circumstance]:
 def _starts() -> Iterator[Circumstance]:
     bad_body = patch_log(OFFSETS[2] + 88, b"B")
     yield Circumstance("start.data-loss", both(bad_body, killed, lambda s: (s / "checkpoint").unlink()))
-    yield Circumstance("start.other-mode-data-loss", bad_body)
+    yield Circumstance("start.other-mode-data-loss", bad_body, version="5.5")
+    yield Circumstance("start.depends-on-release", bad_body)
     yield Circumstance("start.refuses", lambda s: (s / "commitlog" / "nohup.out").write_text("not a log file"))
     yield Circumstance("start.refuses", directory_in_place_of("checkpoint"))
     yield Circumstance("start.refuses", directory_in_place_of("lock"))

@@ -1,0 +1,116 @@
+"""Stores whose release nobody names: what any release that fits would have written is sound, and nothing is taken away."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.rules.releases import Releases
+from rmqtool.signs import releases_of
+from rmqtool.store import open_store
+from rmqtool.versions import Version
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.verify.verifying import codes_of, verify
+
+DIFFERING = [f"more/{version}-differing" for version in ("4.7.1", "4.9.7", "5.3.3", "5.5.0")]
+LIGHT = DIFFERING[1:]
+_SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
+
+
+def version_of(name: str) -> str:
+    return name.removeprefix("more/").partition("-")[0]
+
+
+def without_signs(root: Path, into: Path) -> Path:
+    """A copy without whatever shows the release but log and queues."""
+    shutil.copytree(root, into)
+    for name in _SHOWS_RELEASE:
+        path = into / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return into
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", stores.names())
+def test_the_release_that_wrote_a_store_fits(name: str, golden_store: GoldenStore) -> None:
+    """Evidence rules out others, never the one that was there."""
+    releases = releases_of(open_store(golden_store(name)))
+    assert releases.oldest <= Version(*map(int, version_of(name).split("."))) <= releases.newest
+    assert len(releases.fitting) < len(Releases().fitting)
+
+
+@pytest.mark.parametrize("name", DIFFERING)
+def test_what_releases_derive_differently_is_sound(name: str, golden_store: GoldenStore) -> None:
+    """With all signs of the release."""
+    assert codes_of(verify(golden_store(name))) == set()
+    assert codes_of(verify(golden_store(name), version=version_of(name))) == set()
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_it_is_sound_where_nothing_shows_the_release(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Every release fits, and what each of them would have written is different."""
+    store = without_signs(golden_store(name), tmp_path / "store")
+    codes = codes_of(verify(store))
+    assert not {code for code in codes if code.startswith(("commitlog.", "consumequeue."))}
+
+
+@pytest.mark.parametrize("name", DIFFERING)
+@pytest.mark.parametrize("command", ["rebuild-cq", "rebuild-index"])
+def test_a_rebuild_plans_nothing(name: str, command: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """No unit and no key is taken away from a healthy store."""
+    store = tmp_path / "store"
+    shutil.copytree(golden_store(name), store)
+    before = contents(store)
+    result = rmqtool(command, store, "--yes", "--json")
+    assert (result.status, result.document["result"]["state"]) == (0, "nothing")
+    assert {path: data for path, data in contents(store).items() if not path.startswith(".rmqtool")} == before
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_rebuild_without_signs_plans_nothing(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The units that are there decide."""
+    store = without_signs(golden_store(name), tmp_path / "store")
+    assert rmqtool("rebuild-cq", store, "--dry-run", "--json").document["result"]["state"] == "nothing"
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_where_only_the_release_decides_a_rebuild_asks(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A light queue is gone, and with it what showed which records it held."""
+    store = without_signs(golden_store(name), tmp_path / "store")
+    whole = contents(store)
+    shutil.rmtree(store / "consumequeue" / "%LMQ%one")
+    left = contents(store)
+    refused = rmqtool("rebuild-cq", store, "--yes")
+    assert refused.status == 2
+    assert "--broker-version" in refused.err
+    assert contents(store / "consumequeue") == {
+        path.removeprefix("consumequeue/"): data for path, data in left.items() if path.startswith("consumequeue/")
+    }
+    assert rmqtool("rebuild-cq", store, "--yes", "--broker-version", version_of(name)).status == 0
+    assert {path: data for path, data in contents(store).items() if not path.startswith(".rmqtool")} == whole
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """What fits agrees about the units."""
+    store = tmp_path / "store"
+    shutil.copytree(golden_store(name), store)
+    whole = contents(store)
+    shutil.rmtree(store / "consumequeue" / "%LMQ%one")
+    assert rmqtool("rebuild-cq", store, "--yes").status == 0
+    assert {path: data for path, data in contents(store).items() if not path.startswith(".rmqtool")} == whole
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_units_of_several_parts(jobs: int, golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Parts of a log are put together with what older releases derive in each."""
+    store = without_signs(golden_store("more/4.9.7-differing"), tmp_path / "store")
+    outcome = verify(store, jobs=jobs, part_size=8192)
+    assert not {code for code in codes_of(outcome) if code.startswith(("commitlog.", "consumequeue."))}
