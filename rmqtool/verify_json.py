@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+from rmqtool.recovery.by_release import label
 from rmqtool.verify.log_map import log_map
 from rmqtool.verify.outcome import Outcome
 
@@ -35,7 +36,17 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
             for extent in islice(extents, _MOST_EXTENTS)
         ],
         "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(verification.lost.items())],
+        "releases": {
+            "oldest": str(verification.releases.oldest),
+            "newest": str(verification.releases.newest),
+            "named": verification.releases.is_named,
+            "evidence": list(verification.releases.evidence),
+        },
         "start": start.as_json() if start else None,
+        "starts": [
+            {"releases": label(prediction.versions), "start": prediction.start.as_json()}
+            for prediction in verification.starts
+        ],
         "checks": outcome.checks,
         "unproven": outcome.unproven,
     }

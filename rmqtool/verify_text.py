@@ -10,6 +10,7 @@ from rich.text import Text
 from rmqtool.findings import Finding, counted
 from rmqtool.output import Style, byte_size, note, show_behind, visible
 from rmqtool.recovery import Start
+from rmqtool.recovery.by_release import label
 from rmqtool.verify.log_map import State, cells, log_map
 from rmqtool.verify.outcome import Outcome
 
@@ -96,8 +97,14 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     files = len(verification.log.files)
     show_behind(console, _label("log"), f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; "
                                         f"{seconds:.1f} s{rate}")  # fmt: skip
+    releases = verification.releases
+    if not releases.is_named:
+        evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
+        show_behind(console, _label("rules of"), f"{releases}{evidence}")
     if verification.start:
         _show_start(console, verification.start)
+    for other in verification.starts[1:]:
+        show_behind(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
     if outcome.extents:
         text = (
             f"{counted(len(outcome.extents), 'extent')} of the log, {byte_size(outcome.extents.bytes)}, not as stored"

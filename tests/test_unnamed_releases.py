@@ -1,4 +1,4 @@
-"""Stores whose release nobody names: what any release that fits would have written is sound, and nothing is taken away."""
+"""Stores whose release nobody names: what any release that fits would have written is sound, and stays."""
 
 from __future__ import annotations
 
