@@ -24,6 +24,7 @@ from rmqtool.retention.disks import disk_of
 from rmqtool.retention.log_files import LogFile, stat_log_file
 from rmqtool.retention.queue_files import QueueState, first_state
 from rmqtool.retention.trigger import Disks
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.scan.lookup import record_at
 from rmqtool.signs import version_signs
 from rmqtool.store import CONSUME_QUEUE, Store
@@ -57,6 +58,11 @@ class Facts:
     def log_bytes(self) -> int:
         """What the commit log takes of its disks, bytes."""
         return sum(log_file.allocated for log_file in self.log_files)
+
+    @property
+    def releases(self) -> Releases:
+        """The releases that may run on the store."""
+        return Releases.named(self.version) if self.version_given else ANY_RELEASE
 
     @cached_property
     def by_queue(self) -> dict[tuple[str, int], QueueState]:

@@ -66,3 +66,7 @@ class Releases:
     def __str__(self) -> str:
         """``5.3.3``, or ``4.9.3 to 5.3.4``."""
         return str(self.oldest) if len(self.fitting) == 1 else f"{self.oldest} to {self.newest}"
+
+
+ANY_RELEASE = Releases()
+"""Of a store of which nothing is known."""

@@ -14,6 +14,7 @@ from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.store_findings import layout_findings, log_findings
 from rmqtool.times import rfc3339
@@ -27,7 +28,9 @@ _TIMESTAMPS = ("physic_message_timestamp", "logics_message_timestamp", "index_me
 _OTHER_WRITERS = 0o022
 
 
-def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, report: Report) -> None:
+def check_surroundings(
+    store: Store, log: MappedFiles, holder: Holder | None, report: Report, releases: Releases = ANY_RELEASE
+) -> None:
     """Check what needs no scan."""
     report.check("store.unclean-stop")
     if holder is not None:
@@ -41,7 +44,7 @@ def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, re
     with kinds_told():
         for interrupted in interrupted_findings(store.root):
             report.take(interrupted)
-    for found in (*layout_findings(store), *log_findings(store, log)):
+    for found in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
         report.take(found)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
