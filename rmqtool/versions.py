@@ -25,7 +25,7 @@ class Version(NamedTuple):
 
 
 OLDEST = Version(4, 4, 0)
-NEWEST = Version(5, 5, 0)
+NEWEST = Version(5, 5, 1)
 
 # Rules that changed, by the first release that has the new one.
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
@@ -50,6 +50,7 @@ STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing c
 DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only properties of the JVM
 DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceToDelete returns above 85 and 90 percent
 BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
+QUEUE_WITHOUT_FILE_IS_RESET = Version(5, 5, 1)  # ConsumeQueue#correctMinOffset, as read in the sources
 TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object
 
 

@@ -15,7 +15,7 @@ RELEASES = (
     *(Version(4, 7, 0), Version(4, 7, 1), Version(4, 8, 0), *(Version(4, 9, patch) for patch in range(9))),
     *(Version(5, 0, 0), *(Version(5, 1, patch) for patch in range(5)), Version(5, 2, 0)),
     *(Version(5, 3, patch) for patch in range(5)),
-    *(Version(5, 4, 0), Version(5, 5, 0)),
+    *(Version(5, 4, 0), Version(5, 5, 0), Version(5, 5, 1)),
 )
 """Every release, oldest first."""
 
