@@ -82,7 +82,7 @@ def log_findings(
         if file.size == 0:
             is_last = file is log.files[-1]
             if not (live and is_last):
-                yield _empty_file("commitlog.empty-file", store, file, releases if is_last else None)
+                yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
         elif file.size != log.file_size:
             message = f"{file.size} bytes where the others have {log.file_size}"
             yield finding("commitlog.file-size", message, store=store.root, file=place)
@@ -91,7 +91,7 @@ def log_findings(
             yield _not_in_line(store, before, after)
 
 
-def _empty_file(code: str, store: Store, file: MappedFile, releases: Releases | None, **place: Any) -> Finding:
+def empty_file_finding(code: str, store: Store, file: MappedFile, releases: Releases | None, **place: Any) -> Finding:
     """A file that was created and not sized; `releases` decide of the last one, any other is an obstacle."""
     shown = store.relative(file.path)
     if releases is None:
@@ -130,7 +130,7 @@ def queue_findings(
         if not file.size:
             is_last = file is files.files[-1]
             if not (live and is_last):
-                yield _empty_file("consumequeue.empty-file", store, file, releases if is_last else None,
+                yield empty_file_finding("consumequeue.empty-file", store, file, releases if is_last else None,
                                   topic=queue.topic, queue_id=queue.queue_id)  # fmt: skip
         elif file.size != files.file_size or file.size % queue.unit_size:
             message = f"{file.size} bytes where the others have {files.file_size}"

@@ -20,6 +20,7 @@ from rmqtool.store_findings import layout_findings, log_findings
 from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
+from rmqtool.verify.ext_files import check_ext_files
 from rmqtool.verify.kinds import check_kinds, kinds_told
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size
@@ -57,6 +58,8 @@ def check_surroundings(
         report.add("store.paths", f"{len(store.commit_log_directories)} directories hold the commit log")
     _check_owners(store, log, report)
     check_config_files(store, report)
+    if holder is None:
+        check_ext_files(store, releases, report)
     check_wheel_size(store, report)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.scan.frames import Frames
@@ -15,6 +16,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.store import open_store
 from tests.golden import stores
 from tests.test_lock import JAVA, another_process
+from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, verify
 
 REFUSING = ("4.7.1", "4.9.7")
@@ -79,6 +81,19 @@ def test_an_empty_index_file(killed: Callable[[str], Path], version: str) -> Non
     store = killed(version)
     (store / "index" / "20991121113608184").touch()
     assert verify(store, version=version).verdict == verify(store).verdict == "dirty"
+
+
+@pytest.mark.parametrize(("version", "verdict"), [("5.1.2", "corrupt"), ("5.3.3", "dirty"), (None, "dirty")])
+def test_an_empty_ext_file(tmp_path: Path, version: str | None, verdict: str) -> None:
+    """As of a queue; a broker that has ext units switched off does not look there."""
+    store = small_store(tmp_path / "store")
+    directory = store / "consumequeue_ext" / "orders" / "0"
+    directory.mkdir(parents=True)
+    (directory / file_name(0)).touch()
+    outcome = verify(store, version=version)
+    assert codes_of(outcome) == {"consumequeue.empty-file"}
+    assert outcome.verdict == verdict
+    assert verify(store, version=version, conf=BrokerConf({"enableConsumeQueueExt": "false"})).verdict == "clean"
 
 
 def test_two_empty_files(killed: Callable[[str], Path]) -> None:
