@@ -22,6 +22,7 @@ from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.parts import Part, Unread
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.signs import version_signs
 from rmqtool.store import CHECKPOINT, Store
 from rmqtool.store_findings import (
@@ -181,10 +182,12 @@ def _findings(overview: Overview) -> Iterator[Finding]:
     if overview.last_exit == "unclean":
         message = "the last broker was killed or crashed: the file abort is there and no broker runs"
         yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
-    yield from log_findings(store, overview.older_log)
-    yield from log_findings(store, overview.log)
+    releases = Releases.named(overview.version) if overview.version else ANY_RELEASE
+    yield from log_findings(store, overview.older_log, releases)
+    yield from log_findings(store, overview.log, releases, live=overview.holder is not None)
     if overview.holder is None:  # a file that a broker has just begun is as long as it is for a moment only
-        yield from one_of_each(found for queue, _ in overview.queues for found in queue_findings(store, queue))
+        queues = [queue for queue, _ in overview.queues]
+        yield from one_of_each(found for queue in queues for found in queue_findings(store, queue, releases))
     unread = {error.file for error in overview.unread.errors}
     for file, geometry in overview.index:
         if geometry is None and file.keys and str(file.path) not in unread:

@@ -13,6 +13,7 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.files import list_directory, unreadable
 from rmqtool.formats.file_name import is_index_name
+from rmqtool.lock import LOCK_FILE
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.parts import Part
 
@@ -28,6 +29,7 @@ SEPARATE_ROCKSDB_QUEUES = "consumequeue_rocksdb"  # since 5.5.0
 ROCKSDB_CONFIGS = (f"{CONFIG}/consumerOffsets", f"{CONFIG}/metadata", f"{CONFIG}/rdb")
 """Where brokers with RocksDB keep committed offsets: since 5.2.0, 5.3.4 and 5.3.2."""
 
+_CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _ROCKSDB_MARK = "CURRENT"
 _DLEDGER_PREFIX = "dledger-"
 
@@ -84,7 +86,12 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
             file=root,
             hint=f"rmqtool inspect {quote(str(root / dledger[0]))} shows its messages",
         )
-    if not (names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE} or conf.commit_log_paths or _has_index(root)):
+    if not (
+        names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
+        or _is_begun(root, names)
+        or conf.commit_log_paths
+        or _has_index(root)
+    ):
         message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
         raise NotAStoreError(message, file=root, hint=_where_else(root, names))
     return Store(root, _layout(root, conf), conf, directories)
@@ -130,6 +137,11 @@ def _layout(root: Path, conf: BrokerConf) -> Layout:
     if holds_rocksdb(root / CONSUME_QUEUE) or holds_rocksdb(root / SEPARATE_ROCKSDB_QUEUES):
         return "rocksdb"
     return "multi-path" if len(conf.commit_log_paths) > 1 else "default"
+
+
+def _is_begun(root: Path, names: set[str]) -> bool:
+    """Whether a broker has started here: before 4.9.2 its store makes nothing else before the first message."""
+    return {CHECKPOINT, LOCK_FILE} <= names and os.path.getsize(root / CHECKPOINT) == _CHECKPOINT_SIZE
 
 
 def _has_index(root: Path) -> bool:

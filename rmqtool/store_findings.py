@@ -18,6 +18,8 @@ from rmqtool.index import IndexFile
 from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET
 from rmqtool.queues import Queue
+from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 _LOOKED_AT: Mapping[str, str] = {
@@ -65,15 +67,22 @@ def layout_findings(store: Store) -> Iterator[Finding]:
         yield finding("config.rocksdb", message, file=databases[0])
 
 
-def log_findings(store: Store, log: MappedFiles) -> Iterator[Finding]:
-    """Entries that are no commit log files, sizes that differ, and files that do not follow each other."""
+def log_findings(
+    store: Store, log: MappedFiles, releases: Releases = ANY_RELEASE, *, live: bool = False
+) -> Iterator[Finding]:
+    """Entries that are no commit log files, sizes that differ, and files that do not follow each other.
+
+    `releases` are those that may start on the store; a broker that runs on a `live` one may be creating a file.
+    """
     for stray in log.strays:
         code = "commitlog.stray-directory" if stray.kind == "directory" else "commitlog.stray"
         yield finding(code, f"not a commit log file ({stray.kind})", file=store.relative(stray.path))
     for file in log.files:
         place = store.relative(file.path)
         if file.size == 0:
-            yield _empty_file(place, is_last=file is log.files[-1])
+            is_last = file is log.files[-1]
+            if not (live and is_last):
+                yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
         elif file.size != log.file_size:
             message = f"{file.size} bytes where the others have {log.file_size}"
             yield finding("commitlog.file-size", message, store=store.root, file=place)
@@ -82,12 +91,19 @@ def log_findings(store: Store, log: MappedFiles) -> Iterator[Finding]:
             yield _not_in_line(store, before, after)
 
 
-def _empty_file(place: str, is_last: bool) -> Finding:
-    """`MappedFileQueue#load`: since 5.1.3 an empty last file is no obstacle."""
-    if is_last:
-        return finding("commitlog.empty-file", "0 bytes", file=place)
-    effect = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
-    return finding("commitlog.empty-file", "0 bytes", severity="error", effect=effect, file=place)
+def empty_file_finding(code: str, store: Store, file: MappedFile, releases: Releases | None, **place: Any) -> Finding:
+    """A file that was created and not sized; `releases` decide of the last one, any other is an obstacle."""
+    shown = store.relative(file.path)
+    if releases is None:
+        effect = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
+        return finding(code, "0 bytes, with files behind it", severity="error", effect=effect, file=shown, **place)
+    message = "0 bytes: the broker was killed after it had created the file and before it gave it its size"
+    refusing = releases.where(refuses_empty_last_file)
+    if refusing != releases.fitting:
+        message += f"; {spans_of(refusing)} refuse to start on it" if refusing else ""
+        return finding(code, message, effect=effect_of_empty_last_file(releases), file=shown, **place)
+    details = {"effect": effect_of_empty_last_file(releases), "remedy": f"find {quote(str(file.path))} -empty -delete"}
+    return finding(code, message, severity="error", file=shown, **{**place, **details})
 
 
 def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding:
@@ -100,8 +116,10 @@ def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding
     return finding("commitlog.gap", message, store=store.root, file=file, offset=before.end_offset)
 
 
-def queue_findings(store: Store, queue: Queue) -> Iterator[Finding]:
-    """Names, sizes and the chain of a consume queue's files (`MappedFileQueue#load`)."""
+def queue_findings(
+    store: Store, queue: Queue, releases: Releases = ANY_RELEASE, *, live: bool = False
+) -> Iterator[Finding]:
+    """Names, sizes and the chain of a consume queue's files (`MappedFileQueue#load`); the rest as for the log."""
     files = queue.files
     place: dict[str, Any] = {"store": store.root, "topic": queue.topic, "queue_id": queue.queue_id}
     for stray in files.strays:
@@ -110,7 +128,10 @@ def queue_findings(store: Store, queue: Queue) -> Iterator[Finding]:
     for file in files.files:
         message = ""
         if not file.size:
-            message = "0 bytes"
+            is_last = file is files.files[-1]
+            if not (live and is_last):
+                yield empty_file_finding("consumequeue.empty-file", store, file, releases if is_last else None,
+                                  topic=queue.topic, queue_id=queue.queue_id)  # fmt: skip
         elif file.size != files.file_size or file.size % queue.unit_size:
             message = f"{file.size} bytes where the others have {files.file_size}"
         elif file.start_offset % file.size:

@@ -25,7 +25,7 @@ class Version(NamedTuple):
 
 
 OLDEST = Version(4, 4, 0)
-NEWEST = Version(5, 5, 0)
+NEWEST = Version(5, 5, 1)
 
 # Rules that changed, by the first release that has the new one.
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
@@ -52,6 +52,7 @@ DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceTo
 BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
 OFFSETS_HAVE_DATA_VERSION = Version(5, 0, 0)  # ConsumerOffsetManager
 FASTJSON_2 = Version(5, 4, 0)  # RemotingSerializable: each offset on a line of its own
+QUEUE_WITHOUT_FILE_IS_RESET = Version(5, 5, 1)  # ConsumeQueue#correctMinOffset, as read in the sources
 TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object
 
 

@@ -74,6 +74,14 @@ def test_what_is_no_store(tmp_path: Path, paths: tuple[str, ...]) -> None:
     assert caught.value.hint == "give the directory that broker.conf calls storePathRootDir"
 
 
+@pytest.mark.parametrize("more", [(), ("abort",)])
+def test_a_store_that_a_broker_has_just_begun(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """A checkpoint of its size and the lock are all that 4.4.0 to 4.9.1 make before the first message."""
+    root = make(tmp_path / "store", "checkpoint", "lock", *more)
+    (root / "checkpoint").write_bytes(bytes(4096))
+    assert opened(root).layout == "default"
+
+
 def test_a_store_below_is_hinted_at(tmp_path: Path) -> None:
     """The first directory below that has a log is named."""
     make(tmp_path, "a/", "b/store/commitlog/", "c/commitlog/", "d/commitlog/", "e/commitlog")

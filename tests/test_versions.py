@@ -15,7 +15,8 @@ from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, SIGNS, Ve
         ("v5.3.3", Version(5, 3, 3), "5.3.3"),
         (" 4.9.7\n", Version(4, 9, 7), "4.9.7"),
         ("4.4.0", OLDEST, "4.4.0"),
-        ("5.5.0", NEWEST, "5.5.0"),
+        ("5.5.0", Version(5, 5, 0), "5.5.0"),
+        ("5.5.1", NEWEST, "5.5.1"),
         ("4.10.1", Version(4, 10, 1), "4.10.1"),
     ],
 )
@@ -61,7 +62,7 @@ def test_what_is_no_version(text: str) -> None:
 @pytest.mark.parametrize("text", ["4.3", "4.3.2", "3.5.8", "5.6", "5.6.0", "6.0.0", "0.0"])
 def test_unknown_versions(text: str) -> None:
     """A version whose rules are not known is refused, and the message says which are."""
-    with pytest.raises(UsageError, match=rf"{text} is not known: 4\.4\.0 to 5\.5\.0 are"):
+    with pytest.raises(UsageError, match=rf"{text} is not known: 4\.4\.0 to 5\.5\.1 are"):
         parse_version(text)
 
 

@@ -72,6 +72,24 @@ CONSUME_QUEUE_FILES = (
         remedy=_REBUILD,
     ),
     Entry(
+        code="consumequeue.empty-file",
+        fault="F37",
+        severity="warning",
+        title="A consume queue file has 0 bytes",
+        what="The file exists and holds nothing. An error when no release that may run here starts on it.",
+        how="The broker was killed between creating the file and giving it its size, a full disk, or somebody's "
+        "`touch`.",
+        effect="since 5.1.3 a start deletes it if it is the last of its queue; 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 "
+        "refuse to start; 4.4.0 and 4.9.2 leave it out",
+        versions=(
+            ("4.4.0, 4.9.2", "leaves out this file and all later ones of the queue, and starts."),
+            ("4.5.1 to 4.9.1, 4.9.3 to 5.1.2", "refuses to start."),
+            ("5.1.3 and later", "deletes the file when it is the last of its queue; else refuses to start."),
+        ),
+        repair="When a release refuses, move the file out of the directory, or let the consume queue be rebuilt: the "
+        "start after it derives what is missing from the commit log.",
+    ),
+    Entry(
         code="consumequeue.stray",
         fault="F04",
         severity="error",

@@ -152,7 +152,7 @@ DERIVED = (
         "them (start.queue-loss tells whether there are any); the next message sets it right",
         versions=(
             ("all", "trusts the checkpoint after a crash, and does not read it after a clean stop."),
-            ("5.5.0", "the same, but its offset comes before its times (checkpoint.logics-offset)."),
+            ("5.5.0 and later", "the same, but its offset comes before its times (checkpoint.logics-offset)."),
         ),
         repair="None is needed, unless start.queue-loss or consumequeue.hole is told as well: then rebuild the queues.",
     ),
@@ -180,7 +180,7 @@ DERIVED = (
         "chooses the file where a start after a crash begins",
         versions=(
             ("before 5.5.0", "does not read it."),
-            ("5.5.0", "see above."),
+            ("5.5.0 and later", "see above."),
         ),
         repair="Switch enableAcceleratedRecovery off for the next start.",
     ),

@@ -17,7 +17,8 @@ REBUILDS = (
         how="A directory was deleted as a whole, or nothing was ever stored.",
         effect="with another size set a broker refuses to start on these files, or reads an index at wrong places",
         versions=(("all", "expects the sizes of its configuration, which are the default ones unless set."),),
-        repair="If broker.conf sets sizes, give it with --broker-conf.",
+        repair="Give the broker's broker.conf with --broker-conf: what it does not set is the default. Queue files of "
+        "a size that nothing shows are planned (--dry-run) and written elsewhere (--output), but not into a store.",
     ),
     Entry(
         code="rebuild.file-size-differs",

@@ -155,7 +155,10 @@ RECORDS = (
         "then refuse later messages until the log has grown past it",
         versions=(
             ("4.4.0 to 5.4", "a rebuilt queue gets a wrong unit, and may be stuck behind it."),
-            ("5.5.0", "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here."),
+            (
+                "5.5.0 and later",
+                "the same; with checkCommitLogOffsetOnRecover a start after a crash cuts the log here.",
+            ),
         ),
         repair="Give a renamed file the name that its first record tells. Else restore the bytes from a replica or a "
         "backup. Then rebuild the consume queue.",

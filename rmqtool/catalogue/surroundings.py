@@ -38,7 +38,7 @@ STORE = (
         versions=(
             ("4.4.0 to 5.3", "scans from the file that the checkpoint's times choose; without a checkpoint all."),
             ("5.4.0", "the same, no more than the last ten files."),
-            ("5.5.0", "the same; the checkpoint's offset chooses the file."),
+            ("5.5.0 and later", "the same; the checkpoint's offset chooses the file."),
         ),
         repair="None is needed. Never make or remove abort to force one kind of start: verify says what the next start "
         "would do, and start.other-mode-data-loss when another kind of start would do worse.",

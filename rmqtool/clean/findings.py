@@ -38,7 +38,7 @@ def findings_of(plan: Plan) -> Iterator[Finding]:
     yield from _ambiguous(plan)
     yield from _settings(plan)
     yield from layout_findings(store)
-    yield from log_findings(store, plan.facts.log)
+    yield from log_findings(store, plan.facts.log, plan.facts.releases, live=plan.facts.holder is not None)
     yield from offset_findings(store, plan.facts.committed.file)
 
 

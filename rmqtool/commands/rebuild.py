@@ -137,6 +137,8 @@ def _show_only(style: Style, request: Request) -> Exit:
         following = (
             command_line(request, "--plan", str(request.save_plan)) if request.save_plan else command_line(request)
         )
+        if plan.written_kinds & plan.source.sizes.assumed:
+            following += " --broker-conf BROKER_CONF"  # without it nothing is written
     _show(style, request, plan, state, status, following=following)
     return status
 
@@ -158,6 +160,7 @@ def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
 
 
 def _write(style: Style, request: Request) -> Exit:
+    from rmqtool.rebuild.geometry import require_known_sizes
     from rmqtool.rebuild.once import Prepared
     from rmqtool.rebuild.saved import SavedPlan
     from rmqtool.rebuild_json import plan_json
@@ -173,6 +176,7 @@ def _write(style: Style, request: Request) -> Exit:
         at_once = request.yes and not saved
         prepared = _prepare(style, request, transaction) if at_once else Prepared(_make_plan(style, request))
         plan = prepared.plan
+        require_known_sizes(request.store, plan.source.sizes, plan.written_kinds)
         if saved:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
         status = _status(plan)

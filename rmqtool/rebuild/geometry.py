@@ -1,14 +1,17 @@
-"""Sizes of the files that are written: as broker.conf says, as the files that are there, or the default."""
+"""Sizes of the files that are written: as broker.conf says, as the files that are there, or the default.
+
+A broker refuses to start on queue files of another size than its own: what nothing shows is not written into a store.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, DEFAULT_QUEUE_UNITS, QUEUE_FILE_SIZE
 from rmqtool.catalogue import finding
-from rmqtool.errors import UnsupportedError
+from rmqtool.errors import UnsupportedError, UsageError
 from rmqtool.findings import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
@@ -20,6 +23,7 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "simple": QUEUE_FILE_SIZE,
     "batch": BATCH_QUEUE_FILE_SIZE,
 }
+_NAMES: dict[Kind, str] = {"simple": "a consume queue", "batch": "a batch consume queue"}
 
 
 @dataclass(frozen=True)
@@ -29,10 +33,14 @@ class FileSizes:
     queues: dict[Kind, int]
     index: Geometry
     findings: list[Finding] = field(default_factory=list)
+    assumed: frozenset[Kind] = frozenset()  # of these queues neither a file nor broker.conf shows the size
 
 
 def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -> FileSizes:
-    """Find the sizes; of wanted parts, those that neither a file nor broker.conf tells are among the findings."""
+    """Find the sizes; what broker.conf does not set is the default, as for the broker that reads it.
+
+    Sizes of wanted parts that contradict each other, and an assumed index geometry, are among the findings.
+    """
     found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
     for queue in queues:
         found[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
@@ -41,7 +49,30 @@ def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -
     sizes = {kind: _queue_file_size(store, kind, found[kind], of_queues) for kind in found}
     index = _index_geometry(store, of_index)
     wanted = [*(of_queues if "queues" in parts else ()), *(of_index if "index" in parts else ())]
-    return FileSizes(sizes, index, wanted)
+    unknown = () if store.conf.path is not None else found
+    assumed = frozenset(kind for kind in unknown if not found[kind] and store.conf.size(*_SETTINGS[kind]) is None)
+    return FileSizes(sizes, index, wanted, assumed)
+
+
+def assumed_findings(sizes: FileSizes, kinds: Collection[Kind]) -> Iterator[Finding]:
+    """Of the kinds of queues that get files, those whose size is the default for want of anything better."""
+    for kind in sorted(sizes.assumed.intersection(kinds)):
+        found = _assumed(f"{_NAMES[kind]} file", f"{sizes.queues[kind]} bytes", _SETTINGS[kind][0])
+        yield replace(found, severity="warning")
+
+
+def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Kind]) -> None:
+    """Raise UsageError when queues of one of the kinds get files into the store whose size nothing shows."""
+    unknown = [kind for kind in _SETTINGS if kind in kinds and kind in sizes.assumed]
+    if unknown:
+        names = " and ".join(f"{_NAMES[kind]} file ({_SETTINGS[kind][0]})" for kind in unknown)
+        raise UsageError(
+            f"the size of {names} is not known, for the store has none: on files of another size than its own a "
+            "broker refuses to start",
+            file=store.root,
+            hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
+            "an empty file stands for a broker that sets nothing. --dry-run and --output DIR go on without it",
+        )
 
 
 def _is_whole(queue: Queue, size: int) -> bool:
@@ -57,10 +88,6 @@ def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: li
     common = max(found, key=lambda size: (found[size], size), default=None)
     if told is not None and common is not None and told != common:
         findings.append(_contradiction(store, kind, told, common))
-    if told is None and common is None and kind == "simple":
-        findings.append(
-            _assumed("a consume queue file", f"{DEFAULT_QUEUE_UNITS * unit_size} bytes", _SETTINGS[kind][0])
-        )
     return told or common or DEFAULT_QUEUE_UNITS * unit_size
 
 
@@ -84,7 +111,7 @@ def _told_by(file: IndexFile) -> Geometry | None:
 
 
 def _assumed(what: str, size: str, setting: str) -> Finding:
-    message = f"no file tells the size of {what}: the default, {size}, is taken"
+    message = f"the store has no file that shows the size of {what}: the default, {size}, is taken"
     return finding("rebuild.file-size-assumed", f"{message}. If broker.conf sets {setting}, give it with --broker-conf")
 
 

@@ -6,7 +6,9 @@ dropped, and the plan is carried out as any other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.dispatch.keys import IndexKeys
@@ -17,6 +19,7 @@ from rmqtool.rebuild.apply import Staged, apply_plan, commit, path_in_store
 from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.existing import ExistingQueues
+from rmqtool.rebuild.geometry import require_known_sizes
 from rmqtool.rebuild.index_compare import IndexComparison
 from rmqtool.rebuild.neutralise import patched_bytes
 from rmqtool.rebuild.options import Progress, no_progress
@@ -52,7 +55,10 @@ class Prepared:
 
 
 def prepare(source: Source, transaction: Transaction, progress: Progress = no_progress) -> Prepared:
-    """Go over the log, compare what comes of it with the store, and stage what differs. Raises UnwritableError."""
+    """Go over the log, compare what comes of it with the store, and stage what differs.
+
+    Raises UnwritableError, and UsageError where nothing shows the size of the files that would be staged.
+    """
     sinks = _Once(source, transaction)
     try:
         derivation = derive(source, sinks, progress)
@@ -98,8 +104,9 @@ class _StagingQueues:
 
     def __init__(
         self, comparison: Comparison, existing: ExistingQueues, names: list[QueueName],
-        attempt: _Attempt, transaction: Transaction,
+        attempt: _Attempt, transaction: Transaction, require_size: Callable[[], None],
     ) -> None:  # fmt: skip
+        """`require_size` raises before anything is staged in files whose size nothing shows."""
         self.stage = StagedQueues(
             transaction, existing.grid, path_in_store(names, existing.kind), comparison.written, self._before
         )
@@ -107,6 +114,7 @@ class _StagingQueues:
         self._existing = existing
         self._names = names
         self._attempt = attempt
+        self._require_size = require_size
         self._times: dict[int, int] = {}  # store timestamp of the last unit of each queue
 
     def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
@@ -116,6 +124,7 @@ class _StagingQueues:
         if self._comparison.passed_ext:
             self._attempt.give_up()  # a second pass would not write what was passed
         if not self._attempt.fails and self._comparison.written(queue) and self._attempt.spend(units.nbytes + _PAGES):
+            self._require_size()
             self.stage.put(queue, number, units, timestamps)
 
     def cut(self, queue: int, number: int) -> None:
@@ -203,8 +212,9 @@ class _Once(Comparing):
         comparison = self.compare_queues(kind, names)
         if comparison is None:
             return None
-        existing = self.source.existing[kind]
-        self._queues[kind] = _StagingQueues(comparison, existing, names, self._attempt, self._transaction)
+        existing, transaction = self.source.existing[kind], self._transaction
+        require_size = partial(require_known_sizes, self.source.store, self.source.sizes, {kind})
+        self._queues[kind] = _StagingQueues(comparison, existing, names, self._attempt, transaction, require_size)
         return self._queues[kind]
 
     def index(self) -> IndexSink | None:

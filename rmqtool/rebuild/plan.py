@@ -18,6 +18,7 @@ from rmqtool.queues import Kind, Queue, queue_range
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.findings import derivation_findings, patch_findings, unfounded_findings
+from rmqtool.rebuild.geometry import assumed_findings
 from rmqtool.rebuild.index_compare import IndexComparison
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
@@ -96,6 +97,11 @@ class Plan:
     def changed_queues(self) -> list[QueuePlan]:
         """The queues that change."""
         return [queue for queue in self.queues if queue.action != "keep"]
+
+    @property
+    def written_kinds(self) -> set[Kind]:
+        """The kinds of the queues that change."""
+        return {queue.kind for queue in self.changed_queues}
 
     @property
     def without_messages(self) -> list[QueuePlan]:
@@ -198,6 +204,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
         findings=[
             *source.findings,
+            *assumed_findings(source.sizes, {queue.kind for queue in queues if queue.action != "keep"}),
             *derivation_findings(derivation, source.store.root),
             *unfounded_findings([queue.name for queue in queues if queue.is_unfounded], bool(index) and not has_log),
             *start_findings(source, derivation),

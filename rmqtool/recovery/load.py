@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.config_json import load_config
 from rmqtool.files import list_directory
 from rmqtool.formats import batch_consume_queue, consume_queue
@@ -19,7 +20,7 @@ from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.store import CHECKPOINT, CONFIG, INDEX, Store
-from rmqtool.topics import load_topics
+from rmqtool.topics import Topics, load_topics
 from rmqtool.versions import BATCH_QUEUES, Version
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -79,15 +80,15 @@ class _LoadedQueue:
 def load(store: Store, rules: RecoveryRules) -> Loaded:
     """Load as the broker does; the first obstacle ends it."""
     log = store.commit_log()
-    size = rules.log_file_size or log.file_size
+    size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
     found = _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in found.files)
     refuses = _config_refusal(store, rules) or found.refuses
     queues: list[tuple[Queue, Queue]] = []
     deleted = list(found.deleted)
-    batch_topics = load_topics(store).with_batch_queues or frozenset()
+    topics = load_topics(store)
     for queue, loaded in _load_queues(store, rules):
-        refuses = refuses or _kind_refusal(queue, batch_topics, rules)
+        refuses = refuses or _kind_refusal(queue, topics, rules)
         queues.append((queue, replace(queue, files=MappedFiles(loaded.files))))
         deleted += loaded.deleted
         refuses = refuses or loaded.refuses
@@ -106,12 +107,16 @@ def _load_queues(store: Store, rules: RecoveryRules) -> Iterator[tuple[Queue, _L
         yield queue, _load_files(store, queue.files, sizes[queue.kind], rules)
 
 
-def _kind_refusal(queue: Queue, batch_topics: Collection[str], rules: RecoveryRules) -> str | None:
-    """`ConsumeQueueStore#queueTypeShouldBe`."""
-    expected = "batch" if queue.topic in batch_topics else "simple"
+def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | None:
+    """`ConsumeQueueStore#queueTypeShouldBe`: a topic that is not configured counts as one of simple queues."""
+    expected = "batch" if queue.topic in (topics.with_batch_queues or ()) else "simple"
     if rules.version < BATCH_QUEUES or queue.kind == expected:
         return None
-    return f"topic {queue.topic} has {queue.kind} consume queues, but is configured for {expected} ones"
+    found = f"topic {queue.topic} has {queue.kind} consume queues"
+    if queue.topic not in topics.by_name:
+        why = "is not in topics.json" if topics.is_known else "is not configured, for there is no topics.json"
+        return f"{found}, but {why}: the broker expects simple ones"
+    return f"{found}, but is configured for {expected} ones"
 
 
 def _queue_sizes(queues: Sequence[Queue], rules: RecoveryRules) -> dict[Kind, int]:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.recovery.queue_state import QueueState
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
+from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, QUEUE_WITHOUT_FILE_IS_RESET, Version
 
 
 def min_offset_of(state: QueueState, log_min_offset: int, version: Version) -> int:
@@ -14,7 +14,7 @@ def min_offset_of(state: QueueState, log_min_offset: int, version: Version) -> i
     if state.kind == "batch":
         return _batch_min(state, log_min_offset)
     if not state.has_files:
-        return state.min_position // state.unit
+        return 0 if version >= QUEUE_WITHOUT_FILE_IS_RESET else state.min_position // state.unit
     if version >= EXPIRED_QUEUE_MIN_IS_MAX:
         return _searched_min(state, log_min_offset) // state.unit
     base, units = state.first_file_units()

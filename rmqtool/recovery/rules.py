@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE, BrokerConf
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
 from rmqtool.versions import Version
 
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
@@ -17,8 +18,6 @@ _NOT_MODELLED = (
 )
 """Settings that change what a start does, and that the prediction does not follow."""
 
-_IGNORES_WRONG_SIZES = Version(4, 9, 2)
-_REFUSES_WRONG_SIZES = Version(4, 5, 1)
 _IPV6_HOSTS = Version(4, 6, 0)
 _SECOND_FORMAT = Version(5, 1, 0)
 
@@ -55,7 +54,7 @@ class RecoveryRules:
     @property
     def ignores_wrong_sizes(self) -> bool:
         """`MappedFileQueue#load` leaves out a file of another size and all behind it, instead of refusing."""
-        return self.version < _REFUSES_WRONG_SIZES or self.version == _IGNORES_WRONG_SIZES
+        return leaves_out_wrong_sizes(self.version)
 
     @property
     def skips_directories(self) -> bool:
@@ -65,7 +64,7 @@ class RecoveryRules:
     @property
     def deletes_empty_last_file(self) -> bool:
         """`MappedFileQueue#doLoad` deletes an empty file when it is the last."""
-        return self.version >= Version(5, 1, 3)
+        return deletes_empty_last_file(self.version)
 
     @property
     def knows_ipv6(self) -> bool:

@@ -15,7 +15,7 @@ RELEASES = (
     *(Version(4, 7, 0), Version(4, 7, 1), Version(4, 8, 0), *(Version(4, 9, patch) for patch in range(9))),
     *(Version(5, 0, 0), *(Version(5, 1, patch) for patch in range(5)), Version(5, 2, 0)),
     *(Version(5, 3, patch) for patch in range(5)),
-    *(Version(5, 4, 0), Version(5, 5, 0)),
+    *(Version(5, 4, 0), Version(5, 5, 0), Version(5, 5, 1)),
 )
 """Every release, oldest first."""
 
@@ -66,3 +66,7 @@ class Releases:
     def __str__(self) -> str:
         """``5.3.3``, or ``4.9.3 to 5.3.4``."""
         return str(self.oldest) if len(self.fitting) == 1 else f"{self.oldest} to {self.newest}"
+
+
+ANY_RELEASE = Releases()
+"""Of a store of which nothing is known."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from rmqtool.findings import counted
+from rmqtool.recovery import Start
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import Topics
 from rmqtool.verify.consumers import is_system_topic
+from rmqtool.verify.derived import is_derived
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.report import Report
 
+_DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
 
-def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report) -> None:
-    """Tell what one queue lacks; what a running broker has still to dispatch is nothing."""
+
+def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report, start: Start | None) -> None:
+    """Tell what one queue lacks; what a running broker has still to dispatch is nothing.
+
+    A killed broker may not have made a queue yet: where the predicted `start` derives all of it, nothing is lost.
+    """
     name = state.name
     for code, lacking in state.lacking.items():
         if live and code == "consumequeue.behind":
@@ -23,6 +30,8 @@ def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report) 
         place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
         if code == "consumequeue.missing-queue" and _is_deleted(name.topic, topics):
             report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)
+        elif code == "consumequeue.missing-queue" and is_derived(start, name, state.first_offset, state.next_offset):
+            report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **place)
         else:
             report.add(code, message, queue_offset=offset, **place)
 

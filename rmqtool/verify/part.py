@@ -16,6 +16,7 @@ from rmqtool.files import RateLimit, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import LogWalker, RecoveryRules
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files
@@ -58,6 +59,7 @@ class Settings:
     index_parts: tuple[Part, ...] = ()  # likewise
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
+    releases: Releases = ANY_RELEASE  # those that may start on the store
 
     def reading(self) -> Reading:
         """How files are read."""

@@ -9,7 +9,7 @@ from rmqtool.recovery import FileWalk, join_walks
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.one_queue import tell_jump
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.records import RecordTotals
+from rmqtool.verify.records import RecordTotals, settle_held
 from rmqtool.verify.report import Report
 
 
@@ -62,6 +62,8 @@ class PartResult:
 
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found; `later` is not to be used any more."""
+        if later.totals.messages:
+            settle_held(self.totals, self.report, self.extents)
         self.extents.extend(later.extents)
         for name, state in later.states.items():
             known = self.states.setdefault(name, QueueState(name))

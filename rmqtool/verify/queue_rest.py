@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,12 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.queues import Queue
+from rmqtool.recovery import Start
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store import Store
 from rmqtool.store_findings import queue_findings
 from rmqtool.system_topics import LMQ_PREFIX
+from rmqtool.verify.derived import is_derived
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
@@ -48,6 +52,8 @@ class QueueRest:
     lookups: Lookups
     lost: Counter[str] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
+    releases: Releases = ANY_RELEASE
+    start: Start | None = None
     _looks: int = 0
 
     def check(self, queue: Queue, state: QueueState | None) -> None:
@@ -58,7 +64,7 @@ class QueueRest:
             return
         files = QueueFiles(queue, self.open_files, self.bounds.live)
         self.report.check("consumequeue.wrong-record", max(0, files.written_stop - files.start))
-        self._check_end(files)
+        self._check_end(files, state)
         rest = [(files.start, files.written_stop)]
         if state is not None:
             rest = state.unproven(files.start, files.written_stop)
@@ -75,16 +81,20 @@ class QueueRest:
         """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
         for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
             self.report.check(code, len(queue.files.files))
-        for found in queue_findings(self.store, queue):
+        for found in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
             self.report.take(found)
 
-    def _check_end(self, files: QueueFiles) -> None:
-        """Files of zeros behind the last unit: one is allocated when it is needed, and filled at once."""
-        last = files.queue.files.files[-1]
-        first = last.start_offset // files.size
-        if files.written_stop <= first and len(files.queue.files.files) > 1 and not self.bounds.live:
-            self.report.add("consumequeue.zero-file", "holds only zeros", file=self.store.relative(last.path),
-                            topic=files.queue.topic, queue_id=files.queue.queue_id)  # fmt: skip
+    def _check_end(self, files: QueueFiles, state: QueueState | None) -> None:
+        """Files of zeros behind the last unit: one is created when it is needed, and filled at once."""
+        sized = [file for file in files.queue.files.files if file.size]
+        last = sized[-1] if len(sized) > 1 else None
+        if last is None or files.written_stop > last.start_offset // files.size or self.bounds.live:
+            return
+        name = QueueName(files.queue.topic, files.queue.queue_id)
+        details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+        if state is not None and is_derived(self.start, name, state.first_offset, state.next_offset):
+            details.update(severity="info", effect="the next start writes the unit that was to come into it")
+        self.report.add("consumequeue.zero-file", "holds only zeros", file=self.store.relative(last.path), **details)
 
     def _pre_blank_stop(self, files: QueueFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from isal import isal_zlib
@@ -38,6 +39,15 @@ _CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
 _CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
 
 
+class Held(NamedTuple):
+    """A finding that waits: of a record that was not written to its end it says nothing, of any other it does."""
+
+    code: str
+    message: str
+    physical_offset: int
+    size: int
+
+
 @dataclass
 class RecordTotals:
     """What is counted of the records of a part of the log; times in epoch ms."""
@@ -54,6 +64,7 @@ class RecordTotals:
     earliest: int = 0  # the smallest store timestamp
     earliest_offset: int = 0
     unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
+    held: list[Held] = field(default_factory=list)  # what is wrong with that record, unless the log ends there
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the part of the log that follows."""
@@ -66,7 +77,7 @@ class RecordTotals:
             self.earliest, self.earliest_offset = other.earliest, other.earliest_offset
         for name in ("messages", "bytes", "without_body", "without_property_crc"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        self.last_timestamp, self.unwritten_end = other.last_timestamp, other.unwritten_end
+        self.last_timestamp, self.unwritten_end, self.held = other.last_timestamp, other.unwritten_end, other.held
         if other.latest > self.latest:
             self.latest, self.latest_offset = other.latest, other.latest_offset
 
@@ -89,6 +100,7 @@ class RecordChecks:
         """Check a run; the rows that a broker takes for damage, for their body or their properties."""
         self.totals.messages += len(frames)
         self.totals.bytes += frames.size
+        settle_held(self.totals, self.report, self.extents)
         self.totals.unwritten_end = _unwritten_end(frames)
         bad = self._check_bodies(frames) if self.bodies else {}
         self._check_property_crcs(frames, bad)
@@ -97,8 +109,10 @@ class RecordChecks:
         self._check_version(frames)
         self._check_properties(frames, dispatched, bad)
         rows = sorted(bad)
+        held = {found.physical_offset for found in self.totals.held}
         for row in rows:
-            self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
+            if bad[row] == "body-crc" or _offset(frames, row) not in held:
+                self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
         return np.array([row for row in rows if bad[row] != "property-crc"], dtype=np.intp)
 
     def _check_bodies(self, frames: Frames) -> dict[int, str]:
@@ -129,8 +143,8 @@ class RecordChecks:
             computed = crc32(view[start : end - CRC32_PROPERTY_SIZE]) & CRC_MASK
             if stored != computed:
                 shown = "nothing that can be read" if stored is None else f"{stored:#010x}"
-                self._report(frames, row, "commitlog.property-crc",
-                             f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
+                self._hold(frames, row, "commitlog.property-crc",
+                           f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
                 bad.setdefault(row, "property-crc")
 
     def _check_flags(self, frames: Frames) -> None:
@@ -177,12 +191,27 @@ class RecordChecks:
     def _check_properties(self, frames: Frames, dispatched: Dispatched, bad: dict[int, str]) -> None:
         self.report.check("commitlog.properties", len(frames))
         for row in dispatched.refused.tolist():
-            self._report(frames, row, "commitlog.properties",
-                         "DELAY, INNER_BASE or INNER_NUM is no number that the broker takes")  # fmt: skip
+            self._hold(frames, row, "commitlog.properties",
+                       "DELAY, INNER_BASE or INNER_NUM is no number that the broker takes")  # fmt: skip
             bad.setdefault(row, "properties")
+
+    def _hold(self, frames: Frames, row: int, code: str, message: str) -> None:
+        """Report it, of the last record only when another one follows if it was not written to its end."""
+        if _offset(frames, row) == self.totals.unwritten_end:
+            self.totals.held.append(Held(code, message, _offset(frames, row), int(frames.message_sizes[row])))
+        else:
+            self._report(frames, row, code, message)
 
     def _report(self, frames: Frames, row: int, code: str, message: str) -> None:
         self.report.add(code, message, offset=_offset(frames, row))
+
+
+def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:
+    """The log goes on behind its last record: what was held is damage."""
+    for code, message, offset, size in totals.held:
+        report.add(code, message, offset=offset)
+        extents.add(offset, size, code.removeprefix("commitlog."))
+    totals.held = []
 
 
 def finish_times(totals: RecordTotals, report: Report, now: int) -> None:

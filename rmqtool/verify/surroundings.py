@@ -14,11 +14,13 @@ from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.store_findings import layout_findings, log_findings
 from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
+from rmqtool.verify.ext_files import check_ext_files
 from rmqtool.verify.kinds import check_kinds, kinds_told
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size
@@ -27,7 +29,9 @@ _TIMESTAMPS = ("physic_message_timestamp", "logics_message_timestamp", "index_me
 _OTHER_WRITERS = 0o022
 
 
-def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, report: Report) -> None:
+def check_surroundings(
+    store: Store, log: MappedFiles, holder: Holder | None, report: Report, releases: Releases = ANY_RELEASE
+) -> None:
     """Check what needs no scan."""
     report.check("store.unclean-stop")
     if holder is not None:
@@ -41,7 +45,7 @@ def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, re
     with kinds_told():
         for interrupted in interrupted_findings(store.root):
             report.take(interrupted)
-    for found in (*layout_findings(store), *log_findings(store, log)):
+    for found in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
         report.take(found)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
@@ -54,6 +58,8 @@ def check_surroundings(store: Store, log: MappedFiles, holder: Holder | None, re
         report.add("store.paths", f"{len(store.commit_log_directories)} directories hold the commit log")
     _check_owners(store, log, report)
     check_config_files(store, report)
+    if holder is None:
+        check_ext_files(store, releases, report)
     check_wheel_size(store, report)
 
 

@@ -116,6 +116,7 @@ class Verification:
             index=selection.wants_any("index."),
             recovery=self._recovery_rules(),
             rate=request.rate,
+            releases=self.releases,
         )
 
     def _recovery_rules(self) -> RecoveryRules | None:
@@ -139,7 +140,7 @@ class Verification:
 
     def _run(self, progress: Callable[[int], None], crew: Crew) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
-        check_surroundings(self.store, self.log, self.holder, self._report)
+        check_surroundings(self.store, self.log, self.holder, self._report, self.settings.releases)
         check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
         check_headers(self.store, self._index, self._report, self.settings.live)
         check_index_names(self.store, [file for file, _ in self._index], self._report)
@@ -193,6 +194,7 @@ class Verification:
         finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
+        self._predict(total)
         if self.settings.queues:
             self._finish_queues(total, lookups)
         self._finish_index(total, lookups)
@@ -200,10 +202,12 @@ class Verification:
         firsts = list(first_records(self.log.files, lookups, self.settings.live))
         check_times(self.store, firsts, self._report)
         check_hosts(self.store, firsts, self.report_with(total.report), self._report)
-        for file in self.log.files:
-            if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
+        for file in self.log.files[1:]:
+            if file.size and file.start_offset >= max(self.log_end, total.extents_end()):
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
-        self._predict(total)
+        if self.starts:
+            is_clean = verdict_of(self.report_with(total.report).findings()) == "clean"
+            report_starts(self.starts, self._report, is_clean)
         counts = self.report_with(total.report).totals()
         if (
             self.holder is None
@@ -221,9 +225,6 @@ class Verification:
             self.starts = Predictor(self.store, total.walks, reading, total.states).predict(self.releases)
         except RmqtoolError as error:
             self.not_predicted = str(error)
-            return
-        is_clean = verdict_of(self.report_with(total.report).findings()) == "clean"
-        report_starts(self.starts, self._report, is_clean)
 
     @property
     def start(self) -> Start | None:
@@ -234,7 +235,8 @@ class Verification:
         files_end = self.log.files[-1].end_offset if self.log.files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         open_files = OpenFiles(self.settings.reading())
-        rest = QueueRest(self.store, self._report, bounds, open_files, lookups, self.lost)
+        rest = QueueRest(self.store, self._report, bounds, open_files, lookups, self.lost,
+                         releases=self.settings.releases, start=self.start)  # fmt: skip
         ranges: dict[QueueName, QueueRange] = {}
         for queue in list_queues(self.store, kinds_told):
             name = QueueName(queue.topic, queue.queue_id)
@@ -246,7 +248,7 @@ class Verification:
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
-            tell_lacking(state, self.topics, self.settings.live, self._report)
+            tell_lacking(state, self.topics, self.settings.live, self._report, self.start)
         check_topics(self.topics, ranges, self._report)
         ends = {name: state.next_offset for name, state in total.states.items()}
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)

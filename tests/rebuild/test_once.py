@@ -15,7 +15,7 @@ from rmqtool.rebuild.once import Prepared, prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
-from rmqtool.store import open_store
+from rmqtool.store import Store, open_store
 from rmqtool.transaction import Committed, Transaction
 from rmqtool.transaction.system import SYSTEM, System
 from rmqtool.versions import parse_version
@@ -35,6 +35,11 @@ def scratch() -> Iterator[Path]:
         yield directory
 
 
+def opened(root: Path) -> Store:
+    """The store, with a broker.conf that sets nothing: where all queue files are gone, their size is the default."""
+    return open_store(root, BrokerConf(path="broker.conf"))
+
+
 def options(name: str, *parts: Part) -> RebuildOptions:
     return RebuildOptions(frozenset(parts), version=parse_version(name.partition("-")[0]))
 
@@ -46,14 +51,14 @@ def told(plan: Plan) -> object:
 
 
 def in_one_pass(root: Path, given: RebuildOptions, system: System = SYSTEM) -> tuple[Prepared, Committed]:
-    with Transaction(open_store(root), "rebuild-cq", system) as transaction:
-        prepared = prepare(open_source(open_store(root), given), transaction)
+    with Transaction(opened(root), "rebuild-cq", system) as transaction:
+        prepared = prepare(open_source(opened(root), given), transaction)
         return prepared, prepared.commit(transaction)
 
 
 def in_two_passes(root: Path, given: RebuildOptions) -> tuple[Plan, Committed]:
-    with Transaction(open_store(root), "rebuild-cq") as transaction:
-        plan = make_plan(open_source(open_store(root), given))
+    with Transaction(opened(root), "rebuild-cq") as transaction:
+        plan = make_plan(open_source(opened(root), given))
         return plan, Prepared(plan).commit(transaction)
 
 

@@ -173,3 +173,15 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
 
 def batch_unit(number: int) -> bytes:
     return build_unit(SIZE * number, SIZE, 0) + struct.pack(">qqhii", 0, 5 * number, 5, -1, 0)
+
+
+@pytest.mark.parametrize(("version", "min_offset"), [(Version(5, 5, 0), 37), (Version(5, 5, 1), 0)])
+def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version: Version, min_offset: int) -> None:
+    """It stays where it was, until 5.5.1 sets it back (as read in its sources)."""
+    state = state_of(tmp_path, [], RecoveryRules(version))
+    append(state, [(LOG_END - SIZE, 37)])
+    assert min_offset_of(state, 0, version) == 37
+    state.truncate(0)
+    state.destroy()
+    assert not state.has_files
+    assert min_offset_of(state, 0, version) == min_offset

@@ -186,6 +186,7 @@ def _of_log_files() -> Iterator[tuple[str, Damage]]:
     yield "empty last file", Damage("commitlog.empty-file", lambda s: (s / "commitlog" / file_name(1 << 20)).touch())
     yield "stray file", Damage("commitlog.stray", lambda s: (s / "commitlog" / "nohup.out").touch())
     yield "stray directory", Damage("commitlog.stray-directory", lambda s: (s / "commitlog" / "old").mkdir())
+    yield "empty middle file", Damage("commitlog.empty-file", lambda s: os.truncate(log_file(s, 1), 0), False)
     yield "missing file", Damage("commitlog.gap", lambda s: log_file(s, 1).unlink())
     yield "missing last file", Damage("commitlog.last-file-missing", lambda s: log_file(s, -1).unlink(), False)
     yield "renamed file", Damage("commitlog.off-grid", rename_log_file(1, FILE_SIZE + 100), False)
@@ -237,6 +238,10 @@ def _of_queues() -> Iterator[tuple[str, Damage]]:
     yield (
         "queue file size",
         Damage("consumequeue.file-size", sparse(f"{QUEUE}/{file_name(2 * QUEUE_FILE_SIZE)}", 140), False),
+    )
+    yield (
+        "empty queue file",
+        Damage("consumequeue.empty-file", lambda s: (s / QUEUE / file_name(2 * QUEUE_FILE_SIZE)).touch()),
     )
     yield "queue stray", Damage("consumequeue.stray", lambda s: (s / QUEUE / "x.bak").touch())
     yield "queue of another kind", Damage("consumequeue.kind", make_batch_topic, False)

@@ -1,0 +1,57 @@
+"""What the releases make of a last file of 0 bytes (`MappedFileQueue#load`).
+
+A broker creates a mapped file first and gives it its size next; one that is killed in between leaves such a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rmqtool.rules.releases import RELEASES, Releases
+from rmqtool.versions import Version
+
+_REFUSED_SINCE = Version(4, 5, 1)
+_LEFT_OUT_AGAIN = Version(4, 9, 2)
+_DELETED_SINCE = Version(5, 1, 3)
+
+
+def deletes_empty_last_file(version: Version) -> bool:
+    """Whether a start deletes an empty file when it is the last one."""
+    return version >= _DELETED_SINCE
+
+
+def leaves_out_wrong_sizes(version: Version) -> bool:
+    """Whether a start leaves out a file of another size, and all behind it, instead of refusing."""
+    return version < _REFUSED_SINCE or version == _LEFT_OUT_AGAIN
+
+
+def refuses_empty_last_file(version: Version) -> bool:
+    """Whether a broker does not start because the last file is empty."""
+    return not (deletes_empty_last_file(version) or leaves_out_wrong_sizes(version))
+
+
+def effect_of_empty_last_file(releases: Releases) -> str:
+    """What a start makes of it, by the releases that may run and that do start."""
+    does = (
+        ("deletes it", releases.where(deletes_empty_last_file)),
+        ("leaves it out, and writes its next file in this place", releases.where(leaves_out_wrong_sizes)),
+    )
+    parts = [(text, found) for text, found in does if found]
+    if not parts:
+        return "the broker refuses to start until the file is removed"
+    if len(parts) == 1:
+        return f"a start {parts[0][0]}"
+    return "a start " + "; ".join(f"{text} ({spans_of(found)})" for text, found in parts)
+
+
+def spans_of(versions: Sequence[Version]) -> str:
+    """``4.5.1 to 4.9.1 and 4.9.3 to 5.1.2``: releases as stretches of those that follow each other."""
+    spans: list[list[Version]] = []
+    for version in versions:
+        before = spans[-1][-1] if spans else None
+        if before in RELEASES and version in RELEASES and RELEASES.index(version) == RELEASES.index(before) + 1:
+            spans[-1].append(version)
+        else:
+            spans.append([version])
+    texts = [str(span[0]) if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))

@@ -1,0 +1,20 @@
+"""Queues that a kill left behind the log, and that the next start derives from it (`CommitLog#recoverAbnormally`)."""
+
+from __future__ import annotations
+
+from rmqtool.dispatch.units import QueueName
+from rmqtool.recovery import Start
+
+
+def is_derived(start: Start | None, name: QueueName, first_offset: int, next_offset: int) -> bool:
+    """Whether the predicted start, after a kill, leaves a queue with all messages from `first_offset` to `next_offset`.
+
+    Without a prediction nothing is known.
+    """
+    if start is None or start.refuses or start.mode != "abnormal":
+        return False
+    return any(
+        change.min_offset <= first_offset and change.max_offset == next_offset
+        for change in start.queues
+        if (change.topic, change.queue_id) == name
+    )

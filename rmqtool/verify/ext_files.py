@@ -1,0 +1,34 @@
+"""Files of consume queue ext units that a kill left empty (`ConsumeQueueExt#load`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqtool.files import list_directory
+from rmqtool.mapped_files import list_mapped_files
+from rmqtool.places import CONSUME_QUEUE_EXT
+from rmqtool.rules.releases import Releases
+from rmqtool.store import Store
+from rmqtool.store_findings import empty_file_finding
+from rmqtool.verify.kinds import kinds_told
+from rmqtool.verify.report import Report
+
+
+def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
+    """Look for files of 0 bytes; a broker whose settings switch ext units off loads none of them."""
+    if (store.conf.text("enableConsumeQueueExt") or "true").lower() != "true":
+        return
+    with kinds_told():
+        for topic in list_directory(store.root / CONSUME_QUEUE_EXT):
+            for queue in list_directory(Path(topic.path)) if topic.is_dir() else ():
+                _check_queue(store, Path(queue.path), releases, report)
+
+
+def _check_queue(store: Store, directory: Path, releases: Releases, report: Report) -> None:
+    if not directory.is_dir():
+        return
+    files = list_mapped_files(directory).files
+    for file in files:
+        if not file.size:
+            last = releases if file is files[-1] else None
+            report.take(empty_file_finding("consumequeue.empty-file", store, file, last, topic=directory.parent.name))
