@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from xml.etree import ElementTree
 
 from rmqtool.catalogue import CATALOGUE
 from rmqtool.findings import Finding
+from rmqtool.verify.gaps import is_of_verify
 from rmqtool.verify.outcome import Outcome
 
 _SUITE = "rmqtool verify"
@@ -23,8 +25,10 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
         else:
             failed.setdefault(finding.code, []).append(finding)
     codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
+    skipped = _skipped(outcome, codes)
     incomplete = not outcome.verification.complete
-    counts = {"tests": str(len(codes) + incomplete), "failures": str(len(failed)), "errors": str(int(incomplete))}
+    counts = {"tests": str(len(codes) + len(skipped) + incomplete), "failures": str(len(failed)),
+              "errors": str(int(incomplete)), "skipped": str(len(skipped))}  # fmt: skip
     suites = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(suites, "testsuite", {
         "id": "0", "package": "rmqtool", "name": _SUITE, "hostname": "localhost", "time": f"{seconds:.3f}",
@@ -40,12 +44,26 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
             shown = failed[code]
             attributes = {"type": shown[0].severity, "message": _clean(CATALOGUE[code].title)}
             ElementTree.SubElement(case, "failure", attributes).text = _clean("\n".join(map(_line, shown)))
+    for name, message in skipped.items():
+        ElementTree.SubElement(_case(suite, name), "skipped", {"message": _clean(message)})
     if incomplete:
         ElementTree.SubElement(_case(suite, "complete"), "error", {"type": "interrupted", "message": "interrupted"})
     ElementTree.SubElement(suite, "system-out").text = _clean("\n".join((*told, *outcome.unproven)))
     ElementTree.SubElement(suite, "system-err")
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
+
+
+def _skipped(outcome: Outcome, checked: Sequence[str]) -> dict[str, str]:
+    """What was not looked at, and why: the codes that it hides, or itself where it hides none that was not checked."""
+    found: dict[str, str] = {}
+    for gap in outcome.gaps:
+        if gap.why == "interrupted":
+            continue  # an error of its own
+        hidden = [code for code in CATALOGUE if gap.codes and is_of_verify(code) and gap.hides(code)]
+        hidden = [code for code in hidden if code not in checked and code not in found]
+        found.update(dict.fromkeys(hidden or [gap.what], gap.text))
+    return found
 
 
 def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from rmqtool.catalogue import CATALOGUE, finding
 from rmqtool.findings import Finding, Severity
@@ -21,6 +21,11 @@ MENDED = frozenset(
 
 AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset-out-of-range"})
 """Codes that say nothing about whether messages, queues and index are sound."""
+
+UNREADABLE = frozenset({"commitlog.unreadable"})
+"""Codes of what could not be read: that says nothing about what it holds."""
+
+Verdict = Literal["clean", "unproven", "dirty", "corrupt"]
 
 _OURSELVES = "rmqtool verify "
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
@@ -113,11 +118,12 @@ class Report:
         return sorted(found, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
 
 
-def verdict_of(findings: list[Finding]) -> str:
-    """The verdict of the contract: clean, dirty or corrupt."""
-    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in AROUND]
+def verdict_of(findings: list[Finding], *, is_proven: bool) -> Verdict:
+    """The verdict of the contract; without `is_proven` something was not looked at, and nothing is called clean."""
+    without = AROUND | UNREADABLE
+    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]
     if not serious:
-        return "clean"
+        return "clean" if is_proven else "unproven"
     mended = all(finding.code in MENDED and finding.severity != "error" for finding in serious)
     return "dirty" if mended else "corrupt"
 

@@ -13,6 +13,7 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
@@ -38,10 +39,10 @@ from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import Settings
-from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
-from rmqtool.verify.records import RecordTotals, finish_end, finish_times
+from rmqtool.verify.records import finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
@@ -184,17 +185,16 @@ class Verification:
     def _finish(self) -> None:
         """What only the whole tells."""
         total = self.merged()
-        self.log_end = total.log_end if total.log_end is not None else self.log_end
-        self.unread = total.unread
         now = max(int(time.time() * 1000), latest_modification(self.log.files))
-        finish_end(total.totals, self._report)
+        if not total.extents.end_unread(self.log_end):
+            finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         if self.settings.queues:
             self._finish_queues(total, lookups)
         self._finish_index(total, lookups)
-        self._check_checkpoint(total.totals, lookups)
-        firsts = list(first_records(self.log.files, lookups, self.settings.live))
+        self._check_checkpoint(total, lookups)
+        firsts = list(first_records(self.log.files, lookups))
         check_times(self.store, firsts, self._report)
         check_hosts(self.store, firsts, self.report_with(total.report), self._report)
         for file in self.log.files:
@@ -264,7 +264,7 @@ class Verification:
                     message = f"{name} timestamp {stored}, its message was stored at {found}"
                     self._report.add("index.header", message, file=self.store.relative(file.path), offset=at)
 
-    def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
+    def _check_checkpoint(self, total: PartResult, lookups: Lookups) -> None:
         if self.settings.live:
             return
         is_record = None
@@ -274,9 +274,10 @@ class Verification:
             checkpoint = {}
         offset = checkpoint.get("logics_physical_offset", 0)
         if offset and self.log.files and offset >= self.log.files[0].start_offset:
-            is_record = lookups.store_timestamp_at(offset) is not None
-        last = self.log_end if totals.messages else None
-        check_checkpoint(self.store, self._report, totals.latest, last, is_record)
+            is_record = lookups.begins_at(offset)
+        last = self.log_end if total.totals.messages else None
+        latest = MAX_OFFSET if total.extents.end_unread(self.log_end) else total.totals.latest  # or any later time
+        check_checkpoint(self.store, self._report, latest, last, is_record)
 
     def merged(self) -> PartResult:
         """What all parts have found, those that were interrupted included; nothing can be added then."""
@@ -285,6 +286,9 @@ class Verification:
             for number in sorted(self._of_index):
                 total.extend(self._of_index[number])
             self.ghosts_from = total.ghosts_from
+            self.unread = total.unread
+            self.log_end = total.log_end if total.log_end is not None else self.log_end
+            report_unreadable(self.store, self.log.files, total)
             self._total = total
         return self._total
 
