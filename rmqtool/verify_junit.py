@@ -55,19 +55,18 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
 
 
 def _skipped(outcome: Outcome, checked: Sequence[str]) -> dict[str, str]:
-    """What was not looked at, and why: the codes that it hides, or itself where it hides none that was not checked."""
+    """What was not looked at, and why: the checks that the user left out, and parts of the store that are not read."""
     found: dict[str, str] = {}
     for gap in outcome.gaps:
         if gap.why == "interrupted":
             continue  # an error of its own
-        hidden = [code for code in CATALOGUE if gap.codes and is_of_verify(code) and gap.hides(code)]
-        hidden = [code for code in hidden if code not in checked and code not in found]
-        found.update(dict.fromkeys(hidden or [gap.what], gap.text))
+        names = [code for code in CATALOGUE if is_of_verify(code) and gap.hides(code)] if gap.is_chosen else [gap.what]
+        found.update((name, gap.text) for name in names if name not in checked and name not in found)
     return found
 
 
 def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
-    kind = name.partition(".")[0]
+    kind = name.partition(".")[0] if name in CATALOGUE else "verification"
     return ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"rmqtool.{kind}", "time": "0"})
 
 

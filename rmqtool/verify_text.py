@@ -76,7 +76,8 @@ def next_command(outcome: Outcome) -> str:
         return f"rmqtool verify {root}"
     serious = [finding for finding in outcome.findings if finding.severity != "info"]
     if not serious:
-        return f"rmqtool inspect {root}"
+        is_narrowed = outcome.gaps and all(gap.is_chosen for gap in outcome.gaps)
+        return f"rmqtool {'verify' if is_narrowed else 'inspect'} {root}"
     remedies = [finding.remedy for finding in serious if finding.remedy]
     queues = {remedy for remedy in remedies if remedy.startswith(_OF_ONE_QUEUE)}
     if remedies and remedies[0] in queues and len(queues) > 1:

@@ -14,7 +14,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.store import ROCKSDB_CONFIGS, Store, holds_rocksdb
-from rmqtool.verify.report import AROUND, Selection
+from rmqtool.verify.report import AROUND, NEEDING_QUEUES, Selection
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported"]
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it."""
@@ -25,7 +25,6 @@ _SIDE_STORE = "rocksdbstore"
 _IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
 _COMPACTION = "compaction"
 _COMPACTION_CHECKPOINT = "position-checkpoint"  # every broker since 5.1.0 writes it, without any compacted log too
-_QUEUE_CODES = ("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic", "start.")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def gaps_of_store(store: Store) -> Iterator[Gap]:
     """Parts of a store in formats that are not read."""
     if store.layout == "rocksdb":
         text = "consume queues: they are kept in RocksDB, which this version does not read"
-        yield Gap("queues in RocksDB", "not-supported", text, _QUEUE_CODES)
+        yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
     yield from _side_store(store)
     for name in ROCKSDB_CONFIGS:
         if holds_rocksdb(store.root / name):

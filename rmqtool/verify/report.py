@@ -22,6 +22,13 @@ MENDED = frozenset(
 AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset-out-of-range"})
 """Codes that say nothing about whether messages, queues and index are sound."""
 
+NEEDING_QUEUES = (
+    *("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic", "commitlog.last-file-missing"),
+    *("config.", "timer.", "start.", "store.abort-missing", "store.mixed"),
+)
+NEEDING_INDEX = ("index.", "store.mixed")
+"""Beginnings of the codes for which the queues, or the index, have to be held against the log."""
+
 UNREADABLE = frozenset({"commitlog.unreadable"})
 """Codes of what could not be read: that says nothing about what it holds."""
 
@@ -65,6 +72,7 @@ class Report:
         self.checked: dict[str, int] = {}
         self._root = root
         self._tallies: dict[str, Tally] = {}
+        self._unwanted: dict[str, int] = {}
 
     def check(self, code: str, count: int = 1) -> None:
         """Note that `count` more things were looked at for a code."""
@@ -85,12 +93,15 @@ class Report:
 
     def count(self, code: str, count: int) -> None:
         """Count more findings of a code without an example."""
-        if count and self.selection.wants(code):
+        if not self.selection.wants(code):
+            self._unwanted[code] = self._unwanted.get(code, 0) + count
+        elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
     def take(self, found: Finding) -> None:
         """Add a finding that is made already; a remedy that is this very command is left out."""
         if not self.selection.wants(found.code):
+            self.count(found.code, found.count)
             return
         if found.remedy and found.remedy.startswith(_OURSELVES):
             found = replace(found, remedy=None)
@@ -103,6 +114,8 @@ class Report:
         """Add what another part of the verification has found."""
         for code, count in other.checked.items():
             self.checked[code] = self.checked.get(code, 0) + count
+        for code, count in other._unwanted.items():
+            self._unwanted[code] = self._unwanted.get(code, 0) + count
         for code, theirs in other._tallies.items():
             tally = self._tallies.setdefault(code, Tally())
             tally.total += theirs.total
@@ -111,6 +124,10 @@ class Report:
     def totals(self) -> dict[str, int]:
         """How many findings there are of each code."""
         return {code: tally.total for code, tally in self._tallies.items()}
+
+    def seen(self) -> dict[str, int]:
+        """The same, with codes that are not wanted: what they show decides on others."""
+        return {**{code: count for code, count in self._unwanted.items() if count}, **self.totals()}
 
     def findings(self) -> list[Finding]:
         """The examples, the worst first; the last one of a code stands for all that are not shown, too."""

@@ -43,7 +43,7 @@ from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.records import finish_end, finish_times
-from rmqtool.verify.report import Report, Selection
+from rmqtool.verify.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
@@ -109,9 +109,8 @@ class Verification:
             max_examples=request.max_examples,
             bodies=request.bodies,
             live=self.holder is not None,
-            queues=store.layout != "rocksdb"
-            and any(map(selection.wants_any, ("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic"))),
-            index=selection.wants_any("index."),
+            queues=store.layout != "rocksdb" and any(map(selection.wants_any, NEEDING_QUEUES)),
+            index=any(map(selection.wants_any, NEEDING_INDEX)),
             recovery=self._recovery_rules(),
             rate=request.rate,
         )
@@ -201,7 +200,7 @@ class Verification:
             if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
         self._predict(total)
-        counts = self.report_with(total.report).totals()
+        counts = self.report_with(total.report).seen()
         if (
             self.holder is None
             and "store.unclean-stop" not in counts
@@ -238,7 +237,7 @@ class Verification:
             tell_lacking(state, self.topics, self.settings.live, self._report)
         check_topics(self.topics, ranges, self._report)
         ends = {name: state.next_offset for name, state in total.states.items()}
-        check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)
+        check_offsets(self._committed, ranges, ends, self.report_with(total.report).seen(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
