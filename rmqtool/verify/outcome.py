@@ -101,7 +101,7 @@ class Outcome:
 def _gaps(verification: Verification, total: PartResult) -> Iterator[Gap]:
     request, settings = verification.request, verification.settings
     if not verification.complete:
-        yield Gap("what was not reached", "interrupted", "the rest of the store: the verification was interrupted")
+        yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
     for path in sorted(total.unreadable):
         file = verification.store.relative(Path(path))
         yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what leads to them")

@@ -155,7 +155,7 @@ def test_an_interrupted_verification(store: Path) -> None:
     sizes = []
     for events in range(1, 12, 2):
         outcome = interrupted(store, events)
-        assert claim(outcome) == ("unproven", Exit.INTERRUPTED, ["what was not reached"])
+        assert claim(outcome) == ("unproven", Exit.INTERRUPTED, ["the rest (interrupted)"])
         assert outcome.start_not_predicted == "interrupted"
         extents = [*outcome.log_map]
         ends = [extent.physical_offset + extent.size for extent in extents]
