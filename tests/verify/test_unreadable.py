@@ -171,3 +171,11 @@ def test_a_healthy_copy_has_no_such_finding(store: Path, tmp_path: Path) -> None
     outcome = verify(copy)
     assert outcome.verdict == "clean"
     assert unread_in(outcome) == []
+
+
+def test_the_end_of_the_log(store: Path) -> None:
+    """The newest messages are in a file that cannot be read: checkpoint, queues and index are not ahead of the log."""
+    last = files_of(store)[-1]
+    with forbidden(last):
+        outcome = verify(store)
+    assert_only_unread(outcome, last)
