@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from rmqtool.recovery.by_release import label
-from rmqtool.verify.log_map import log_map
+from rmqtool.verify.extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 
 _MOST_EXTENTS = 10_000
@@ -16,8 +16,6 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """The `result` of the contract."""
     verification = outcome.verification
     start = verification.start
-    cut_at = start.max_offset_after if start else None
-    extents = log_map(verification.log_start, verification.log_end, outcome.extents, cut_at)
     return {
         "verdict": outcome.verdict,
         "complete": verification.complete,
@@ -29,11 +27,13 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
             "max_offset": verification.log_end,
         },
         "bad_extents": [
-            {"physical_offset": offset, "size": size, "reason": reason} for offset, size, reason in outcome.extents
+            {"physical_offset": offset, "size": size, "reason": reason}
+            for offset, size, reason in outcome.extents
+            if reason != UNREAD
         ],
         "map": [
             {"physical_offset": extent.physical_offset, "size": extent.size, "state": extent.state}
-            for extent in islice(extents, _MOST_EXTENTS)
+            for extent in islice(outcome.log_map, _MOST_EXTENTS)
         ],
         "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(verification.lost.items())],
         "releases": {
@@ -47,6 +47,8 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
             {"releases": label(prediction.versions), "start": prediction.start.as_json()}
             for prediction in verification.starts
         ],
+        "start_not_predicted": outcome.start_not_predicted,
         "checks": outcome.checks,
         "unproven": outcome.unproven,
+        "not_checked": [{"what": gap.what, "why": gap.why, "codes": list(gap.codes)} for gap in outcome.gaps],
     }

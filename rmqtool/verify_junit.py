@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from xml.etree import ElementTree
 
 from rmqtool.catalogue import CATALOGUE
 from rmqtool.findings import Finding
+from rmqtool.verify.gaps import is_of_verify
 from rmqtool.verify.outcome import Outcome
 
 _SUITE = "rmqtool verify"
@@ -23,8 +25,10 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
         else:
             failed.setdefault(finding.code, []).append(finding)
     codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
+    skipped = _skipped(outcome, codes)
     incomplete = not outcome.verification.complete
-    counts = {"tests": str(len(codes) + incomplete), "failures": str(len(failed)), "errors": str(int(incomplete))}
+    counts = {"tests": str(len(codes) + len(skipped) + incomplete), "failures": str(len(failed)),
+              "errors": str(int(incomplete)), "skipped": str(len(skipped))}  # fmt: skip
     suites = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(suites, "testsuite", {
         "id": "0", "package": "rmqtool", "name": _SUITE, "hostname": "localhost", "time": f"{seconds:.3f}",
@@ -40,6 +44,8 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
             shown = failed[code]
             attributes = {"type": shown[0].severity, "message": _clean(CATALOGUE[code].title)}
             ElementTree.SubElement(case, "failure", attributes).text = _clean("\n".join(map(_line, shown)))
+    for name, message in skipped.items():
+        ElementTree.SubElement(_case(suite, name), "skipped", {"message": _clean(message)})
     if incomplete:
         ElementTree.SubElement(_case(suite, "complete"), "error", {"type": "interrupted", "message": "interrupted"})
     ElementTree.SubElement(suite, "system-out").text = _clean("\n".join((*told, *outcome.unproven)))
@@ -48,8 +54,19 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"
 
 
+def _skipped(outcome: Outcome, checked: Sequence[str]) -> dict[str, str]:
+    """What was not looked at, and why: the checks that the user left out, and parts of the store that are not read."""
+    found: dict[str, str] = {}
+    for gap in outcome.gaps:
+        if gap.why == "interrupted":
+            continue  # an error of its own
+        names = [code for code in CATALOGUE if is_of_verify(code) and gap.hides(code)] if gap.is_chosen else [gap.what]
+        found.update((name, gap.text) for name in names if name not in checked and name not in found)
+    return found
+
+
 def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
-    kind = name.partition(".")[0]
+    kind = name.partition(".")[0] if name in CATALOGUE else "verification"
     return ElementTree.SubElement(suite, "testcase", {"name": name, "classname": f"rmqtool.{kind}", "time": "0"})
 
 

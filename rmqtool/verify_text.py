@@ -11,7 +11,9 @@ from rmqtool.findings import Finding, counted
 from rmqtool.output import Style, byte_size, note, show_behind, visible
 from rmqtool.recovery import Start
 from rmqtool.recovery.by_release import label
-from rmqtool.verify.log_map import State, cells, log_map
+from rmqtool.verify.extents import UNREAD
+from rmqtool.verify.gaps import summary_of
+from rmqtool.verify.log_map import State, cells
 from rmqtool.verify.outcome import Outcome
 
 _LABEL_WIDTH = 9
@@ -23,6 +25,8 @@ _SIGNS: dict[State | None, tuple[str, str]] = {
     "bad": ("X", "bold red"),
     "torn": ("~", "yellow"),
     "unreachable": ("!", "bold red"),
+    "unread": ("?", "bold magenta"),
+    "not-reached": ("-", "dim"),
     None: (".", "dim"),
 }
 _MEANINGS: dict[State | None, str] = {
@@ -30,12 +34,15 @@ _MEANINGS: dict[State | None, str] = {
     "bad": "bad",
     "torn": "torn",
     "unreachable": "lost by a start",
+    "unread": "unreadable",
+    "not-reached": "not reached",
     None: "empty",
 }
 _VERDICTS = {
-    "clean": ("clean", "bold green", "nothing is wrong"),
-    "dirty": ("dirty", "bold yellow", "an unclean stop, which the next start mends without loss"),
-    "corrupt": ("corrupt", "bold red", "see the findings"),
+    "clean": ("bold green", ""),
+    "unproven": ("bold yellow", "nothing wrong in what was read"),
+    "dirty": ("bold yellow", "an unclean stop, which the next start mends without loss"),
+    "corrupt": ("bold red", "see the findings"),
 }
 _OF_ONE_QUEUE = "rmqtool rebuild-cq "
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
@@ -70,7 +77,8 @@ def next_command(outcome: Outcome) -> str:
         return f"rmqtool verify {root}"
     serious = [finding for finding in outcome.findings if finding.severity != "info"]
     if not serious:
-        return f"rmqtool inspect {root}"
+        is_narrowed = outcome.gaps and all(gap.is_chosen for gap in outcome.gaps)
+        return f"rmqtool {'verify' if is_narrowed else 'inspect'} {root}"
     remedies = [finding.remedy for finding in serious if finding.remedy]
     queues = {remedy for remedy in remedies if remedy.startswith(_OF_ONE_QUEUE)}
     if remedies and remedies[0] in queues and len(queues) > 1:
@@ -84,13 +92,12 @@ def _label(text: str) -> Text:
 
 def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     verification, totals = outcome.verification, outcome.totals
-    word, color, meaning = _VERDICTS[outcome.verdict]
-    if not verification.complete:
-        word, color, meaning = "unknown", "bold yellow", "interrupted: this is what was found until then"
-    elif outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
+    color, meaning = _VERDICTS[outcome.verdict]
+    if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
         meaning = "messages, queues and index are; see the findings about what is around them"
-    verdict = Text(word, style=color)
-    console.print(Text.assemble(_label("verdict"), verdict, f" - {meaning}"))
+    sentence = "; ".join(filter(None, (meaning, summary_of(outcome.gaps))))
+    head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
+    show_behind(console, head, sentence)
     show_behind(console, _label("store"), str(outcome.root))
     read = byte_size(totals.bytes)
     rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
@@ -103,12 +110,13 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         show_behind(console, _label("rules of"), f"{releases}{evidence}")
     if verification.start:
         _show_start(console, verification.start)
+    else:
+        show_behind(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in verification.starts[1:]:
         show_behind(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
-    if outcome.extents:
-        text = (
-            f"{counted(len(outcome.extents), 'extent')} of the log, {byte_size(outcome.extents.bytes)}, not as stored"
-        )
+    bad = [size for _, size, reason in outcome.extents if reason != UNREAD]
+    if bad:
+        text = f"{counted(len(bad), 'extent')} of the log, {byte_size(sum(bad))}, not as stored"
         show_behind(console, _label("bad"), text)
     if verification.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))
@@ -132,7 +140,7 @@ def _show_start(console: Console, start: Start) -> None:
         text += f" and end the log at {start.max_offset_after}"
         lost = [counted(start.messages_lost, "message")] if start.messages_lost else []
         lost += [counted(len(start.files_deleted), "file")] if start.files_deleted else []
-        text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no message is lost by that"
+        text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no messages would be lost"
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
     show_behind(console, _label("start"), text)
@@ -140,13 +148,11 @@ def _show_start(console: Console, start: Start) -> None:
 
 def _show_map(console: Console, outcome: Outcome) -> None:
     verification = outcome.verification
-    cut_at = verification.start.max_offset_after if verification.start else None
     begin, end = verification.log_start, verification.log.files[-1].end_offset
     lines = min(len(verification.log.files), _MOST_LINES)
     cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * _CELLS)))
     count = -(-(end - begin) // cell)
-    extents = log_map(begin, verification.log_end, outcome.extents, cut_at)
-    states = cells(extents, begin, cell, count)
+    states = cells(outcome.log_map, begin, cell, count)
     used = [state for state in _SIGNS if state in states]
     legend = ", ".join(f"{_SIGNS[state][0]} {_MEANINGS[state]}" for state in used)
     console.print()

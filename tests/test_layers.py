@@ -109,7 +109,7 @@ SHOWING_CALLS = {
     *("sys.stdout.write", "sys.stderr.write", "sys.stdout.buffer.write", "sys.stderr.buffer.write"),
 }
 HEAVY_IMPORTS = ("pyarrow", "pyspark")
-MAX_LINES = 300
+MAX_LINES = 350
 
 
 class Module(NamedTuple):

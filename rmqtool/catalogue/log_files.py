@@ -53,6 +53,21 @@ LOG_FILES = (
         "see commitlog.gap.",
     ),
     Entry(
+        code="commitlog.unreadable",
+        fault=None,
+        severity="error",
+        title="A commit log file cannot be read",
+        what="A commit log file gives an error instead of its bytes, from some byte on. The files in front of it and "
+        "behind it are verified; what queues and index say of messages in it is neither right nor wrong.",
+        how="A permission, a disk that fails, a network file system that is gone.",
+        effect="does not start, or fails where it has to read these messages, if the user that it runs as cannot read "
+        "them either",
+        versions=(
+            ("all", "map the file with the rights of the broker's user, and stumble over the same bad sectors."),
+        ),
+        repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors, and verify the copy.",
+    ),
+    Entry(
         code="commitlog.stray",
         fault="F04",
         severity="error",

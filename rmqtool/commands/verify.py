@@ -30,10 +30,11 @@ _EPILOG = examples_and_statuses(
         "rmqtool verify /data/rocketmq/store --json | jq .result.verdict",
     ),
     {
-        Exit.OK: "nothing is wrong",
+        Exit.OK: "no findings above info in what was asked for",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.FAILED: "a file cannot be read, or the layout is not supported",
+        Exit.LOSSY: "no such findings, but a part of the store cannot be read, or is in a format that is not read",
+        Exit.FAILED: "the store cannot be read, or its layout is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
     },
@@ -137,9 +138,9 @@ def verify(
         verification = Verification(open_store(path, broker_conf), request)
         interrupted = _run(style, verification, crew)
     outcome = outcome_of(verification)
-    status = Exit.FINDINGS if any(finding.severity != "info" for finding in outcome.findings) else Exit.OK
-    _show(style, outcome, form, monotonic() - started, Exit.INTERRUPTED if interrupted else status)
-    return Exit.INTERRUPTED if interrupted else status
+    status = Exit.INTERRUPTED if interrupted else outcome.status
+    _show(style, outcome, form, monotonic() - started, status)
+    return status
 
 
 def _run(style: Style, verification: Verification, crew: Crew) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
-from rmqtool.dispatch.dispatcher import Dispatcher
+from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import UnreadableError
 from rmqtool.formats.host import format_host
 from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.lookup import record_at
@@ -16,7 +18,7 @@ _OLDER = Version(4, 9, 0)  # the last before VALUES_MAY_HOLD_SEPARATOR
 
 
 class Lookups:
-    """What one record gives, by its physical offset; raises UnreadableError."""
+    """What one record gives, by its physical offset; most raise UnreadableError."""
 
     def __init__(self, files: Sequence[MappedFile], dispatcher: Dispatcher) -> None:
         self._files = files
@@ -25,12 +27,16 @@ class Lookups:
         if dispatcher.rules.may_be_older and not dispatcher.rules.drops_values_with_separator:
             self._older = Dispatcher(replace(dispatcher.rules, version=_OLDER), dispatcher.batch_topics)
 
-    def queues_of(self, physical_offset: int) -> dict[QueueName, int]:
+    def queues_of(self, physical_offset: int) -> dict[QueueName, int] | None:
         """The queues that the record at an offset goes to, its own first, and its offset in each; none without one.
 
-        Those to which only an older release dispatches it are among them, where one may have.
+        Those to which only an older release dispatches it are among them, where one may have. None where the file
+        cannot be read: a running broker deletes files, and of a file the rest may be unreadable.
         """
-        frames = record_at(self._files, physical_offset)
+        try:
+            frames = record_at(self._files, physical_offset)
+        except UnreadableError:
+            return None
         if frames is None:
             return {}
         dispatched = self._dispatcher.dispatch(frames)
@@ -43,21 +49,26 @@ class Lookups:
 
     def has_older_tags_code(self, physical_offset: int, tags_code: int) -> bool:
         """Whether an older release may have derived a tags code from the record at an offset."""
-        frames = record_at(self._files, physical_offset) if self._older else None
-        if frames is None or self._older is None:
-            return False
-        return tags_code in self._older.dispatch(frames).units.tags_codes.tolist()
+        found = self._by_older(physical_offset)
+        return found is not None and tags_code in found.units.tags_codes.tolist()
 
     def is_older_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether an older release may have put a key of the record at an offset into the index."""
-        frames = record_at(self._files, physical_offset) if self._older else None
-        if frames is None or self._older is None:
-            return False
-        return key_hash in self._older.dispatch(frames).keys.key_hashes.tolist()
+        found = self._by_older(physical_offset)
+        return found is not None and key_hash in found.keys.key_hashes.tolist()
 
     def is_newer_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether an older release may have left out a key of the record at an offset."""
         return self._older is not None and not self.is_older_key(physical_offset, key_hash)
+
+    def _by_older(self, physical_offset: int) -> Dispatched | None:
+        """What an older release derives from the record at an offset; None where there was none, or none is readable."""
+        if self._older is None:
+            return None
+        with suppress(UnreadableError):
+            frames = record_at(self._files, physical_offset)
+            return None if frames is None else self._older.dispatch(frames)
+        return None
 
     def hashes_at(self, physical_offset: int) -> set[int] | None:
         """The hashes of the keys of the record at an offset; None when none begins there."""
@@ -66,9 +77,19 @@ class Lookups:
             return None
         return set(self._dispatcher.dispatch(frames).keys.key_hashes.tolist())
 
+    def begins_at(self, physical_offset: int) -> bool | None:
+        """Whether a record begins at an offset; None where the file cannot be read."""
+        try:
+            return record_at(self._files, physical_offset) is not None
+        except UnreadableError:
+            return None
+
     def store_timestamp_at(self, physical_offset: int) -> int | None:
-        """When the record at an offset was stored, epoch ms; None when none begins there."""
-        frames = record_at(self._files, physical_offset)
+        """When the record at an offset was stored, epoch ms; None when none can be read there."""
+        try:
+            frames = record_at(self._files, physical_offset)
+        except UnreadableError:
+            return None
         return None if frames is None else int(frames.headers.field("store_timestamp")[0])
 
     def time_and_host_at(self, physical_offset: int) -> tuple[int, str] | None:

@@ -56,6 +56,13 @@ class LogWalker:
             self._walker = FileWalker(self._open, self._mapped, self._rules, start=begin)
         self._walker.feed(event, suspects)
 
+    def leave_out(self, physical_offset: int) -> None:
+        """The file that holds this offset cannot be read from there on: it is walked when it is asked for."""
+        if self._mapped is not None and self._mapped.start_offset <= physical_offset < self._mapped.end_offset:
+            if self._open is not None:
+                self._open.close()
+            self._walker = self._open = None
+
     def finish(self) -> list[FileWalk]:
         """The walks, once all events are fed."""
         self._finish_file()

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from rmqtool.errors import UnreadableError
 from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
@@ -76,10 +77,17 @@ class _LogEnd:
     def _last(self) -> int:
         """Number of the last file that holds something."""
         for number in reversed(range(len(self._files))):
-            with InputFile(self._files[number].path, self._reading) as file:
-                if file.next_data(0, file.size) < file.size:
-                    return number
+            if self._holds_something(number):
+                return number
         return -1
+
+    def _holds_something(self, number: int) -> bool:
+        """Whether a file shows anything but zeros; one that cannot be read shows nothing, until it is scanned."""
+        try:
+            with InputFile(self._files[number].path, self._reading) as file:
+                return file.next_data(0, file.size) < file.size
+        except UnreadableError:
+            return False
 
 
 class _FileScan:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.errors import UnreadableError
 from rmqtool.files import InputFile
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
@@ -167,5 +168,9 @@ class DamageChecks:
         return all(other is file or self._is_empty(other) for other in self._files[self._files.index(file) :])
 
     def _is_empty(self, file: MappedFile) -> bool:
-        with InputFile(file.path) as opened:
-            return opened.next_data(0, opened.size) == opened.size
+        """Whether a file shows nothing but zeros; one that cannot be read shows nothing."""
+        try:
+            with InputFile(file.path) as opened:
+                return opened.next_data(0, opened.size) == opened.size
+        except UnreadableError:
+            return True

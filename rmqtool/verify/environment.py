@@ -52,14 +52,12 @@ def check_environment(store: Store, log: MappedFiles, version: Version | None, l
     _check_holes(store, log.files, disk, report)
 
 
-def first_records(files: Sequence[MappedFile], lookups: Lookups, live: bool) -> Iterator[FirstRecord]:
-    """The first record of each file that begins with one; files that a running broker has deleted are left out."""
+def first_records(files: Sequence[MappedFile], lookups: Lookups) -> Iterator[FirstRecord]:
+    """The first record of each file that begins with one; files that cannot be read are left out."""
     for file in files:
         try:
             found = lookups.time_and_host_at(file.start_offset)
         except UnreadableError:
-            if not live:
-                raise
             continue
         if found is not None:
             yield FirstRecord(file, *found)

@@ -7,6 +7,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+UNREAD = "unread"
+"""The reason of an extent whose bytes could not be read: what it holds is not known."""
+
 MAX_EXTENTS = 1 << 18
 """Extents that are kept one by one; behind them, neighbours are put together so that memory stays bounded."""
 
@@ -46,6 +49,10 @@ class Extents:
         number = bisect_right(self.starts, offset) - 1
         inside = number >= 0 and offset < self.starts[number] + self.sizes[number]
         return self.reasons[number] if inside else None
+
+    def end_unread(self, end: int) -> bool:
+        """Whether the bytes before `end` could not be read, so that nothing is known of what is last there."""
+        return bool(self.reasons) and self.reasons[-1] == UNREAD and self.starts[-1] + self.sizes[-1] == end
 
     def between(self, start: int, stop: int) -> bool:
         """Whether an extent begins from `start` to before `stop`."""

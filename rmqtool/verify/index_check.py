@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.keys import TAGS, IndexKeys
 from rmqtool.dispatch.lookups import Lookups
+from rmqtool.errors import UnreadableError
 from rmqtool.findings import counted
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
@@ -60,6 +61,12 @@ class IndexCheck:
             self._with_tags = not self._with_tags
             return
         self._compare_sets(keys, start, stop)
+
+    def leave_out(self, stop: int) -> None:
+        """Take the units that point before physical offset `stop`, of messages that could not be read."""
+        first, units = self._at, self._window(stop)
+        self._at += len(units)
+        self._explain(first + np.arange(len(units)), units)
 
     def finish(self, log_end: int | None) -> None:
         """Look at the units that are left; `log_end` is the end of the log's last record, None when more follows."""
@@ -167,7 +174,10 @@ class IndexCheck:
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
                 continue
-            hashes = self._lookups.hashes_at(offset)
+            try:
+                hashes = self._lookups.hashes_at(offset)
+            except UnreadableError:
+                continue
             code, message = "index.unit", f"no record begins at physical offset {offset}"
             if hashes is not None and int(unit["key_hash"]) in hashes:
                 code, message = "index.duplicate-unit", f"out of order: points to physical offset {offset}"

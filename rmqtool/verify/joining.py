@@ -52,6 +52,7 @@ class Joining:
         before = self._open
         if before is not None and part.index_stop is None:
             if result.seam.first is None:  # nothing begins there: what is before goes on
+                before[1].reached.extend(result.reached)
                 part, result, before = LogPart(before[0].start, part.stop, before[0].index_start), before[1], None
             elif not before[1].meets(result):
                 self._left -= 1

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from heapq import merge
 from typing import Literal
 
-State = Literal["good", "bad", "torn", "unreachable"]
-"""`unreachable` are good messages that a start would cut off."""
+from rmqtool.verify.extents import UNREAD
 
-_RANK: dict[State, int] = {"good": 0, "unreachable": 1, "torn": 2, "bad": 3}
+State = Literal["good", "not-reached", "unreachable", "torn", "unread", "bad"]
+"""`unreachable` are good messages that a start would cut off; `unread` is what could not be read, and `not-reached`
+what an interrupted verification has not come to: nothing is known of these."""
+
+_RANK: dict[State, int] = {"good": 0, "not-reached": 1, "unreachable": 2, "torn": 3, "unread": 4, "bad": 5}
+_NOT_REACHED = "not-reached"
+_STATES: dict[str, State] = {"torn": "torn", UNREAD: "unread", _NOT_REACHED: "not-reached"}
 
 
 @dataclass(frozen=True)
@@ -22,18 +28,38 @@ class MapExtent:
 
 
 def log_map(
-    start: int, end: int, bad: Iterable[tuple[int, int, str]], cut_at: int | None = None
+    start: int,
+    end: int,
+    bad: Iterable[tuple[int, int, str]],
+    cut_at: int | None = None,
+    left: Iterable[tuple[int, int]] = (),
 ) -> Iterator[MapExtent]:
-    """Extents from `start` to `end`, one behind the other; good ones behind `cut_at` are unreachable after a start."""
+    """Extents from `start` to `end`, one behind the other; good ones behind `cut_at` are unreachable after a start.
+
+    `bad` are offset, size and reason of what is not good, `left` offset and size of what was not reached.
+    """
     at = start
-    for offset, size, reason in bad:
+    not_reached = ((offset, size, _NOT_REACHED) for offset, size in left)
+    for offset, size, reason in merge(bad, not_reached):
         if offset > at:
             yield from _good(at, offset, cut_at)
         if offset + size > at:
-            yield MapExtent(max(at, offset), offset + size - max(at, offset), "torn" if reason == "torn" else "bad")
+            yield MapExtent(max(at, offset), offset + size - max(at, offset), _STATES.get(reason, "bad"))
             at = offset + size
     if at < end:
         yield from _good(at, end, cut_at)
+
+
+def unreached(reached: Iterable[list[int]], start: int, end: int) -> list[tuple[int, int]]:
+    """Offset and size of what of a log from `start` to `end` is in none of the extents `reached` (start, stop)."""
+    found, at = [], start
+    for low, high in sorted(reached):
+        if at < min(low, end):
+            found.append((at, min(low, end) - at))
+        at = max(at, high)
+    if at < end:
+        found.append((at, end - at))
+    return found
 
 
 def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:

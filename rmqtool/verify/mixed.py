@@ -23,7 +23,7 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], found: Report, repo
     runs = [list(run) for _, run in groupby(firsts, key=lambda first: first.store_host)]
     if len(runs) < 2:
         return
-    counts = found.totals()
+    counts = found.seen()
     contradicted = [code for code in _OF_OTHERS if counts.get(code)]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
     message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"

@@ -41,14 +41,15 @@ class OneQueue:
 
     def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: bytes) -> None:
         """Compare the units `rows`, whose queue offsets follow each other; `stored` is what a simple queue holds."""
-        state, files = self.state, self._files
-        first, last = int(rows[0]), int(rows[-1])
+        state, files, first, last = self.state, self._files, int(rows[0]), int(rows[-1])
         offset, physical_offset = int(units.queue_offsets[first]), int(units.physical_offsets[first])
         if not state.records:
             state.first_offset = state.next_offset = offset
             state.first_physical_offset = physical_offset
         state.records += len(rows)
-        tell_jump(state, offset, physical_offset, self._report, self._extents)
+        if offset != state.next_offset:  # units of what could not be read may lie between
+            self._next = None
+            tell_jump(state, offset, physical_offset, self._report, self._extents)
         state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
@@ -162,7 +163,8 @@ class OneQueue:
         """The unit in a record's place points elsewhere."""
         self._looks += 1
         target = int(found["physical_offset"][0])
-        if self.state.name in self._lookups.queues_of(target):
+        owners = self._lookups.queues_of(target)
+        if owners is None or self.state.name in owners:
             return  # two records with this queue offset: told as a restart of the queue's offsets
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
         self._tell("consumequeue.wrong-record", message, units, 0, number)

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.delay_levels import delay_levels_of
+from rmqtool.errors import Exit
 from rmqtool.files import list_directory
 from rmqtool.findings import Finding, counted
+from rmqtool.places import TIMER_LOG
 from rmqtool.verify.extents import Extents
+from rmqtool.verify.gaps import Gap, gaps_of_selection, gaps_of_store, wanted
+from rmqtool.verify.log_map import MapExtent, log_map, unreached
+from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.records import RecordTotals
-from rmqtool.verify.report import Report, verdict_of
+from rmqtool.verify.report import Report, Verdict, verdict_of
 from rmqtool.verify.verification import Verification
 
 
@@ -20,15 +25,9 @@ def outcome_of(verification: Verification) -> Outcome:
     total = verification.merged()
     report = verification.report_with(total.report)
     findings = report.findings()
-    return Outcome(verification, verdict_of(findings), findings, report, total.totals, total.extents)
-
-
-_NOT_READ = {
-    "timerlog": "single units of timer wheel and timer log",
-    "rocksdbstore": "the RocksDB store beside the log",
-    "compaction": "compacted logs",
-    "consumequeue_ext": "ext units of consume queues",
-}
+    gaps = wanted([*_gaps(verification, total)], verification.request.selection)
+    verdict = verdict_of(findings, is_proven=not gaps)
+    return Outcome(verification, verdict, findings, report, total.totals, total.extents, gaps, total)
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,27 @@ class Outcome:
     """The result of a verification."""
 
     verification: Verification
-    verdict: str
+    verdict: Verdict
     findings: list[Finding]
     report: Report
     totals: RecordTotals
     extents: Extents
+    gaps: list[Gap]
+    total: PartResult
 
     @property
     def root(self) -> Path:
         """The store."""
         return self.verification.store.root
+
+    @property
+    def status(self) -> Exit:
+        """The exit status: of findings, else of what could not be looked at though it was asked for."""
+        if not self.verification.complete:
+            return Exit.INTERRUPTED
+        if any(finding.severity != "info" for finding in self.findings):
+            return Exit.FINDINGS
+        return Exit.OK if all(gap.is_chosen for gap in self.gaps) else Exit.LOSSY
 
     @property
     def checks(self) -> list[dict[str, str | int]]:
@@ -57,27 +67,74 @@ class Outcome:
         ]
 
     @property
+    def log_map(self) -> Iterator[MapExtent]:
+        """The log as extents; what an interrupted verification has not reached goes to the end of the files."""
+        verification = self.verification
+        start, end = verification.log_start, verification.log_end
+        cut_at = verification.start.max_offset_after if verification.start else None
+        files = verification.log.files
+        left = unreached(self.total.reached, start, files[-1].end_offset) if files else []
+        return log_map(start, end, self.extents, cut_at, [] if verification.complete else left)
+
+    @property
+    def start_not_predicted(self) -> str | None:
+        """Why there is no prediction of the next start; None when there is one."""
+        verification = self.verification
+        if verification.start is not None:
+            return None
+        selection = verification.request.selection
+        if not selection.wants_any("start."):
+            left_out = "--skip leaves it out" if selection.skip and "start".startswith(selection.skip) else ""
+            return left_out or "--only leaves it out; --only start predicts it"
+        if verification.holder is not None:
+            return "a broker runs on this store"
+        if verification.store.layout == "rocksdb":
+            return "queues are in RocksDB, which this version does not read"
+        return verification.not_predicted or "interrupted"
+
+    @property
     def unproven(self) -> list[str]:
-        """What no check can tell, in sentences."""
-        return list(_unproven(self))
+        """What was not looked at, and what no check can prove, in sentences."""
+        return [*(gap.text for gap in self.gaps), *_unproven(self)]
+
+
+def _gaps(verification: Verification, total: PartResult) -> Iterator[Gap]:
+    request, settings = verification.request, verification.settings
+    if not verification.complete:
+        yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
+    for path in sorted(total.unreadable):
+        file = verification.store.relative(Path(path))
+        yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what leads to them")
+    if total.unread is not None:
+        text = f"the rest of the log, for the running broker has deleted meanwhile: {total.unread}"
+        yield Gap("the rest of the log", "changed", text)
+    if request.selection.wants_any("index.") and not settings.index:
+        text = "the index, which the running broker changes faster than it can be read"
+        yield Gap("the index", "changed", text, ("index.",))
+    if verification.not_predicted is not None:
+        text = f"what a start would do: {verification.not_predicted}"
+        yield Gap("what a start would do", "unreadable", text, ("start.",))
+    yield from gaps_of_store(verification.store)
+    yield from gaps_of_selection(request.selection, settings.bodies)
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:
     verification, totals = outcome.verification, outcome.totals
-    if not verification.complete:
-        yield "the rest of the store: the verification was interrupted"
-    if verification.unread is not None:
-        yield f"the rest of the log, which the running broker has deleted meanwhile: {verification.unread}"
-    if not verification.settings.bodies:
-        yield "bodies: --fast reads none of them"
     if totals.without_property_crc:
         messages = counted(totals.without_property_crc, "message")
         yield f"topic, properties and header of {messages}: no __CRC32# covers them"
     if totals.without_body:
         yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
     yield from _unproven_levels(verification)
-    yield from _unproven_start(verification)
-    yield from _not_read(verification)
+    yield from _unproven_start(outcome)
+    timer_log = verification.store.root / TIMER_LOG
+    if timer_log.is_dir() and list_directory(timer_log):
+        yield "single units of timer wheel and timer log, of which only the newest are looked at"
+    if outcome.total.deleted:
+        deleted = ", ".join(verification.store.relative(Path(path)) for path in outcome.total.deleted)
+        yield f"log files that the running broker has deleted meanwhile: {deleted}"
+    if verification.holder is not None:
+        yield "what the running broker has written since this verification began"
 
 
 def _unproven_levels(verification: Verification) -> Iterator[str]:
@@ -88,21 +145,11 @@ def _unproven_levels(verification: Verification) -> Iterator[str]:
         yield f"delay levels {', '.join(differing)}: taken from their queues, for no broker.conf tells them"
 
 
-def _unproven_start(verification: Verification) -> Iterator[str]:
-    if verification.not_predicted is not None:
-        yield f"what a start would do: {verification.not_predicted}"
+def _unproven_start(outcome: Outcome) -> Iterator[str]:
+    verification = outcome.verification
     if verification.start is not None:
         yield from verification.start.unsure
         if not verification.settings.bodies:
             yield "what a start would do: every body is taken to have its CRC"
-
-
-def _not_read(verification: Verification) -> Iterator[str]:
-    if verification.store.layout == "rocksdb":
-        yield "consume queues: they are kept in RocksDB, which this version does not read"
-    root = verification.store.root
-    there = [text for name, text in _NOT_READ.items() if (root / name).is_dir() and list_directory(root / name)]
-    if there:
-        yield f"what this version does not look into: {', '.join(there)}"
-    if verification.holder is not None:
-        yield "what the running broker has written since this verification began"
+    elif not verification.request.selection.wants_any("start."):
+        yield f"what a start would do: {outcome.start_not_predicted}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.commit_log import written_end
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
@@ -19,13 +18,14 @@ from rmqtool.recovery import LogWalker, RecoveryRules
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.reader import Event, scan_files
+from rmqtool.scan.reader import Event
 from rmqtool.store import Store, open_store
 from rmqtool.topics import load_topics
 from rmqtool.verify.damage import DamageChecks
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
 from rmqtool.verify.index_units import IndexUnits, Part
+from rmqtool.verify.log_reading import Unread, scan_live, scan_readable
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
@@ -33,8 +33,6 @@ from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
 from rmqtool.versions import Version
-
-_LIVE_SCANS = 2  # the second is of what has been written during the first
 
 Progress = Callable[[int], None]
 """Told how many more bytes are done."""
@@ -102,29 +100,21 @@ class PartCheck:
     def _check_log(self, part: LogPart) -> None:
         if self.settings.live:
             self._found.clear()
+        self.result.reached.append([part.start, part.start])
+        scan = scan_live if self.settings.live else scan_readable
         try:
             check = _LogCheck(self._store, self._files, self.settings, part, self.result, self._open,
                               self._batch_topics, self._found)  # fmt: skip
-            for event in self._events(part):
+            for event in scan(self._files, part.start, part.stop, self._reading):
                 if not check.take(event):
                     break
                 self._progress(event.size)
             check.finish()
+            self.result.reached[-1][1] = part.stop
         except UnreadableError as error:
             if not self.settings.live:
                 raise
             self.result.unread = str(error)  # a running broker deletes files
-
-    def _events(self, part: LogPart) -> Iterator[Event]:
-        """The scan; where a broker writes meanwhile, as far as its records are whole before they are read."""
-        if not self.settings.live:
-            yield from scan_files(self._files, part.start, part.stop, self._reading)
-            return
-        start = part.start
-        for _ in range(_LIVE_SCANS):
-            stop = min(part.stop, written_end(self._files, reading=self._reading))
-            yield from scan_files(self._files, start, stop, self._reading)
-            start = max(start, stop)
 
 
 class _LogCheck:
@@ -158,8 +148,13 @@ class _LogCheck:
             self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
                                      settings.tags_expected, log_start_of(files), settings.live)  # fmt: skip
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: Event | Unread) -> bool:
         """Check one event; whether the log goes on behind it."""
+        goes_on = self._take(event)
+        self._result.reached[-1][1] = self._seam.end or self._part.start
+        return goes_on
+
+    def _take(self, event: Event | Unread) -> bool:
         if self._seam.first is None:
             self._seam.first = event.physical_offset
         if isinstance(event, Frames):
@@ -169,6 +164,9 @@ class _LogCheck:
             self._damage.settle()
             self._frames(event)
             self._seam.end = self._result.log_end
+            return True
+        if isinstance(event, Unread):
+            self._leave_out(event)
             return True
         self._damage.settle()
         self._seam.end = event.physical_offset + event.size
@@ -180,6 +178,16 @@ class _LogCheck:
         if self._walker is not None:
             self._walker.feed(event)
         return True
+
+    def _leave_out(self, unread: Unread) -> None:
+        """What could not be read may hold anything: nothing that leads there is right or wrong."""
+        self._damage.settle()
+        stop = self._seam.end = self._result.log_end = unread.physical_offset + unread.size
+        self._result.add_unread(unread)
+        if self._walker is not None:
+            self._walker.leave_out(unread.physical_offset)
+        if self._index is not None:
+            self._index.leave_out(stop)
 
     def _frames(self, frames: Frames) -> None:
         dispatched = self._dispatcher.dispatch(frames)

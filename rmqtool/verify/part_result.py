@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import UnreadableError
+from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import FileWalk, join_walks
-from rmqtool.verify.extents import Extents
+from rmqtool.store import Store
+from rmqtool.verify.extents import UNREAD, Extents
+from rmqtool.verify.log_reading import Unread
 from rmqtool.verify.one_queue import tell_jump
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals, settle_held
@@ -54,11 +59,23 @@ class PartResult:
     ghosts_from: int | None = None  # where old records begin that are no part of the log
     walks: list[FileWalk] = field(default_factory=list)
     unread: str | None = None  # why the rest of the part was not read
+    unreadable: dict[str, UnreadableError] = field(default_factory=dict)  # log files of which bytes were not read
+    deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
+    reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
     seam: Seam = field(default_factory=Seam)
 
     def meets(self, later: PartResult) -> bool:
         """Whether both together are what one pass over both parts would have found."""
         return self.ghosts_from is None and self.seam.meets(later.seam)
+
+    def add_unread(self, unread: Unread) -> None:
+        """Note an extent that could not be read, behind all others."""
+        self.extents.add(unread.physical_offset, unread.size, UNREAD)
+        file = unread.error.file or ""
+        if unread.is_deleted:
+            self.deleted.append(file)
+        else:
+            self.unreadable.setdefault(file, unread.error)
 
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found; `later` is not to be used any more."""
@@ -74,6 +91,9 @@ class PartResult:
         self.totals.extend(later.totals)
         join_walks(self.walks, later.walks)
         self.unread = self.unread or later.unread
+        self.unreadable = {**later.unreadable, **self.unreadable}
+        self.deleted.extend(later.deleted)
+        self.reached.extend(later.reached)
         self.log_end = later.log_end if later.log_end is not None else self.log_end
         self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
         self.seam.extend(later.seam)
@@ -81,3 +101,20 @@ class PartResult:
     def extents_end(self) -> int:
         """Behind the last extent without a record; 0 without one."""
         return self.extents.starts[-1] + self.extents.sizes[-1] if len(self.extents) else 0
+
+
+def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResult) -> None:
+    """Report the log files that could not be read, each with how much of it."""
+    total.report.check("commitlog.unreadable", len(files))
+    for file in files:
+        error = total.unreadable.get(str(file.path))
+        if error is not None:
+            unread = [
+                (start, size)
+                for start, size, reason in total.extents
+                if reason == UNREAD and file.start_offset <= start < file.end_offset
+            ]
+            hint = f": {error.hint}" if error.hint else ""
+            size = sum(size for _, size in unread)
+            total.report.add("commitlog.unreadable", f"{error.message}; {size} bytes were not read{hint}",
+                             file=store.relative(file.path), offset=unread[0][0] if unread else None)  # fmt: skip

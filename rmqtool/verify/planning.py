@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rmqtool.errors import UnreadableError
 from rmqtool.files import InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
@@ -91,15 +92,18 @@ def _borders(files: Sequence[MappedFile], least: int, reading: Reading) -> Itera
     for file in files:
         if file.end_offset <= last + sizes.at(last) // 2:
             continue
-        with InputFile(file.path, reading) as opened:
-            place = file.start_offset
-            while place < file.end_offset:
-                # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
-                if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
-                    last = place
-                    yield place
-                left = file.end_offset - place
-                place += -(-left // max(1, round(left / sizes.at(place))))
+        try:
+            with InputFile(file.path, reading) as opened:
+                place = file.start_offset
+                while place < file.end_offset:
+                    # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
+                    if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
+                        last = place
+                        yield place
+                    left = file.end_offset - place
+                    place += -(-left // max(1, round(left / sizes.at(place))))
+        except UnreadableError:
+            continue  # one part meets what cannot be read
 
 
 class _Sizes:

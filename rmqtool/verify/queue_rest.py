@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.queues import Queue
 from rmqtool.recovery import Start
@@ -21,7 +20,7 @@ from rmqtool.store import Store
 from rmqtool.store_findings import queue_findings
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.derived import is_derived
-from rmqtool.verify.extents import Extents
+from rmqtool.verify.extents import UNREAD, Extents
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
@@ -155,19 +154,19 @@ class QueueRest:
 
     def _check_target(self, files: QueueFiles, number: int, physical_offset: int) -> None:
         queue = files.queue
-        if self.bounds.extents.reason_at(physical_offset) is not None:
+        reason = self.bounds.extents.reason_at(physical_offset)
+        if reason == UNREAD:
+            return
+        if reason is not None:
             self.lost[queue.topic] += 1
             return
         if self._looks >= MOST_LOOKS:
             self.report.count("consumequeue.wrong-record", 1)
             return
         self._looks += 1
-        try:
-            owners = self.lookups.queues_of(physical_offset)
-        except UnreadableError:
-            if self.bounds.live:
-                return  # a running broker deletes files
-            raise
+        owners = self.lookups.queues_of(physical_offset)
+        if owners is None:
+            return
         if not owners:
             code, message = "consumequeue.wrong-record", f"no record begins at physical offset {physical_offset}"
         elif (name := QueueName(queue.topic, queue.queue_id)) in owners:

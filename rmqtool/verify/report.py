@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from rmqtool.catalogue import CATALOGUE, finding
 from rmqtool.findings import Finding, Severity
@@ -23,6 +23,18 @@ MENDED = frozenset(
 
 AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset-out-of-range"})
 """Codes that say nothing about whether messages, queues and index are sound."""
+
+NEEDING_QUEUES = (
+    *("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic", "commitlog.last-file-missing"),
+    *("config.", "timer.", "start.", "store.abort-missing", "store.mixed"),
+)
+NEEDING_INDEX = ("index.", "store.mixed")
+"""Beginnings of the codes for which the queues, or the index, have to be held against the log."""
+
+UNREADABLE = frozenset({"commitlog.unreadable"})
+"""Codes of what could not be read: that says nothing about what it holds."""
+
+Verdict = Literal["clean", "unproven", "dirty", "corrupt"]
 
 _OURSELVES = "rmqtool verify "
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
@@ -62,6 +74,7 @@ class Report:
         self.checked: dict[str, int] = {}
         self.root = root
         self._tallies: dict[str, Tally] = {}
+        self._unwanted: dict[str, int] = {}
 
     def check(self, code: str, count: int = 1) -> None:
         """Note that `count` more things were looked at for a code."""
@@ -82,12 +95,15 @@ class Report:
 
     def count(self, code: str, count: int) -> None:
         """Count more findings of a code without an example."""
-        if count and self.selection.wants(code):
+        if not self.selection.wants(code):
+            self._unwanted[code] = self._unwanted.get(code, 0) + count
+        elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
     def take(self, found: Finding) -> None:
         """Add a finding that is made already; a remedy that is this very command is left out."""
         if not self.selection.wants(found.code):
+            self.count(found.code, found.count)
             return
         if found.remedy and found.remedy.startswith(_OURSELVES):
             found = replace(found, remedy=None)
@@ -100,6 +116,8 @@ class Report:
         """Add what another part of the verification has found."""
         for code, count in other.checked.items():
             self.checked[code] = self.checked.get(code, 0) + count
+        for code, count in other._unwanted.items():
+            self._unwanted[code] = self._unwanted.get(code, 0) + count
         for code, theirs in other._tallies.items():
             tally = self._tallies.setdefault(code, Tally())
             tally.total += theirs.total
@@ -109,17 +127,22 @@ class Report:
         """How many findings there are of each code."""
         return {code: tally.total for code, tally in self._tallies.items()}
 
+    def seen(self) -> dict[str, int]:
+        """The same, with codes that are not wanted: what they show decides on others."""
+        return {**{code: count for code, count in self._unwanted.items() if count}, **self.totals()}
+
     def findings(self) -> list[Finding]:
         """The examples, the worst first; the last one of a code stands for all that are not shown, too."""
         found = [finding for tally in self._tallies.values() for finding in _counted(tally)]
         return sorted(found, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
 
 
-def verdict_of(findings: list[Finding]) -> str:
-    """The verdict of the contract: clean, dirty or corrupt."""
-    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in AROUND]
+def verdict_of(findings: list[Finding], *, is_proven: bool) -> Verdict:
+    """The verdict of the contract; without `is_proven` something was not looked at, and nothing is called clean."""
+    without = AROUND | UNREADABLE
+    serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]
     if not serious:
-        return "clean"
+        return "clean" if is_proven else "unproven"
     mended = all(finding.code in MENDED and finding.severity != "error" for finding in serious)
     return "dirty" if mended else "corrupt"
 

@@ -14,6 +14,7 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
@@ -39,11 +40,11 @@ from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import Settings
-from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
-from rmqtool.verify.records import RecordTotals, finish_end, finish_times
-from rmqtool.verify.report import Report, Selection, verdict_of
+from rmqtool.verify.records import finish_end, finish_times
+from rmqtool.verify.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
@@ -111,9 +112,8 @@ class Verification:
             max_examples=request.max_examples,
             bodies=request.bodies,
             live=self.holder is not None,
-            queues=store.layout != "rocksdb"
-            and any(map(selection.wants_any, ("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic"))),
-            index=selection.wants_any("index."),
+            queues=store.layout != "rocksdb" and any(map(selection.wants_any, NEEDING_QUEUES)),
+            index=any(map(selection.wants_any, NEEDING_INDEX)),
             recovery=self._recovery_rules(),
             rate=request.rate,
             releases=self.releases,
@@ -188,27 +188,26 @@ class Verification:
     def _finish(self) -> None:
         """What only the whole tells."""
         total = self.merged()
-        self.log_end = total.log_end if total.log_end is not None else self.log_end
-        self.unread = total.unread
         now = max(int(time.time() * 1000), latest_modification(self.log.files))
-        finish_end(total.totals, self._report)
+        if not total.extents.end_unread(self.log_end):
+            finish_end(total.totals, self._report)
         finish_times(total.totals, self._report, now + _CLOCK_TOLERANCE)
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         self._predict(total)
         if self.settings.queues:
             self._finish_queues(total, lookups)
         self._finish_index(total, lookups)
-        self._check_checkpoint(total.totals, lookups)
-        firsts = list(first_records(self.log.files, lookups, self.settings.live))
+        self._check_checkpoint(total, lookups)
+        firsts = list(first_records(self.log.files, lookups))
         check_times(self.store, firsts, self._report)
         check_hosts(self.store, firsts, self.report_with(total.report), self._report)
         for file in self.log.files[1:]:
             if file.size and file.start_offset >= max(self.log_end, total.extents_end()):
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
         if self.starts:
-            is_clean = verdict_of(self.report_with(total.report).findings()) == "clean"
-            report_starts(self.starts, self._report, is_clean)
-        counts = self.report_with(total.report).totals()
+            findings = self.report_with(total.report).findings()
+            report_starts(self.starts, self._report, is_clean=verdict_of(findings, is_proven=True) == "clean")
+        counts = self.report_with(total.report).seen()
         if (
             self.holder is None
             and "store.unclean-stop" not in counts
@@ -251,7 +250,7 @@ class Verification:
             tell_lacking(state, self.topics, self.settings.live, self._report, self.start)
         check_topics(self.topics, ranges, self._report)
         ends = {name: state.next_offset for name, state in total.states.items()}
-        check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)
+        check_offsets(self._committed, ranges, ends, self.report_with(total.report).seen(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
@@ -269,7 +268,7 @@ class Verification:
         if not self.settings.live:
             check_timestamps(self.store, self._parts, lookups, self._report)
 
-    def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
+    def _check_checkpoint(self, total: PartResult, lookups: Lookups) -> None:
         if self.settings.live:
             return
         is_record = None
@@ -279,9 +278,10 @@ class Verification:
             checkpoint = {}
         offset = checkpoint.get("logics_physical_offset", 0)
         if offset and self.log.files and offset >= self.log.files[0].start_offset:
-            is_record = lookups.store_timestamp_at(offset) is not None
-        last = self.log_end if totals.messages else None
-        check_checkpoint(self.store, self._report, totals.latest, last, is_record)
+            is_record = lookups.begins_at(offset)
+        last = self.log_end if total.totals.messages else None
+        latest = MAX_OFFSET if total.extents.end_unread(self.log_end) else total.totals.latest  # or any later time
+        check_checkpoint(self.store, self._report, latest, last, is_record)
 
     def merged(self) -> PartResult:
         """What all parts have found, those that were interrupted included; nothing can be added then."""
@@ -290,6 +290,9 @@ class Verification:
             for number in sorted(self._of_index):
                 total.extend(self._of_index[number])
             self.ghosts_from = total.ghosts_from
+            self.unread = total.unread
+            self.log_end = total.log_end if total.log_end is not None else self.log_end
+            report_unreadable(self.store, self.log.files, total)
             self._total = total
         return self._total
 

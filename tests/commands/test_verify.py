@@ -17,10 +17,11 @@ from xmlschema import XMLSchema
 
 from tests.benchmarks.logs import make_log, message_count
 from tests.commands.running import Result, ends_soon, environment, finish, rmqtool, spawn, wait_until_it_reads
+from tests.commands.test_exit_statuses import NOBODY
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
-from tests.verify.damages import DAMAGES, OFFSETS
+from tests.verify.damages import DAMAGES, OFFSETS, log_file
 from tests.verify.small_store import TOPICS, small_store
 
 WIDTH = 80
@@ -170,9 +171,45 @@ def test_text_fits_a_terminal(store: Path) -> None:
     result = finish(process)
     picture = [line for line in result.out.splitlines() if re.match(r" +\d+  [=X~!.]+$", line)]
     assert picture
+    assert result.out.startswith("verdict  corrupt - see the findings\n")
     assert max(map(len, picture)) <= WIDTH
     assert result.err.splitlines()[-1].startswith("next: rmqtool ")
     assert "error: commitlog.body-crc (F16)" in result.out
+
+
+def test_what_was_not_looked_at_is_in_the_first_line(store: Path) -> None:
+    """And why no start is predicted, further down."""
+    only = verify(store, "--only", "index").out.splitlines()
+    assert only[0] == "verdict  unproven - nothing wrong in what was read; not checked: all but index (--only)"
+    assert "start    not predicted: --only leaves it out; --only start predicts it" in only
+    assert verify(store, "--only", "index").err.splitlines()[-1] == f"next: rmqtool verify {store}"
+    (store / "consumequeue" / "CURRENT").touch()
+    result = verify(store, "--fast", "--skip", "timer")
+    assert result.out.splitlines()[0] == (
+        "verdict  unproven - nothing wrong in what was read; not read: queues in RocksDB, bodies (--fast); "
+        "not checked: timer (--skip)"
+    )
+    assert result.status == 3
+    assert "start    not predicted: queues are in RocksDB, which this version does not read" in result.out
+
+
+def test_a_clean_store_needs_no_more_words(store: Path) -> None:
+    """Nothing was left out, and nothing would be lost."""
+    lines = verify(store).out.splitlines()
+    assert lines[0] == "verdict  clean"
+    assert any(line.endswith("no messages would be lost") for line in lines)
+
+
+def test_not_checked_in_json(store: Path) -> None:
+    """With the codes that it may hide."""
+    (store / "consumequeue" / "CURRENT").touch()
+    result = verify(store, "--json")
+    assert (result.status, result.document["exit"]["name"]) == (3, "lossy")
+    (gap,) = result.document["result"]["not_checked"]
+    assert (gap["what"], gap["why"]) == ("queues in RocksDB", "not-supported")
+    assert {"consumequeue.", "start."} <= set(gap["codes"])
+    assert result.document["result"]["verdict"] == "unproven"
+    assert "RocksDB" in result.document["result"]["start_not_predicted"]
 
 
 def test_quiet_and_verbose(golden_store: GoldenStore) -> None:
@@ -226,6 +263,22 @@ def test_junit_of_a_healthy_store(store: Path) -> None:
     assert not suite.findall("testcase[failure]")
 
 
+def test_junit_of_what_was_left_out(store: Path) -> None:
+    """A skipped case for each check that was not made, and for what hides none."""
+    result, suite = junit(store, "--only", "commitlog", "--fast")
+    assert result.status == 0
+    cases = suite.findall("testcase")
+    skipped = {case.get("name") for case in cases if case.find("skipped") is not None}
+    assert {"consumequeue.hole", "index.slot", "start.refuses", "commitlog.body-crc"} <= skipped
+    assert not {"commitlog.gap", "clean.shielded"} & skipped
+    assert len({case.get("name") for case in cases}) == len(cases) == int(suite.get("tests", ""))
+    assert int(suite.get("skipped", "")) == len(skipped)
+    (store / "compaction" / "compactionLog").mkdir(parents=True)
+    (store / "compaction" / "compactionLog" / "0").touch()
+    _, suite = junit(store)
+    assert [case.get("name") for case in suite.findall("testcase[skipped]")] == ["compacted logs"]
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_interrupted(jobs: int, tmp_path: Path) -> None:
     """Ctrl-C: within two seconds, with what is known so far, of files that are half done too."""
@@ -244,6 +297,8 @@ def test_interrupted(jobs: int, tmp_path: Path) -> None:
         document = json.loads(result.out)
         assert document["exit"]["name"] == "interrupted"
         assert document["result"]["complete"] is False
+        assert document["result"]["verdict"] == "unproven"
+        assert "not-reached" in {stretch["state"] for stretch in document["result"]["map"]}
         if not document["result"]["messages"]:
             return inf  # others use the machine: it had no time to read
         assert document["result"]["messages"] < message_count(store)
@@ -255,13 +310,29 @@ def test_interrupted(jobs: int, tmp_path: Path) -> None:
     assert ends_soon(interrupt)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_cannot_be_read(store: Path) -> None:
-    """An error, not a finding."""
-    path = next((store / "commitlog").iterdir())
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_log_file_that_may_not_be_read(jobs: str, public_path: Path) -> None:
+    """It is named, the rest is verified, and the picture shows it."""
+    store = small_store(public_path / "store")
+    path = log_file(store, 1)
     path.chmod(0)
-    result = verify(store)
-    assert result.status == 4
+    verify(store, "-j", jobs)  # loads modules that nobody else may read
+    for directory in (store, store / "commitlog", store / "consumequeue", store / "index"):
+        directory.chmod(0o755)
+    os.seteuid(NOBODY)
+    try:
+        text, document = (rmqtool("verify", store, "-j", jobs, *options) for options in ((), ("--json",)))
+    finally:
+        os.seteuid(0)
+    assert (text.status, document.status) == (1, 1)
+    assert text.out.splitlines()[0].endswith(f"not read: commitlog/{path.name}, what a start would do")
+    assert "error: commitlog.unreadable" in text.out
+    assert "? unreadable" in text.out
+    codes = {found["code"] for found in document.document["findings"] if found["severity"] != "info"}
+    assert codes <= {"commitlog.unreadable", "store.permission"}
+    assert "commitlog.unreadable" in codes
+    assert document.document["result"]["messages"] > 10
 
 
 def test_no_store(tmp_path: Path) -> None:

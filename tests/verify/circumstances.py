@@ -21,6 +21,7 @@ from rmqtool.retention.disks import Disk
 from rmqtool.verify import environment
 from tests.building import START_TIME, message
 from tests.test_lock import JAVA, another_process
+from tests.unreadable import forbidden
 from tests.verify.damages import (
     FILE,
     OFFSETS,
@@ -111,6 +112,7 @@ def _machine() -> Iterator[Circumstance]:
 
 
 def _logs() -> Iterator[Circumstance]:
+    yield Circumstance("commitlog.unreadable", while_verifying=lambda s: forbidden(log_file(s, 1)))
     yield Circumstance("commitlog.no-first-file", lambda s: log_file(s, 0).unlink())
     yield Circumstance("commitlog.preallocated", sparse(f"commitlog/{file_name(3 * FILE_SIZE)}", FILE_SIZE))
     yield Circumstance("commitlog.leftover", patch_log(small_log().end, b"old bytes"))

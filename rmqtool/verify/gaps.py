@@ -1,0 +1,143 @@
+"""What a verification did not look at, by the user's choice or because it cannot be read: a verdict claims no more."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.catalogue import CATALOGUE
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import list_directory
+from rmqtool.places import CONSUME_QUEUE_EXT
+from rmqtool.store import ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.verify.report import AROUND, NEEDING_QUEUES, Selection
+
+Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported"]
+"""`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it."""
+
+_CHOSEN = ("only", "skip", "fast")
+_OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
+_SIDE_STORE = "rocksdbstore"
+_IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
+_COMPACTION = "compaction"
+_COMPACTION_CHECKPOINT = "position-checkpoint"  # every broker since 5.1.0 writes it, without any compacted log too
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One thing that was not looked at.
+
+    `what` names it in a few words, `text` says it in a sentence; `codes` are beginnings of the codes of findings that
+    may be missing for it.
+    """
+
+    what: str
+    why: Why
+    text: str
+    codes: tuple[str, ...] = ()
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether the user asked to leave it out."""
+        return self.why in _CHOSEN
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was read all the same, and only its checks were left out."""
+        return self.why in ("only", "skip")
+
+    def hides(self, code: str) -> bool:
+        """Whether findings of a code may be missing for it."""
+        return code.startswith(self.codes)
+
+
+def gaps_of_selection(selection: Selection, bodies: bool) -> Iterator[Gap]:
+    """What ``--only``, ``--skip`` and ``--fast`` leave out of what counts for the verdict."""
+    if selection.only and (codes := _left_out(Selection(selection.only))):
+        named = ", ".join(selection.only)
+        yield Gap(f"all but {named} (--only)", "only", f"all but {named}: --only leaves it out", codes)
+    if codes := _left_out(Selection((), selection.skip)):
+        named = ", ".join(selection.skip)
+        yield Gap(f"{named} (--skip)", "skip", f"{named}: --skip leaves it out", codes)
+    if not bodies:
+        codes = ("commitlog.body-crc", "commitlog.property-crc")
+        yield Gap("bodies (--fast)", "fast", "bodies and their CRCs: --fast does not read them", codes)
+
+
+def gaps_of_store(store: Store) -> Iterator[Gap]:
+    """Parts of a store in formats that are not read."""
+    if store.layout == "rocksdb":
+        text = "consume queues: they are kept in RocksDB, which this version does not read"
+        yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
+    yield from _side_store(store)
+    for name in ROCKSDB_CONFIGS:
+        if holds_rocksdb(store.root / name):
+            text = f"topics, groups and offsets in the RocksDB database {name}, which this version does not read"
+            yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
+    compacted = (path for path in _files_below(store.root / _COMPACTION) if path.name != _COMPACTION_CHECKPOINT)
+    if next(compacted, None) is not None:
+        text = f"compacted logs in {_COMPACTION}/, which are not compared with the commit log"
+        yield Gap("compacted logs", "not-supported", text, ("commitlog.",))
+    if next(_files_below(store.root / CONSUME_QUEUE_EXT), None) is not None:
+        text = f"ext units of consume queues in {CONSUME_QUEUE_EXT}/, which are not compared with the messages"
+        yield Gap("ext units of consume queues", "not-supported", text, ("consumequeue.",))
+
+
+def wanted(gaps: Sequence[Gap], selection: Selection) -> list[Gap]:
+    """Gaps that matter for what was asked for: what the user left out anyway need not be read."""
+    return [gap for gap in gaps if gap.is_chosen or not gap.codes or any(map(selection.wants_any, gap.codes))]
+
+
+def is_of_verify(code: str) -> bool:
+    """Whether a verification can report a code."""
+    return not code.startswith(_OF_OTHER_COMMANDS)
+
+
+def summary_of(gaps: Sequence[Gap]) -> str:
+    """The end of the sentence about a verdict; empty where everything was looked at."""
+    unread = ", ".join(gap.what for gap in gaps if not gap.is_read)
+    unchecked = ", ".join(gap.what for gap in gaps if gap.is_read)
+    return "; ".join(f"not {verb}: {names}" for verb, names in (("read", unread), ("checked", unchecked)) if names)
+
+
+def _left_out(selection: Selection) -> tuple[str, ...]:
+    counting = (code for code in CATALOGUE if is_of_verify(code) and code not in AROUND)
+    return tuple(code for code in counting if not selection.wants(code))
+
+
+def _side_store(store: Store) -> Iterator[Gap]:
+    """`rocksdbstore` stands beside every log since 5.4.0; without its features it is empty."""
+    directory = store.root / _SIDE_STORE
+    if not holds_rocksdb(directory):
+        return
+    used = [what for name, what in _IN_SIDE_STORE.items() if (store.conf.text(name) or "").lower() == "true"]
+    kept = [entry.name for entry in list_directory(directory) if _holds_units(entry)]
+    if used or kept:
+        what = " and ".join(used) or "index, timers or transactions"
+        codes = ("store.rocksdb-side-store", *(f"{name}." for name in ("index", "timer") if name in what))
+        yield Gap(f"{what} in {_SIDE_STORE}", "not-supported",
+                  f"{what} in the RocksDB database {_SIDE_STORE}, which this version does not read", codes)  # fmt: skip
+
+
+def _holds_units(entry: os.DirEntry[str]) -> bool:
+    """Whether a file of a database holds what was put into it: a table, or a log of what is in no table yet."""
+    if not entry.name.endswith(".log"):
+        return entry.name.endswith(".sst")
+    try:
+        return entry.stat().st_size > 0
+    except OSError:
+        return False  # a running broker deletes it when its content is in tables
+
+
+def _files_below(directory: Path) -> Iterator[Path]:
+    try:
+        entries = list_directory(directory)
+    except RmqtoolError:
+        return  # reported as unreadable
+    below = (_files_below(Path(entry.path)) for entry in entries if entry.is_dir(follow_symlinks=False))
+    yield from (Path(entry.path) for entry in entries if entry.is_file())
+    yield from chain.from_iterable(below)

@@ -1,0 +1,97 @@
+"""The scan of a log of which some files cannot be read: those in front of them and behind are read all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rmqtool.commit_log import written_end
+from rmqtool.errors import UnreadableError
+from rmqtool.files import Reading
+from rmqtool.mapped_files import MappedFile
+from rmqtool.scan.reader import Event, scan_files
+
+_LIVE_SCANS = 2  # the second is of what has been written during the first
+
+
+@dataclass(frozen=True)
+class Unread:
+    """An extent of one commit log file that could not be read, bytes, and why."""
+
+    physical_offset: int
+    size: int
+    error: UnreadableError
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the file is there no more, as a running broker deletes files."""
+        return isinstance(self.error.__cause__, FileNotFoundError)
+
+
+def scan_readable(files: Sequence[MappedFile], start: int, stop: int, reading: Reading) -> Iterator[Event | Unread]:
+    """As `scan_files`; from where a file cannot be read its rest is one extent, and the scan goes on behind it."""
+    while True:
+        at = start
+        try:
+            for event in scan_files(files, start, stop, reading):
+                at = event.physical_offset + event.size
+                yield event
+            return
+        except UnreadableError as error:
+            file = _file_of(files, error)
+            if file is None or file.end_offset <= at:
+                raise
+            first, last = max(file.start_offset, at), min(file.end_offset, stop)
+            unread = Unread(first, last - first, error)
+        if unread.size > 0:
+            yield unread
+        start = file.end_offset
+
+
+def scan_live(files: Sequence[MappedFile], start: int, stop: int, reading: Reading) -> Iterator[Event | Unread]:
+    """The same where a broker writes meanwhile: as far as its records are whole before they are read."""
+    end = WrittenEnd(files, reading)
+    at = start
+    for _ in range(_LIVE_SCANS):
+        readable = min(stop, end.find())
+        yield from scan_readable(files, at, readable, reading)
+        at = max(at, readable)
+    for file, error in sorted(end.errors, key=lambda each: each[0].start_offset):
+        first, last = max(file.start_offset, at), min(file.end_offset, stop)
+        if first < last:
+            yield Unread(first, last - first, error)
+            at = last
+
+
+@dataclass
+class WrittenEnd:
+    """`written_end` of the files of a log that can be read; `errors` are those of the others."""
+
+    files: Sequence[MappedFile]
+    reading: Reading
+    errors: list[tuple[MappedFile, UnreadableError]] = field(default_factory=list)
+    _end: int = 0
+
+    def find(self) -> int:
+        """The maximum offset of the log as far as it can be read; 0 where no file can."""
+        files, self.errors = list(self.files), []
+        while files and (unreadable := self._unreadable(files)) is not None:
+            files.remove(unreadable)
+        return self._end
+
+    def _unreadable(self, files: Sequence[MappedFile]) -> MappedFile | None:
+        """The file for which the end of the log cannot be found; None when it is found."""
+        try:
+            self._end = written_end(files, reading=self.reading)
+        except UnreadableError as error:
+            file = _file_of(files, error)
+            if file is None:
+                raise
+            if not isinstance(error.__cause__, FileNotFoundError):
+                self.errors.append((file, error))
+            return file
+        return None
+
+
+def _file_of(files: Sequence[MappedFile], error: UnreadableError) -> MappedFile | None:
+    return next((file for file in files if str(file.path) == error.file), None)

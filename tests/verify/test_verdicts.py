@@ -1,0 +1,212 @@
+"""A verdict claims no more than was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.errors import Exit
+from rmqtool.store import open_store
+from rmqtool.verify.outcome import Outcome, outcome_of
+from rmqtool.verify.report import Selection
+from rmqtool.verify.verification import Request, Verification
+from rmqtool.versions import parse_version
+from tests.conftest import GoldenStore
+from tests.unchanged import unchanged
+from tests.verify.circumstances import Circumstance, circumstances, database
+from tests.verify.damages import DAMAGES, log_file, tear
+from tests.verify.small_store import FILE_SIZE, small_store
+from tests.verify.verifying import codes_of, only, verify
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+def claim(outcome: Outcome) -> tuple[str, Exit, list[str]]:
+    """Verdict, exit status, and what it says was not looked at."""
+    return outcome.verdict, outcome.status, [gap.what for gap in outcome.gaps]
+
+
+def test_all_was_looked_at(store: Path) -> None:
+    """Nothing is missing, and the start is predicted."""
+    outcome = verify(store)
+    assert claim(outcome) == ("clean", Exit.OK, [])
+    assert outcome.start_not_predicted is None
+
+
+@pytest.mark.parametrize(
+    ("selection", "what"),
+    [
+        (Selection(("index",)), ["all but index (--only)"]),
+        (Selection(("commitlog", "index.slot")), ["all but commitlog, index.slot (--only)"]),
+        (Selection((), ("index",)), ["index (--skip)"]),
+        (Selection(("index",), ("index.slot",)), ["all but index (--only)", "index.slot (--skip)"]),
+        (Selection((), ("clean", "rebuild")), []),  # which no verification reports
+        (Selection((), ("store.disk-full",)), []),  # which says nothing about the store
+    ],
+)
+def test_what_the_user_leaves_out(selection: Selection, what: list[str], store: Path) -> None:
+    """A verdict about a part is none about the whole; it was asked for, so the exit status is 0."""
+    assert claim(verify(store, selection=selection)) == ("unproven" if what else "clean", Exit.OK, what)
+
+
+def test_fast_reads_no_body(store: Path) -> None:
+    """A body may be anything then."""
+    DAMAGES["body"].apply(store)
+    assert claim(verify(store, bodies=False)) == ("unproven", Exit.OK, ["bodies (--fast)"])
+
+
+def test_a_store_that_no_broker_starts_on(store: Path) -> None:
+    """With ``--only index`` it is not clean, and it is said that no start was predicted."""
+    (store / "commitlog" / "nohup.out").write_text("not a log file")
+    outcome = verify(store, selection=only("index"))
+    assert claim(outcome) == ("unproven", Exit.OK, ["all but index (--only)"])
+    assert outcome.start_not_predicted == "--only leaves it out; --only start predicts it"
+    assert any(text.startswith("what a start would do: --only leaves it out") for text in outcome.unproven)
+    assert verify(store, selection=only("start")).verdict == "corrupt"
+    assert verify(store, selection=Selection((), ("start",))).start_not_predicted == "--skip leaves it out"
+
+
+_CONF = {"indexRocksDBEnable": "true", "timerRocksDBEnable": "true"}
+
+
+@pytest.mark.parametrize(
+    ("names", "conf", "what"),
+    [
+        (["consumequeue_rocksdb/CURRENT"], {}, ["queues in RocksDB"]),
+        (["rocksdbstore/CURRENT"], {}, []),
+        (["rocksdbstore/CURRENT", "rocksdbstore/000012.sst"], {}, ["index, timers or transactions in rocksdbstore"]),
+        (["rocksdbstore/CURRENT"], _CONF, ["index and timers in rocksdbstore"]),
+        (["rocksdbstore/CURRENT"], {"transRocksDBEnable": "true"}, ["transactions in rocksdbstore"]),
+        (["config/consumerOffsets/CURRENT"], {}, ["configuration in RocksDB (config/consumerOffsets)"]),
+        (["config/rdb/CURRENT"], {}, ["configuration in RocksDB (config/rdb)"]),
+        (["compaction/position-checkpoint"], {}, []),
+        (["compaction/compactionLog/orders/0/00000000000000000000"], {}, ["compacted logs"]),
+        (["consumequeue_ext/orders/0/00000000000000000000"], {}, ["ext units of consume queues"]),
+    ],
+)
+def test_what_is_not_read(names: list[str], conf: Mapping[str, str], what: list[str], store: Path) -> None:
+    """Formats that this version does not read: an empty database holds nothing."""
+    for name in names:
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_text("x")
+    outcome = verify(store, conf=BrokerConf(dict(conf)))
+    assert claim(outcome) == ("unproven", Exit.LOSSY, what) if what else ("clean", Exit.OK, [])
+    assert codes_of(outcome) == set()
+
+
+def test_a_log_of_a_database_that_is_in_no_table(store: Path) -> None:
+    """A killed broker leaves what it has put there last in RocksDB's own log."""
+    database("rocksdbstore")(store)
+    (store / "rocksdbstore" / "000004.log").touch()
+    assert verify(store).verdict == "clean"
+    (store / "rocksdbstore" / "000004.log").write_bytes(b"x")
+    assert verify(store).verdict == "unproven"
+
+
+def test_queues_that_were_not_asked_for(store: Path) -> None:
+    """Without them it matters nothing that they are in RocksDB; with them it does."""
+    database("consumequeue_rocksdb")(store)
+    without = verify(store, selection=Selection(("checkpoint", "index")))
+    assert without.status == Exit.OK
+    assert "queues in RocksDB" not in [gap.what for gap in without.gaps]
+    assert verify(store, selection=only("consumequeue")).status == Exit.LOSSY
+
+
+def test_findings_decide_first(store: Path) -> None:
+    """What was not looked at is said beside them."""
+    database("consumequeue_rocksdb")(store)
+    DAMAGES["body"].apply(store)
+    assert claim(verify(store)) == ("corrupt", Exit.FINDINGS, ["queues in RocksDB"])
+    assert claim(verify(store, bodies=False))[0] == "unproven"
+
+
+def test_a_dirty_store(store: Path) -> None:
+    """Torn at its end, whatever was left out."""
+    tear(store)
+    (store / "abort").touch()
+    assert claim(verify(store, selection=Selection((), ("index",)))) == ("dirty", Exit.FINDINGS, ["index (--skip)"])
+
+
+def interrupted(store: Path, events: int) -> Outcome:
+    """A verification that Ctrl-C ends when so many things of the log are done."""
+    left = [events]
+
+    def stop(size: int) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    verification = Verification(open_store(store), Request(part_size=350))
+    with pytest.raises(KeyboardInterrupt):
+        verification.run(stop)
+    return outcome_of(verification)
+
+
+def test_an_interrupted_verification(store: Path) -> None:
+    """Its map shows what was reached, and not that the rest is empty; more is reached with each step."""
+    (store / "index").rename(store / "away")
+    sizes = []
+    for events in range(1, 12, 2):
+        outcome = interrupted(store, events)
+        assert claim(outcome) == ("unproven", Exit.INTERRUPTED, ["the rest (interrupted)"])
+        assert outcome.start_not_predicted == "interrupted"
+        extents = [*outcome.log_map]
+        ends = [extent.physical_offset + extent.size for extent in extents]
+        assert [0, *ends[:-1]] == [extent.physical_offset for extent in extents]
+        assert ends[-1] == len([*(store / "commitlog").iterdir()]) * FILE_SIZE
+        assert {extent.state for extent in extents} == {"good", "not-reached"}
+        assert extents[0].state == "good"
+        sizes.append(sum(extent.size for extent in extents if extent.state == "good"))
+    assert sizes == sorted(set(sizes))
+
+
+def test_an_interrupted_verification_of_a_damaged_store(store: Path) -> None:
+    """Findings count that were made until then."""
+    DAMAGES["zeros"].apply(store)
+    outcome = interrupted(store, 11)
+    assert outcome.verdict == "corrupt"
+    assert {"good", "bad"} <= {extent.state for extent in outcome.log_map}
+
+
+EACH = [
+    *(Circumstance(damage.code, damage.apply) for damage in DAMAGES.values()),
+    *(each for each in circumstances() if each.code.partition(".")[0] not in ("clean", "rebuild", "export")),
+]
+
+
+@pytest.mark.parametrize("each", EACH, ids=lambda each: each.code)
+def test_only_finds_what_all_find(each: Circumstance, tmp_path: Path) -> None:
+    """Narrowed to one code, that code is found as often: what is asked for is looked at."""
+    store = each.build(tmp_path / "store")
+    each.apply(store)
+    counts = []
+    with each.while_verifying(store), unchanged(store), nullcontext():
+        for selection in (Selection(), only(each.code)):
+            version = parse_version(each.version) if each.version else None
+            verification = Verification(open_store(store, BrokerConf(dict(each.conf))), Request(version, selection))
+            verification.run(lambda size: None)
+            counts.append(outcome_of(verification).report.totals().get(each.code))
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("name", ["5.3.3-clean", "5.5.0-shop"])
+def test_golden_stores_are_looked_at_wholly(name: str, golden_store: GoldenStore) -> None:
+    """Stores of whole brokers, with an empty database and no compacted log beside the queues."""
+    outcome = verify(golden_store(name))
+    assert claim(outcome) == ("clean", Exit.OK, [])
+
+
+def test_an_unreadable_file_is_named_once(store: Path) -> None:
+    """Under its path in the store."""
+    from tests.unreadable import forbidden
+
+    with forbidden(log_file(store, 1)):
+        gaps = [gap for gap in verify(store).gaps if gap.why == "unreadable"]
+    assert [gap.what for gap in gaps] == [f"commitlog/{log_file(store, 1).name}", "what a start would do"]
