@@ -86,15 +86,16 @@ DERIVED = (
     Entry(
         code="index.missing",
         fault="F45",
-        severity="info",
+        severity="warning",
         title="Messages have keys that are not in the index",
-        what="A record has keys, and no index unit points to it.",
-        how="Since the last crash: a start after a crash deletes index files, and builds only the newest part again. "
-        "Or "
-        "the directory was deleted.",
+        what="A record has keys, and no index unit points to it. Information after an unclean stop for keys that the "
+        "next start puts again, and where broker.conf has messageIndexEnable=false or indexFileWriteEnable=false.",
+        how="The directory index/ or one of its files was deleted, emptied or not restored. Or a start after a crash: "
+        "it deletes the newest index file, and builds only the newest part again.",
         effect="queries by key do not find these messages",
         versions=(("all", "a clean start never builds an index; a start after a crash does from where it scans."),),
-        repair="Rebuild the index if the keys are needed.",
+        repair="Rebuild the index. When the broker is not to keep one, give --broker-conf with "
+        "messageIndexEnable=false.",
         remedy=_REBUILD,
     ),
     Entry(

@@ -13,7 +13,7 @@ MENDED = frozenset(
     {
         *("store.unclean-stop", "store.interrupted-run"),
         *("commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated"),
-        *("consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead"),
+        *("consumequeue.behind", "consumequeue.ahead", "index.ahead"),
         *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
     }
 )

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
@@ -34,6 +33,7 @@ from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, t
 from rmqtool.verify.joining import Joining
 from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
+from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
@@ -41,7 +41,7 @@ from rmqtool.verify.part import Settings
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
-from rmqtool.verify.records import RecordTotals, finish_end, finish_times
+from rmqtool.verify.records import finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
@@ -193,7 +193,9 @@ class Verification:
         if self.settings.queues:
             self._finish_queues(total, lookups)
         self._finish_index(total, lookups)
-        self._check_checkpoint(total.totals, lookups)
+        if not self.settings.live:
+            check_checkpoint(self.store, self.log, total.totals, self.log_end, lookups, self._report)
+            check_log_end(self.store, self._log_seen(total), self._parts, self._report)
         firsts = list(first_records(self.log.files, lookups, self.settings.live))
         check_times(self.store, firsts, self._report)
         check_hosts(self.store, firsts, self.report_with(total.report), self._report)
@@ -264,19 +266,9 @@ class Verification:
                     message = f"{name} timestamp {stored}, its message was stored at {found}"
                     self._report.add("index.header", message, file=self.store.relative(file.path), offset=at)
 
-    def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
-        if self.settings.live:
-            return
-        is_record = None
-        try:
-            checkpoint = read_checkpoint(self.store) or {}
-        except RmqtoolError:
-            checkpoint = {}
-        offset = checkpoint.get("logics_physical_offset", 0)
-        if offset and self.log.files and offset >= self.log.files[0].start_offset:
-            is_record = lookups.store_timestamp_at(offset) is not None
-        last = self.log_end if totals.messages else None
-        check_checkpoint(self.store, self._report, totals.latest, last, is_record)
+    def _log_seen(self, total: PartResult) -> LogSeen:
+        queue_ends = {name: state.next_offset for name, state in total.states.items()}
+        return LogSeen(self.log.files, self.log_start, self.log_end, total.totals, self._committed, queue_ends)
 
     def merged(self) -> PartResult:
         """What all parts have found, those that were interrupted included; nothing can be added then."""

@@ -58,6 +58,7 @@ def circumstances() -> Iterator[Circumstance]:
     yield from _surroundings()
     yield from _machine()
     yield from _logs()
+    yield from _lost_logs()
     yield from _queues_and_index()
     yield from _configuration()
 
@@ -124,6 +125,13 @@ def _logs() -> Iterator[Circumstance]:
                                                             {"store_timestamp": START_TIME}))  # fmt: skip
 
 
+def _lost_logs() -> Iterator[Circumstance]:
+    yield Circumstance("commitlog.missing", both(without("commitlog"), without("consumequeue"), without("index")))
+    for position, value in ((8, START_TIME + _HOUR * 1000), (32, small_log().end + 1), (40, small_log().end)):
+        yield Circumstance("commitlog.end-missing", checkpoint_number(position, value))
+    yield Circumstance("commitlog.end-missing", last_epoch(small_log().end + 1))
+
+
 def _queues_and_index() -> Iterator[Circumstance]:
     yield Circumstance("consumequeue.orphan", lambda s: names_topics(s, "payments", "t" * 140))
     yield Circumstance("consumequeue.shifted", build=closed_gap)
@@ -159,6 +167,21 @@ def killed(store: Path) -> None:
 def touch(name: str) -> Apply:
     """An empty file."""
     return lambda store: (store / name).touch()
+
+
+def without(name: str) -> Apply:
+    """A directory is gone."""
+    return lambda store: shutil.rmtree(store / name)
+
+
+def checkpoint_number(position: int, value: int) -> Apply:
+    """One of the checkpoint's numbers is another."""
+    return lambda store: overwrite(store, "checkpoint", position, struct.pack(">q", value))
+
+
+def last_epoch(start_offset: int) -> Apply:
+    """The last epoch of a broker under a controller began at a physical offset."""
+    return lambda store: (store / "epochFileCheckpoint").write_text(f"2\n0\n1-0\n2-{start_offset}\n")
 
 
 def without_queues(store: Path) -> None:

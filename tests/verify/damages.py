@@ -256,7 +256,7 @@ def _of_the_rest() -> Iterator[tuple[str, Damage]]:
     yield "index ahead", Damage("index.ahead", patch(INDEX, index_unit(150) + 4, _long(1 << 30)), False)
     yield "abort", Damage("store.unclean-stop", lambda s: (s / "abort").touch())
     yield "no checkpoint", Damage("checkpoint.missing", lambda s: (s / "checkpoint").unlink())
-    yield "future checkpoint", Damage("checkpoint.future", patch("checkpoint", 0, _long(1 << 42)))
+    yield "future checkpoint", Damage("checkpoint.future", patch("checkpoint", 0, _long(1 << 42)), False)
     yield (
         "checkpoint inside a record",
         Damage("checkpoint.logics-offset", patch("checkpoint", 40, _long(OFFSETS[3] + 1))),
