@@ -23,6 +23,7 @@ from rmqtool.catalogue.rebuilds import REBUILDS
 from rmqtool.catalogue.records import RECORDS
 from rmqtool.catalogue.starts import STARTS
 from rmqtool.catalogue.surroundings import CONFIG, STORE
+from rmqtool.catalogue.timer import TIMER
 from rmqtool.findings import Finding, Severity
 
 __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
@@ -31,7 +32,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _PARTS = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING, REBUILDS, EXPORTS),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CLEANING, REBUILDS, EXPORTS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})

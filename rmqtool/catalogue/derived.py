@@ -1,4 +1,4 @@
-"""Findings about what the broker derives and keeps beside the log: index, checkpoint, timer."""
+"""Findings about what the broker derives and keeps beside the log: index and checkpoint."""
 
 from __future__ import annotations
 
@@ -184,33 +184,5 @@ DERIVED = (
             ("5.5.0", "see above."),
         ),
         repair="Switch enableAcceleratedRecovery off for the next start.",
-    ),
-    Entry(
-        code="timer.wheel-size",
-        fault="F47",
-        severity="error",
-        title="The timer wheel has another size than configured",
-        what="The file timerwheel does not have the length that timerWheelSlots asks for.",
-        how="The setting was changed, or the file was cut.",
-        effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
-        versions=(("before 5.0", "has no timer wheel."), ("5.0 and later", "refuses to start.")),
-        repair="Set the configuration back. Without it, move timerwheel, timerlog and config/timercheck away together: "
-        "the wheel is read again from its queue, and messages may come twice.",
-    ),
-    Entry(
-        code="timer.log",
-        fault="F47",
-        severity="warning",
-        title="Timer log and timer check do not fit each other",
-        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the "
-        "newest slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
-        how="Files of different times, a crash, a deleted or cut file.",
-        effect="the broker goes back and reads its queue again: timer messages may come twice",
-        versions=(
-            ("before 5.0", "has no timer wheel."),
-            ("5.0 and later", "clamps the values and replays; a timer log file of another size stops the start."),
-        ),
-        repair="None is needed, except for a file of another size: restore it.",
-        not_detected="Units and slots are not compared one by one with the messages that wait.",
     ),
 )

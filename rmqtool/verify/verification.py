@@ -45,7 +45,7 @@ from rmqtool.verify.records import finish_end, finish_times
 from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
-from rmqtool.verify.timer import check_timer_log
+from rmqtool.verify.timer import check_timer
 from rmqtool.verify.workers import Workers
 from rmqtool.versions import NEWEST, Version
 
@@ -244,7 +244,8 @@ class Verification:
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
-            check_timer_log(self.store, ends, self._report, self.settings.reading())
+            latest = total.totals.latest
+            check_timer(self.store, ends, self.log.files, latest, self._report, self.settings.reading())
 
     def _finish_index(self, total: PartResult, lookups: Lookups) -> None:
         """Units behind those of all messages; header timestamps against the messages that they are those of."""

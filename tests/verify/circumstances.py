@@ -36,6 +36,7 @@ from tests.verify.damages import (
     tear,
 )
 from tests.verify.small_store import FILE_SIZE, GEOMETRY, QUEUE_FILE_SIZE, StoreBuilder, finish, small_log, small_store
+from tests.verify.timer_store import store_with_timers
 
 _HOUR = 3600
 Apply = Callable[[Path], object]
@@ -60,6 +61,7 @@ def circumstances() -> Iterator[Circumstance]:
     yield from _logs()
     yield from _lost_logs()
     yield from _queues_and_index()
+    yield from _timers()
     yield from _configuration()
 
 
@@ -142,6 +144,11 @@ def _queues_and_index() -> Iterator[Circumstance]:
     yield Circumstance("index.duplicate-unit", last_unit_again)
     yield Circumstance("index.name", wrong_names)
     yield Circumstance("checkpoint.behind", lambda s: overwrite(s, "checkpoint", 0, bytes(24)))
+
+
+def _timers() -> Iterator[Circumstance]:
+    yield Circumstance("timer.lost", lambda s: shutil.rmtree(s / "timerlog"), build=store_with_timers)
+    yield Circumstance("timer.again", lambda s: (s / "config" / "timercheck").unlink(), build=store_with_timers)
 
 
 def _configuration() -> Iterator[Circumstance]:
