@@ -89,7 +89,8 @@ DERIVED = (
         severity="warning",
         title="Messages have keys that are not in the index",
         what="A record has keys, and no index unit points to it. Information after an unclean stop for keys that the "
-        "next start puts again, and where broker.conf has messageIndexEnable=false or indexFileWriteEnable=false.",
+        "next start puts again, for tags, which only brokers since 5.4.0 put, and where broker.conf has "
+        "messageIndexEnable=false or indexFileWriteEnable=false.",
         how="The directory index/ or one of its files was deleted, emptied or not restored. Or a start after a crash: "
         "it deletes the newest index file, and builds only the newest part again.",
         effect="queries by key do not find these messages",

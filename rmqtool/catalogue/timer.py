@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqtool.catalogue.entry import Entry
 
-_RESET = "mkdir -p {store}.timer && mv {store}/timerwheel {store}/timerlog {store}/config/timercheck {store}.timer"
+_RESET = "(cd {store} && mkdir timer && mv timerwheel timerlog config/timercheck timer)"
 _RESET_TEXT = (
     "With the broker stopped, move timerwheel, timerlog and config/timercheck away together (mv says so of what is not "
     "there): the next start reads the whole queue again, delivers what waits once, and what was delivered a second "

@@ -183,7 +183,7 @@ class IndexCheck:
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
             return  # a running broker puts them later
-        lost = rows & self._duty.lost(keys.store_timestamps)
+        lost = rows & self._duty.lost(keys.store_timestamps) & (keys.kinds != TAGS)  # older releases put no tags
         self._report_missing(lost, keys)
         self._report_missing(rows & ~lost, keys, severity="info", effect=self._duty.effect_of_others)
 

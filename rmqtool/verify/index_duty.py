@@ -54,7 +54,9 @@ class IndexDuty:
         """What becomes of the keys that are not lost."""
         if self.switched_off is not None:
             return f"none of its own: with {self.switched_off}=false no index file is written"
-        return "the next start puts these keys into the index"
+        if self.derived_from is not None:
+            return "the next start puts these keys into the index"
+        return "queries by tag, which brokers answer since 5.4.0, do not find these messages"
 
 
 def _switched_off(conf: BrokerConf) -> str | None:
