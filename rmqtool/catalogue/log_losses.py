@@ -38,4 +38,20 @@ LOG_LOSSES = (
         "are lost: reset the groups that are named to the end of their queues before producers send again.",
         not_detected="Committed offsets alone prove nothing, for a tool may set any (config.offset-out-of-range).",
     ),
+    Entry(
+        code="commitlog.head-missing",
+        fault="F09",
+        severity="warning",
+        title="The first commit log files were not deleted by the cleaner",
+        what="The log begins above 0, and queues or index files still hold files of deleted messages only; or the "
+        "directory was last changed before the deleted files can have expired, and no queue has lost its first file.",
+        how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
+        "disk was full.",
+        effect="the messages before are gone; groups that had not consumed them go on behind them",
+        versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
+        repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
+        "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",
+        not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
+        "files were deleted with them.",
+    ),
 )

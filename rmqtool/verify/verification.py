@@ -33,6 +33,7 @@ from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, t
 from rmqtool.verify.joining import Joining
 from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
+from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
@@ -227,10 +228,12 @@ class Verification:
         open_files = OpenFiles(self.settings.reading())
         rest = QueueRest(self.store, self._report, bounds, open_files, lookups.queues_of, self.lost)
         ranges: dict[QueueName, QueueRange] = {}
+        head = LogHead(self.log_start)
         for queue in list_queues(self.store, kinds_told):
             name = QueueName(queue.topic, queue.queue_id)
             rest.check(queue, total.states.get(name))
             check_kind(self.topics, queue, self._report)
+            head.look(queue, open_files)
             ranges[name] = queue_range(queue, self.log_start, self.request.version or NEWEST)
         open_files.close()
         if rest.beyond_files.total():
@@ -243,6 +246,7 @@ class Verification:
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
+            head.check(self.store, self.log.files, self._parts, lookups, self._report)
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
             latest = total.totals.latest
             check_timer(self.store, ends, self.log.files, latest, self._report, self.settings.reading())

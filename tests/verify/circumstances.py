@@ -32,6 +32,7 @@ from tests.verify.damages import (
     overwrite,
     patch_log,
     read,
+    remove,
     sparse,
     tear,
 )
@@ -131,6 +132,7 @@ def _lost_logs() -> Iterator[Circumstance]:
     yield Circumstance("commitlog.missing", both(without("commitlog"), without("consumequeue"), without("index")))
     for position, value in ((8, START_TIME + _HOUR * 1000), (32, small_log().end + 1), (40, small_log().end)):
         yield Circumstance("commitlog.end-missing", checkpoint_number(position, value))
+    yield Circumstance("commitlog.head-missing", without_log_files(2))
     yield Circumstance("commitlog.end-missing", last_epoch(small_log().end + 1))
 
 
@@ -179,6 +181,11 @@ def touch(name: str) -> Apply:
 def without(name: str) -> Apply:
     """A directory is gone."""
     return lambda store: shutil.rmtree(store / name)
+
+
+def without_log_files(count: int) -> Apply:
+    """The first files of the log are gone."""
+    return lambda store: [remove(path) for path in sorted((store / "commitlog").iterdir())[:count]]
 
 
 def checkpoint_number(position: int, value: int) -> Apply:
