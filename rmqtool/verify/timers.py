@@ -82,9 +82,7 @@ def check_timers(
         return
     report.check("timer.lost", len(queue.numbers))
     report.check("timer.again", len(queue.numbers))
-    units = _units_in_reach(store, state, reading)
-    logged = np.isin(queue.offsets, units["physical_offset"].astype(np.int64))
-    newest = queue.place_of(int(units["physical_offset"][-1])) if len(units) else None
+    logged, newest = _in_reach(store, state, queue, reading)
     own = state.check.last_timer_queue_offset if state.check else 0
     begin = min(own if newest is None else newest + 1, state.check.master_timer_queue_offset if state.check else 0)
     _report_lost(queue, (queue.numbers < begin) & ~logged, state, log, report)
@@ -117,39 +115,54 @@ def _read_queue(store: Store, log: Sequence[MappedFile], reading: Reading) -> Ti
     return TimerQueue(np.concatenate(numbers[::-1]), np.concatenate(offsets[::-1]))
 
 
-def _units_in_reach(store: Store, state: TimerState, reading: Reading) -> NDArray[np.void]:
-    """The units of the timer log that a start finds through the wheel, or has delivered already."""
-    first = state.revised_from
-    parts, positions = [np.empty(0, timer_log.UNIT_DTYPE)], [np.empty(0, np.int64)]
-    for start, units in _written_units(state.log, first, reading):
-        parts.append(units)
-        positions.append(start + timer_log.UNIT_SIZE * np.arange(len(units)))
-    units, at = np.concatenate(parts), np.concatenate(positions)
-    old = at < first
-    if not old.any():
-        return units
-    times = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
-    slots = times // state.precision
-    waiting = old & (times >= state.read_until)
-    in_reach = ~waiting | np.isin(slots, slots[~old])
-    rows = np.flatnonzero(~in_reach)
-    in_reach[rows] = slots_lead_to(newest_wheel(store), slots[rows], at[rows], reading)
-    return units[in_reach]
+def _in_reach(
+    store: Store, state: TimerState, queue: TimerQueue, reading: Reading
+) -> tuple[NDArray[np.bool_], int | None]:
+    """Which messages a start finds through the wheel or has delivered, and the queue offset of the newest one.
+
+    The newest one counts only in the last file: a start looks right before the end that it has found.
+    """
+    logged = np.zeros(len(queue.numbers), dtype=np.bool_)
+    known, newest = np.empty(0, np.int64), None
+    recent = [file for file in state.log.files if file.start_offset >= state.revised_from]
+    for mapped in recent:
+        newest, is_cut = None, False
+        for _, units, goes_on in _written_units(mapped, reading):
+            is_cut = not goes_on
+            logged |= np.isin(queue.offsets, units["physical_offset"].astype(np.int64))
+            known = np.union1d(known, _times(units) // state.precision)
+            newest = int(units["physical_offset"][-1]) if len(units) else newest
+        if is_cut:
+            break
+    for mapped in state.log.files[: -len(recent)]:
+        for start, units, _ in _written_units(mapped, reading):
+            times = _times(units)
+            slots = times // state.precision
+            found = (times < state.read_until) | np.isin(slots, known)
+            rows = np.flatnonzero(~found)
+            positions = start + timer_log.UNIT_SIZE * rows
+            found[rows] = slots_lead_to(newest_wheel(store), slots[rows], positions, reading)
+            logged |= np.isin(queue.offsets, units["physical_offset"][found].astype(np.int64))
+    return logged, None if newest is None else queue.place_of(newest)
 
 
-def _written_units(log: MappedFiles, revised_from: int, reading: Reading) -> Iterator[tuple[int, NDArray[np.void]]]:
-    """Pieces of the timer log with their positions, up to where a start cuts it."""
-    for mapped in log.files:
-        with InputFile(mapped.path, reading) as file:
-            for at in range(0, mapped.size, _PIECE):
-                units = timer_log.decode_units(file.read(at, _PIECE))
-                written = timer_log.is_written(units)
-                count = len(units) if written.all() else int(np.argmin(written))
-                yield mapped.start_offset + at, units[:count]
-                if count < len(units):
-                    if mapped.start_offset >= revised_from and not timer_log.is_blank(units)[count]:
-                        return
-                    break
+def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
+    """When each unit is due, epoch ms."""
+    times: NDArray[np.int64] = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
+    return times
+
+
+def _written_units(mapped: MappedFile, reading: Reading) -> Iterator[tuple[int, NDArray[np.void], bool]]:
+    """Pieces of one timer log file with their positions, and whether the log goes on in the next file."""
+    with InputFile(mapped.path, reading) as file:
+        for at in range(0, mapped.size, _PIECE):
+            units = timer_log.decode_units(file.read(at, _PIECE))
+            written = timer_log.is_written(units)
+            count = len(units) if written.all() else int(np.argmin(written))
+            is_whole = count == len(units)
+            yield mapped.start_offset + at, units[:count], is_whole or bool(timer_log.is_blank(units)[count])
+            if not is_whole:
+                return
 
 
 def _report_lost(
