@@ -9,6 +9,9 @@ from rmqtool.files import read_all
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
 from rmqtool.store import CHECKPOINT, Store
 
+CHECKPOINT_TIMES = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
+"""The numbers that are store timestamps of messages, epoch ms."""
+
 
 def read_checkpoint(store: Store) -> dict[str, int] | None:
     """The checkpoint's numbers by name, None without the file; what a short file lacks reads as 0, as in Java."""

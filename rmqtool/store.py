@@ -86,12 +86,9 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
             file=root,
             hint=f"rmqtool inspect {quote(str(root / dledger[0]))} shows its messages",
         )
-    if not (
-        names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
-        or _is_begun(root, names)
-        or conf.commit_log_paths
-        or _has_index(root)
-    ):
+    without_log = {CHECKPOINT, CONFIG} <= names  # the log of such a store is in another place, or lost
+    parts = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
+    if not (parts or _is_begun(root, names) or conf.commit_log_paths or without_log or _has_index(root)):
         message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
         raise NotAStoreError(message, file=root, hint=_where_else(root, names))
     return Store(root, _layout(root, conf), conf, directories)

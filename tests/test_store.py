@@ -82,6 +82,11 @@ def test_a_store_that_a_broker_has_just_begun(tmp_path: Path, more: tuple[str, .
     assert opened(root).layout == "default"
 
 
+def test_a_store_without_its_log(tmp_path: Path) -> None:
+    """Configuration and checkpoint are what a broker keeps beside a log that is in another place, or lost."""
+    assert opened(make(tmp_path, "checkpoint", "config/", "lock")).commit_log().files == ()
+
+
 def test_a_store_below_is_hinted_at(tmp_path: Path) -> None:
     """The first directory below that has a log is named."""
     make(tmp_path, "a/", "b/store/commitlog/", "c/commitlog/", "d/commitlog/", "e/commitlog")

@@ -17,11 +17,13 @@ from rmqtool.catalogue.derived import DERIVED
 from rmqtool.catalogue.entry import Entry
 from rmqtool.catalogue.exports import EXPORTS
 from rmqtool.catalogue.log_files import LOG_FILES
+from rmqtool.catalogue.log_losses import LOG_LOSSES
 from rmqtool.catalogue.messages import MESSAGES
 from rmqtool.catalogue.rebuilds import REBUILDS
 from rmqtool.catalogue.records import RECORDS
 from rmqtool.catalogue.starts import STARTS
 from rmqtool.catalogue.surroundings import CONFIG, STORE
+from rmqtool.catalogue.timer import TIMER
 from rmqtool.findings import Finding, Severity
 
 __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
@@ -29,8 +31,8 @@ __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _PARTS = (
-    *(STARTS, STORE, OWN_RUNS, LOG_FILES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, CONFIG, CLEANING, REBUILDS, EXPORTS),
+    *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CLEANING, REBUILDS, EXPORTS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})

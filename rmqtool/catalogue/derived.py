@@ -1,4 +1,4 @@
-"""Findings about what the broker derives and keeps beside the log: index, checkpoint, timer."""
+"""Findings about what the broker derives and keeps beside the log: index and checkpoint."""
 
 from __future__ import annotations
 
@@ -86,15 +86,17 @@ DERIVED = (
     Entry(
         code="index.missing",
         fault="F45",
-        severity="info",
+        severity="warning",
         title="Messages have keys that are not in the index",
-        what="A record has keys, and no index unit points to it.",
-        how="Since the last crash: a start after a crash deletes index files, and builds only the newest part again. "
-        "Or "
-        "the directory was deleted.",
+        what="A record has keys, and no index unit points to it. Information after an unclean stop for keys that the "
+        "next start puts again, for tags, which only brokers since 5.4.0 put, and where broker.conf has "
+        "messageIndexEnable=false or indexFileWriteEnable=false.",
+        how="The directory index/ or one of its files was deleted, emptied or not restored. Or a start after a crash: "
+        "it deletes the newest index file, and builds only the newest part again.",
         effect="queries by key do not find these messages",
         versions=(("all", "a clean start never builds an index; a start after a crash does from where it scans."),),
-        repair="Rebuild the index if the keys are needed.",
+        repair="Rebuild the index. When the broker is not to keep one, give --broker-conf with "
+        "messageIndexEnable=false.",
         remedy=_REBUILD,
     ),
     Entry(
@@ -183,33 +185,5 @@ DERIVED = (
             ("5.5.0 and later", "see above."),
         ),
         repair="Switch enableAcceleratedRecovery off for the next start.",
-    ),
-    Entry(
-        code="timer.wheel-size",
-        fault="F47",
-        severity="error",
-        title="The timer wheel has another size than configured",
-        what="The file timerwheel does not have the length that timerWheelSlots asks for.",
-        how="The setting was changed, or the file was cut.",
-        effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
-        versions=(("before 5.0", "has no timer wheel."), ("5.0 and later", "refuses to start.")),
-        repair="Set the configuration back. Without it, move timerwheel, timerlog and config/timercheck away together: "
-        "the wheel is read again from its queue, and messages may come twice.",
-    ),
-    Entry(
-        code="timer.log",
-        fault="F47",
-        severity="warning",
-        title="Timer log and timer check do not fit each other",
-        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the "
-        "newest slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
-        how="Files of different times, a crash, a deleted or cut file.",
-        effect="the broker goes back and reads its queue again: timer messages may come twice",
-        versions=(
-            ("before 5.0", "has no timer wheel."),
-            ("5.0 and later", "clamps the values and replays; a timer log file of another size stops the start."),
-        ),
-        repair="None is needed, except for a file of another size: restore it.",
-        not_detected="Units and slots are not compared one by one with the messages that wait.",
     ),
 )

@@ -138,7 +138,8 @@ LOG_FILES = (
         effect="none: this is how every store looks after its first cleaning",
         versions=(("all", "takes the first file's start offset as the minimum of the log."),),
         repair="None is needed.",
-        not_detected="Whether the broker or somebody else deleted the files leaves no trace.",
+        not_detected="Whether the broker or somebody else deleted the files often leaves no trace; see "
+        "commitlog.head-missing.",
     ),
     Entry(
         code="commitlog.last-file-missing",

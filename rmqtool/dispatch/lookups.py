@@ -62,7 +62,7 @@ class Lookups:
         return self._older is not None and not self.is_older_key(physical_offset, key_hash)
 
     def _by_older(self, physical_offset: int) -> Dispatched | None:
-        """What an older release derives from the record at an offset; None where there was none, or none is readable."""
+        """What an older release derives from the record at an offset; None where none can be read."""
         if self._older is None:
             return None
         with suppress(UnreadableError):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import IndexSink, UnitSink
-from rmqtool.checkpoint import read_checkpoint
+from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import ChangedError
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
@@ -149,7 +149,8 @@ def _put_checkpoint(plan: Plan, derivation: Derivation, transaction: Transaction
     """Leave a checkpoint that is true of what was written, and no `abort` once all queues are complete.
 
     `abort` would make the next start recover: it derives units again that are there already, and deletes index files
-    that the checkpoint does not vouch for (`IndexService#load`).
+    that the checkpoint does not vouch for (`IndexService#load`). After a clean stop no time goes back: one that is
+    newer than the log proves that the log has lost its end.
     """
     store = plan.source.store
     fields = dict(read_checkpoint(store) or {})
@@ -158,6 +159,9 @@ def _put_checkpoint(plan: Plan, derivation: Derivation, transaction: Transaction
         fields["index_message_timestamp"] = derivation.index.end_timestamp
     if _completes_queues(plan):
         fields["physic_message_timestamp"] = fields["logics_message_timestamp"] = derivation.last_store_timestamp
+    if not (store.root / ABORT_FILE).exists():
+        fields.update({name: max(fields.get(name, 0), before.get(name, 0)) for name in CHECKPOINT_TIMES})
+    if _completes_queues(plan):
         version = plan.options.version
         if fields.get("logics_physical_offset", 0) > 0 or (version and version >= CHECKPOINT_TELLS_OFFSET):
             fields["logics_physical_offset"] = derivation.last_physical_offset

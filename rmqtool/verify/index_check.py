@@ -15,6 +15,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.findings import counted
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
+from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_units import IndexUnits
 from rmqtool.verify.report import Report
 
@@ -46,6 +47,7 @@ class IndexCheck:
         self._with_tags = True
         self._log_start = log_start
         self._live = live
+        self._duty = IndexDuty.of(store, live)
 
     @property
     def at(self) -> int:
@@ -188,12 +190,20 @@ class IndexCheck:
             self._tell(code, message, np.array([number]), unit.reshape(1))
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
+        if self._live and self._at >= self._stop:
+            return  # a running broker puts them later
         rows = self._without_optional(rows, keys)
+        lost = rows & self._duty.lost(keys.store_timestamps) & (keys.kinds != TAGS)  # older releases put no tags
+        self._report_missing(lost, keys)
+        self._report_missing(rows & ~lost, keys, severity="info", effect=self._duty.effect_of_others)
+
+    def _report_missing(self, rows: NDArray[np.bool_], keys: IndexKeys, **details: str) -> None:
         count = int(np.count_nonzero(rows))
-        if count and not (self._live and self._at >= self._stop):  # a running broker puts them later
+        if count:
             offset = int(keys.physical_offsets[int(np.argmax(rows))])
-            self._report.add("index.missing", f"{counted(count, 'key')} of messages from physical offset {offset} on",
-                             count=count)  # fmt: skip
+            place = "" if self._units.parts else "; there is no index file"
+            message = f"{counted(count, 'key')} of messages from physical offset {offset} on{place}"
+            self._report.add("index.missing", message, count=count, **details)
 
     def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
         """Without the keys that an older release did not put; of many that are missing, most are missing anyway."""

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.files import InputFile, Reading
-from rmqtool.findings import counted
+from rmqtool.findings import Severity, counted
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile
+from rmqtool.lock import ABORT_FILE
 from rmqtool.store import Store
 from rmqtool.verify.index_units import Part
 from rmqtool.verify.report import Report
@@ -27,7 +28,9 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
     for file, geometry in files:
         shown = store.relative(file.path)
         if geometry is None:
-            if file.keys and live:
+            if not file.keys and not live:
+                _check_emptied(store, file, report)
+            elif file.keys and live:
                 message = "the running broker changes it faster than its geometry can be told: not verified"
                 report.add("index.geometry", message, severity="info", effect="none", file=shown)
             elif file.keys:
@@ -37,6 +40,24 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
             continue
         for message in _header_problems(file, geometry, live):
             report.add("index.header", message, file=shown)
+        if not file.keys and not live:
+            _check_emptied(store, file, report)
+
+
+def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
+    """A file without a unit: the broker makes one only for a key that it puts at once (`IndexService#putKey`)."""
+    with InputFile(file.path) as opened:
+        end = opened.data_end()
+    if not file.size:
+        message = "the file is empty"
+    elif file.index_count < 0 or file.hash_slot_count < 0:
+        message = f"it counts {file.index_count} units and {file.hash_slot_count} used hash slots"
+    elif end > HEADER_SIZE:
+        message = "its header counts no unit, and there are some behind it"
+    else:
+        return
+    severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # as a power loss leaves it
+    report.add("index.header", message, severity=severity, file=store.relative(file.path))
 
 
 def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[str]:

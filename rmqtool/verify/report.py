@@ -14,7 +14,7 @@ MENDED = frozenset(
         *("store.unclean-stop", "store.interrupted-run"),
         *("commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated"),
         *("commitlog.empty-file", "consumequeue.empty-file"),
-        *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "index.missing", "index.ahead"),
+        *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "index.ahead"),
         "start.depends-on-release",  # where none of them loses anything, or only some do
         *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
     }

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from rmqtool.checkpoint import read_checkpoint
+from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.dispatch.lookups import Lookups
 from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
@@ -22,10 +23,10 @@ from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
 from rmqtool.verify.ext_files import check_ext_files
 from rmqtool.verify.kinds import check_kinds, kinds_told
+from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size
 
-_TIMESTAMPS = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
 _OTHER_WRITERS = 0o022
 
 
@@ -103,12 +104,11 @@ def _status_of(path: Path) -> os.stat_result | None:
         return None
 
 
-def check_checkpoint(
-    store: Store, report: Report, latest: int, last_record: int | None, is_record: bool | None
-) -> None:
-    """Compare the checkpoint with the newest record, whose store timestamp is `latest`, epoch ms.
+def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_end: int, lookups: Lookups,
+                     report: Report, is_end_read: bool) -> None:  # fmt: skip
+    """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
-    `is_record` tells whether a record begins where the checkpoint's offset says; None when that is not known.
+    Where the log's end cannot be read its newest message may be of any later time.
     """
     report.check("checkpoint.missing")
     try:
@@ -118,23 +118,25 @@ def check_checkpoint(
         return
     except WrongKindError:
         return  # told already
-    if last_record is None:
+    if not totals.messages:
         return
     if checkpoint is None:
         report.add("checkpoint.missing", "the file is not there", file=CHECKPOINT)
         return
-    report.check("checkpoint.future", len(_TIMESTAMPS))
-    ahead = [name for name in _TIMESTAMPS if checkpoint[name] > latest]
+    report.check("checkpoint.future", len(CHECKPOINT_TIMES))
+    ahead = [name for name in CHECKPOINT_TIMES if checkpoint[name] > totals.latest and is_end_read]
     if ahead:
         newest = max(checkpoint[name] for name in ahead)
-        message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of {rfc3339(latest)}"
+        message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of " \
+                  f"{rfc3339(totals.latest)}"  # fmt: skip
         report.add("checkpoint.future", message, file=CHECKPOINT)
     if checkpoint["physic_message_timestamp"] == 0 or checkpoint["logics_message_timestamp"] == 0:
         effect = "a start after a crash scans the whole log, since 5.4.0 the last ten files of it"
         report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]
     report.check("checkpoint.logics-offset")
-    if offset and (offset > last_record or is_record is False):
+    begins = not offset or offset < log.files[0].start_offset or lookups.begins_at(offset) is not False
+    if offset and (offset > log_end or not begins):
         is_used = (store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
         report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT, offset=40,
                    severity="error" if is_used else None)  # fmt: skip

@@ -1,10 +1,11 @@
-"""The timer's files against each other: wheel, log, `timercheck`, and the queue behind them (`TimerMessageStore`)."""
+"""The timer's files by themselves: wheel, log, `timercheck`, and how they follow each other (`TimerMessageStore`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,46 +15,55 @@ from rmqtool.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.findings import counted
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
-from rmqtool.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.store import CONFIG, Store
 from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
+from rmqtool.verify.timer_wheels import WHEEL
+from rmqtool.verify.timers import TIMER_TOPIC, TimerState, check_timers
 
-_WHEEL = "timerwheel"
 _LOG = "timerlog"
 _CHECK = f"{CONFIG}/timercheck"
-_QUEUE = QueueName("rmq_sys_wheel_timer", 0)
-_SLOTS = 7 * 86_400 * 1000  # TimerMessageStore.TIMER_WHEEL_TTL_DAY, ms
-_TURNS = 2  # twice as many slots, so that the wheel has room for a second turn
+_QUEUE = QueueName(TIMER_TOPIC, 0)
 _PIECE = 1 << 22  # bytes, whole slots
 
 
 def check_wheel_size(store: Store, report: Report) -> None:
-    """A wheel of another size stops the start (`TimerWheel`)."""
+    """A wheel of another size stops the start, whatever the precision is; an empty one is made anew (`TimerWheel`)."""
     try:
-        size = (store.root / _WHEEL).stat().st_size
+        size = (store.root / WHEEL).stat().st_size
     except OSError:
         return
     report.check("timer.wheel-size")
-    expected = _SLOTS // _precision(store) * _TURNS * timer_wheel.SLOT_SIZE
-    if size != expected:
-        message = f"{size} bytes, with a precision of {_precision(store)} ms {expected}"
-        report.add("timer.wheel-size", message, file=_WHEEL)
+    if size not in (0, timer_wheel.FILE_SIZE):
+        report.add("timer.wheel-size", f"{size} bytes, expected {timer_wheel.FILE_SIZE}", file=WHEEL)
 
 
-def check_timer_log(store: Store, ends: Mapping[QueueName, int], report: Report, reading: Reading = UNLIMITED) -> None:
-    """Check the timer's files; `ends` are the queues' maximum offsets. Of a running broker they change meanwhile."""
+def check_timer(
+    store: Store, ends: Mapping[QueueName, int], commit_log: Sequence[MappedFile], latest: int, report: Report,
+    reading: Reading = UNLIMITED,
+) -> None:  # fmt: skip
+    """Check the timer's files and messages; `ends` are the queues' maximum offsets, `latest` is the newest timestamp.
+
+    Of a running broker they change meanwhile.
+    """
     log = list_mapped_files(store.root / _LOG, part=kinds_told)
-    if not log.files:
-        return
+    precision = store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
+    check_timers(store, TimerState(log, _read_check(store), precision), commit_log, latest, report, reading)
     report.check("timer.log", len(log.files))
     for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log, ends)):
         report.add("timer.log", message, file=file)
-    _check_slots(store, log, report, reading)
+    if log.files:
+        _check_slots(store, log, report, reading)
 
 
-def _precision(store: Store) -> int:
-    return store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
+def _read_check(store: Store) -> Any:
+    """`timercheck`, None where none can be read."""
+    try:
+        data = read_all(store.root / _CHECK, timer_check.USED_SIZE)
+    except RmqtoolError:
+        return None
+    return parse(timer_check.TimerCheck, data) if len(data) == timer_check.USED_SIZE else None
 
 
 def _files_out_of_line(store: Store, log: MappedFiles) -> Iterator[tuple[str, str]]:
@@ -81,7 +91,7 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
         yield _CHECK, f"{len(data)} bytes are too few for its {timer_check.USED_SIZE}"
         return
     check = parse(timer_check.TimerCheck, data)
-    end = log.files[-1].end_offset
+    end = log.files[-1].end_offset if log.files else check.last_timer_log_flush_position
     if check.last_timer_log_flush_position > end:
         yield _CHECK, f"flushed up to {check.last_timer_log_flush_position}, the timer log ends at {end}"
     units = ends.get(_QUEUE, 0)
@@ -92,7 +102,7 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
 
 def _check_slots(store: Store, log: MappedFiles, report: Report, reading: Reading) -> None:
     """The newest position in the wheel must be that of a unit in the timer log; slots are never cleared."""
-    path = store.root / _WHEEL
+    path = store.root / WHEEL
     if not path.is_file():
         return
     newest = _newest_position(path, reading)
@@ -103,12 +113,12 @@ def _check_slots(store: Store, log: MappedFiles, report: Report, reading: Readin
         return  # of a message that is delivered; its timer log file is deleted
     if file is None:
         end = log.files[-1].end_offset
-        report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=_WHEEL)
+        report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=WHEEL)
         return
     with InputFile(file.path, reading) as opened:
         units = timer_log.decode_units(opened.read(newest - file.start_offset, timer_log.UNIT_SIZE))
     if not len(units) or not timer_log.is_written(units)[0]:
-        report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=_WHEEL)
+        report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=WHEEL)
 
 
 def _newest_position(path: Path, reading: Reading) -> int | None:

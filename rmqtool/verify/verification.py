@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
-from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
@@ -37,6 +35,8 @@ from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, t
 from rmqtool.verify.joining import Joining
 from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
+from rmqtool.verify.log_head import LogHead
+from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.mixed import check_hosts
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import Settings
@@ -47,7 +47,7 @@ from rmqtool.verify.records import finish_end, finish_times
 from rmqtool.verify.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
-from rmqtool.verify.timer import check_timer_log
+from rmqtool.verify.timer import check_timer
 from rmqtool.verify.workers import Workers
 from rmqtool.versions import Version
 
@@ -197,7 +197,11 @@ class Verification:
         if self.settings.queues:
             self._finish_queues(total, lookups)
         self._finish_index(total, lookups)
-        self._check_checkpoint(total, lookups)
+        if not self.settings.live:
+            is_end_read = not total.extents.end_unread(self.log_end)
+            check_checkpoint(self.store, self.log, total.totals, self.log_end, lookups, self._report, is_end_read)
+            if is_end_read:
+                check_log_end(self.store, self._log_seen(total), self._parts, self._report)
         firsts = list(first_records(self.log.files, lookups))
         check_times(self.store, firsts, self._report)
         check_hosts(self.store, firsts, self.report_with(total.report), self._report)
@@ -237,10 +241,12 @@ class Verification:
         rest = QueueRest(self.store, self._report, bounds, open_files, lookups, self.lost,
                          releases=self.settings.releases, start=self.start)  # fmt: skip
         ranges: dict[QueueName, QueueRange] = {}
+        head = LogHead(self.log_start)
         for queue in list_queues(self.store, kinds_told):
             name = QueueName(queue.topic, queue.queue_id)
             rest.check(queue, total.states.get(name))
             check_kind(self.topics, queue, self._report)
+            head.look(queue, open_files)
             ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
         open_files.close()
         if rest.beyond_files.total():
@@ -253,8 +259,10 @@ class Verification:
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).seen(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
+            head.check(self.store, self.log.files, self._parts, lookups, self._report)
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
-            check_timer_log(self.store, ends, self._report, self.settings.reading())
+            latest = total.totals.latest
+            check_timer(self.store, ends, self.log.files, latest, self._report, self.settings.reading())
 
     def _finish_index(self, total: PartResult, lookups: Lookups) -> None:
         """Units behind those of all messages; header timestamps against the messages that they are those of."""
@@ -268,20 +276,9 @@ class Verification:
         if not self.settings.live:
             check_timestamps(self.store, self._parts, lookups, self._report)
 
-    def _check_checkpoint(self, total: PartResult, lookups: Lookups) -> None:
-        if self.settings.live:
-            return
-        is_record = None
-        try:
-            checkpoint = read_checkpoint(self.store) or {}
-        except RmqtoolError:
-            checkpoint = {}
-        offset = checkpoint.get("logics_physical_offset", 0)
-        if offset and self.log.files and offset >= self.log.files[0].start_offset:
-            is_record = lookups.begins_at(offset)
-        last = self.log_end if total.totals.messages else None
-        latest = MAX_OFFSET if total.extents.end_unread(self.log_end) else total.totals.latest  # or any later time
-        check_checkpoint(self.store, self._report, latest, last, is_record)
+    def _log_seen(self, total: PartResult) -> LogSeen:
+        queue_ends = {name: state.next_offset for name, state in total.states.items()}
+        return LogSeen(self.log.files, self.log_start, self.log_end, total.totals, self._committed, queue_ends)
 
     def merged(self) -> PartResult:
         """What all parts have found, those that were interrupted included; nothing can be added then."""

@@ -37,6 +37,7 @@ from tests.verify.damages import (
     tear,
 )
 from tests.verify.small_store import FILE_SIZE, GEOMETRY, QUEUE_FILE_SIZE, StoreBuilder, finish, small_log, small_store
+from tests.verify.timer_store import store_with_timers
 
 _HOUR = 3600
 Apply = Callable[[Path], object]
@@ -59,7 +60,9 @@ def circumstances() -> Iterator[Circumstance]:
     yield from _surroundings()
     yield from _machine()
     yield from _logs()
+    yield from _lost_logs()
     yield from _queues_and_index()
+    yield from _timers()
     yield from _configuration()
 
 
@@ -127,6 +130,14 @@ def _logs() -> Iterator[Circumstance]:
                                                             {"store_timestamp": START_TIME}))  # fmt: skip
 
 
+def _lost_logs() -> Iterator[Circumstance]:
+    yield Circumstance("commitlog.missing", both(without("commitlog"), without("consumequeue"), without("index")))
+    for position, value in ((8, START_TIME + _HOUR * 1000), (32, small_log().end + 1), (40, small_log().end)):
+        yield Circumstance("commitlog.end-missing", checkpoint_number(position, value))
+    yield Circumstance("commitlog.head-missing", without_log_files(2))
+    yield Circumstance("commitlog.end-missing", last_epoch(small_log().end + 1))
+
+
 def _queues_and_index() -> Iterator[Circumstance]:
     yield Circumstance("consumequeue.orphan", lambda s: names_topics(s, "payments", "t" * 140))
     yield Circumstance("consumequeue.shifted", build=closed_gap)
@@ -137,6 +148,11 @@ def _queues_and_index() -> Iterator[Circumstance]:
     yield Circumstance("index.duplicate-unit", last_unit_again)
     yield Circumstance("index.name", wrong_names)
     yield Circumstance("checkpoint.behind", lambda s: overwrite(s, "checkpoint", 0, bytes(24)))
+
+
+def _timers() -> Iterator[Circumstance]:
+    yield Circumstance("timer.lost", lambda s: shutil.rmtree(s / "timerlog"), build=store_with_timers)
+    yield Circumstance("timer.again", lambda s: (s / "config" / "timercheck").unlink(), build=store_with_timers)
 
 
 def _configuration() -> Iterator[Circumstance]:
@@ -162,6 +178,26 @@ def killed(store: Path) -> None:
 def touch(name: str) -> Apply:
     """An empty file."""
     return lambda store: (store / name).touch()
+
+
+def without(name: str) -> Apply:
+    """A directory is gone."""
+    return lambda store: shutil.rmtree(store / name)
+
+
+def without_log_files(count: int) -> Apply:
+    """The first files of the log are gone."""
+    return both(*[lambda store: log_file(store, 0).unlink()] * count)
+
+
+def checkpoint_number(position: int, value: int) -> Apply:
+    """One of the checkpoint's numbers is another."""
+    return lambda store: overwrite(store, "checkpoint", position, struct.pack(">q", value))
+
+
+def last_epoch(start_offset: int) -> Apply:
+    """The last epoch of a broker under a controller began at a physical offset."""
+    return lambda store: (store / "epochFileCheckpoint").write_text(f"2\n0\n1-0\n2-{start_offset}\n")
 
 
 def without_queues(store: Path) -> None:

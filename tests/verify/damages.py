@@ -252,16 +252,16 @@ def _of_the_rest() -> Iterator[tuple[str, Damage]]:
     yield "circle", Damage("index.chain", patch(INDEX, index_unit(9) + 16, _int(9)))
     yield "link", Damage("index.slot", patch(INDEX, index_unit(90) + 16, _int(2)))
     yield "hash", Damage("index.unit", patch(INDEX, index_unit(5), _int(12345)), False)
-    yield "index offset", Damage("index.unit", patch(INDEX, index_unit(5) + 4, _long(77)))
+    yield "index offset", Damage("index.unit", patch(INDEX, index_unit(5) + 4, _long(77)), False)
     yield "index seconds", Damage("index.unit", patch(INDEX, index_unit(5) + 12, _int(77)))
-    yield "index count", Damage("index.geometry", patch(INDEX, 36, _int(401)))
+    yield "index count", Damage("index.geometry", patch(INDEX, 36, _int(401)), False)
     yield "index slot count", Damage("index.header", patch(INDEX, 32, _int(3)))
     yield "index begin", Damage("index.header", patch(INDEX, 16, _long(3)))
     yield "index end time", Damage("index.header", patch(INDEX, 8, _long(3)))
     yield "index ahead", Damage("index.ahead", patch(INDEX, index_unit(150) + 4, _long(1 << 30)), False)
     yield "abort", Damage("store.unclean-stop", lambda s: (s / "abort").touch())
     yield "no checkpoint", Damage("checkpoint.missing", lambda s: (s / "checkpoint").unlink())
-    yield "future checkpoint", Damage("checkpoint.future", patch("checkpoint", 0, _long(1 << 42)))
+    yield "future checkpoint", Damage("checkpoint.future", patch("checkpoint", 0, _long(1 << 42)), False)
     yield (
         "checkpoint inside a record",
         Damage("checkpoint.logics-offset", patch("checkpoint", 40, _long(OFFSETS[3] + 1))),

@@ -63,7 +63,7 @@ def test_index_files_in_another_order(tmp_path: Path) -> None:
     other.rename(one)
     (store / "spare").rename(other)
     outcome = verify(store)
-    assert codes_of(outcome) == {"index.name"}
+    assert codes_of(outcome) == {"index.name", "index.missing"}
     assert outcome.verdict == "corrupt"
 
 

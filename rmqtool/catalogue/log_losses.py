@@ -1,0 +1,57 @@
+"""Findings about a commit log that once held more than it does, as other files of the store prove."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+LOG_LOSSES = (
+    Entry(
+        code="commitlog.missing",
+        fault="F10",
+        severity="error",
+        title="The commit log is gone, or in another place",
+        what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or timercheck "
+        "prove that it did. No cleaner deletes the newest file of a log.",
+        how="A disk that is not mounted; storePathCommitLog in broker.conf points to another directory; the directory "
+        "commitlog/ was deleted, moved or left out of a copy.",
+        effect="the broker starts with an empty log and gives new messages offsets from 0 on, which groups have "
+        "consumed already: they skip these messages",
+        versions=(("all", "starts as on an empty directory, deletes the queues, and keeps all committed offsets."),),
+        repair="Start no broker on it. Mount the disk, or give --broker-conf with storePathCommitLog and verify again. "
+        "When the log is lost, restore the store from a backup or from a replica; to begin anew, begin with an empty "
+        "directory and the files topics.json and subscriptionGroup.json, without checkpoint and offsets.",
+    ),
+    Entry(
+        code="commitlog.end-missing",
+        fault="F10",
+        severity="error",
+        title="The commit log once held newer messages",
+        what="After a clean stop, the checkpoint, an index file or the epochs know a newer message than the newest one "
+        "in the log. After a crash, only what lies behind the last file counts: the rest may be what a power loss "
+        "took.",
+        how="The last log file was deleted, zeroed or not restored, perhaps before a rebuild of queues and index; "
+        "files of different times lie together.",
+        effect="new messages get offsets that were in use: groups that have consumed beyond the end of a queue skip as "
+        "many new messages",
+        versions=(("all", "does not compare them. The next message that is stored sets the checkpoint right."),),
+        repair="Restore the missing file before the broker starts; then rebuild the queues. Without it the messages "
+        "are lost: reset the groups that are named to the end of their queues before producers send again.",
+        not_detected="Committed offsets alone prove nothing, for a tool may set any (config.offset-out-of-range).",
+    ),
+    Entry(
+        code="commitlog.head-missing",
+        fault="F09",
+        severity="warning",
+        title="The first commit log files were not deleted by the cleaner",
+        what="The log begins above 0, and queues or index files still hold files of deleted messages only; or the "
+        "directory was last changed before the deleted files can have expired, and no queue has lost its first file.",
+        how="Somebody deleted log files by hand, or left them out of a copy; or the broker deleted them because the "
+        "disk was full.",
+        effect="the messages before are gone; groups that had not consumed them go on behind them",
+        versions=(("all", "takes the first file for the beginning, and the next start deletes what is left over."),),
+        repair="Restore the files before the broker starts, if they were deleted by mistake. Give --broker-conf, so "
+        "that fileReservedTime counts; without it only what was deleted within an hour is seen by its time.",
+        not_detected="Files that were deleted by hand later than they could have expired, or whose queues and index "
+        "files were deleted with them.",
+    ),
+)

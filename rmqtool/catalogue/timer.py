@@ -1,0 +1,85 @@
+"""Findings about the timer of brokers since 5.0: wheel, log, check and the messages that wait."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+_RESET = "(cd {store} && mkdir timer && mv timerwheel timerlog config/timercheck timer)"
+_RESET_TEXT = (
+    "With the broker stopped, move timerwheel, timerlog and config/timercheck away together (mv says so of what is not "
+    "there): the next start reads the whole queue again, delivers what waits once, and what was delivered a second "
+    "time."
+)
+_BEFORE = ("before 5.0", "has no timer wheel.")
+
+TIMER = (
+    Entry(
+        code="timer.wheel-size",
+        fault="F47",
+        severity="error",
+        title="The timer wheel has another size than it must have",
+        what="The file timerwheel has a fixed number of slots, 38,707,200 bytes, whatever timerPrecisionMs is.",
+        how="The file was cut, or is of another program.",
+        effect="the broker refuses to start: `Timer wheel length:... != expected:...`",
+        versions=(_BEFORE, ("5.0 and later", "refuses to start; an empty file is made anew.")),
+        repair="Move timerwheel away: the slots are entered again from the timer log. Messages that wait in older "
+        "files of the timer log are lost by that (timer.lost); then move timerlog and config/timercheck away too.",
+    ),
+    Entry(
+        code="timer.log",
+        fault="F47",
+        severity="warning",
+        title="Timer log and timer check do not fit each other",
+        what="The file config/timercheck points behind the timer log or behind the queue rmq_sys_wheel_timer, the "
+        "newest slot of the wheel points at no unit of the timer log, or the log's files do not follow each other.",
+        how="Files of different times, a crash, a cut file.",
+        effect="the broker goes on in its queue behind the newest unit of the timer log: timer messages may come twice",
+        versions=(
+            _BEFORE,
+            (
+                "5.0 and later",
+                "reads the queue again from the newest unit of the timer log; where the log is gone or holds no unit "
+                "it does not (timer.lost). A timer log file of another size stops the start.",
+            ),
+        ),
+        repair="None is needed, except for a file of another size: restore it. What is lost or comes twice has "
+        "findings of its own: timer.lost and timer.again.",
+    ),
+    Entry(
+        code="timer.lost",
+        fault="F47",
+        severity="error",
+        title="Timer messages wait that no broker would deliver",
+        what="A message of the queue rmq_sys_wheel_timer is not due yet, the broker has read it from the queue, as "
+        "config/timercheck says, and no unit of the timer log points to it that the wheel leads to.",
+        how="The directory timerlog/ or its files were deleted, zeroed or not restored, while config/timercheck was "
+        "kept; the wheel was deleted, and the message waits in an older file of the timer log.",
+        effect="these messages are never delivered, though they are in the commit log",
+        versions=(
+            _BEFORE,
+            (
+                "5.0 and later",
+                "reads the queue from where timercheck says, and enters only the newest file of the timer log into "
+                "the wheel.",
+            ),
+        ),
+        repair=_RESET_TEXT,
+        remedy=_RESET,
+        not_detected="Of more than 4,194,304 timer messages the older ones, and of 10,000 that are missing the older "
+        "ones; timers in RocksDB (timerRocksDBEnable).",
+    ),
+    Entry(
+        code="timer.again",
+        fault="F47",
+        severity="warning",
+        title="Timer messages would be delivered again",
+        what="A start reads messages of the queue rmq_sys_wheel_timer that are in the timer log already, or that were "
+        "delivered before. Information after an unclean stop, and where timerlog/ and config/timercheck are gone "
+        "together.",
+        how="The file config/timercheck was deleted or is older than the timer log; an older timer log was restored.",
+        effect="consumers get these messages twice",
+        versions=(_BEFORE, ("5.0 and later", "takes 0 for every number of a missing timercheck.")),
+        repair="Restore config/timercheck as it was when the broker stopped. Without it: " + _RESET_TEXT,
+        remedy=_RESET,
+    ),
+)

@@ -1,0 +1,63 @@
+"""Which keys a broker must have put into index files, so that one that is missing is lost (`IndexService`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.checkpoint import read_checkpoint
+from rmqtool.errors import RmqtoolError
+from rmqtool.lock import ABORT_FILE
+from rmqtool.store import Store
+
+_MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
+_SETTINGS = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5.4.0
+
+
+@dataclass(frozen=True)
+class IndexDuty:
+    """What the index of a store owes.
+
+    `switched_off` is the setting by which the broker writes no index file; `derived_from` the store timestamp, epoch
+    ms, from which on the next start puts all keys again, for the last stop was unclean. None where there is none.
+    """
+
+    switched_off: str | None = None
+    derived_from: int | None = None
+
+    @classmethod
+    def of(cls, store: Store, live: bool) -> IndexDuty:
+        """As broker.conf, `abort` and the checkpoint say."""
+        off = _switched_off(store.conf)
+        if live or not (store.root / ABORT_FILE).exists():
+            return cls(off)
+        try:
+            checkpoint = read_checkpoint(store) or {}
+        except RmqtoolError:
+            checkpoint = {}
+        flushed = min(checkpoint.get(f"{name}_message_timestamp", 0) for name in ("physic", "logics"))
+        return cls(off, max(0, flushed - _MARGIN))
+
+    def lost(self, timestamps: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Of messages without a unit, by their store timestamps: those whose keys no start will put."""
+        if self.switched_off is not None:
+            return np.zeros(len(timestamps), dtype=np.bool_)
+        if self.derived_from is None:
+            return np.ones(len(timestamps), dtype=np.bool_)
+        return timestamps < self.derived_from
+
+    @property
+    def effect_of_others(self) -> str:
+        """What becomes of the keys that are not lost."""
+        if self.switched_off is not None:
+            return f"none of its own: with {self.switched_off}=false no index file is written"
+        if self.derived_from is not None:
+            return "the next start puts these keys into the index"
+        return "queries by tag, which brokers answer since 5.4.0, do not find these messages"
+
+
+def _switched_off(conf: BrokerConf) -> str | None:
+    return next((name for name in _SETTINGS if (conf.text(name) or "true").lower() == "false"), None)

@@ -1,0 +1,92 @@
+"""The files at the head of the commit log that are deleted: whether the broker's cleaner can have done it.
+
+The cleaner takes along what queues and index hold of deleted files alone (`CleanConsumeQueueService`), and deletes by
+time only what is older than `fileReservedTime` (`MappedFileQueue#deleteExpiredFileByTime`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rmqtool.dispatch.lookups import Lookups
+from rmqtool.errors import RmqtoolError
+from rmqtool.findings import counted
+from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
+from rmqtool.lock import ABORT_FILE
+from rmqtool.mapped_files import MappedFile
+from rmqtool.queues import Queue
+from rmqtool.store import Store
+from rmqtool.times import rfc3339
+from rmqtool.verify.index_units import Part
+from rmqtool.verify.open_files import OpenFiles
+from rmqtool.verify.report import Report
+
+_FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
+_HOUR = 3_600_000  # ms; fileReservedTime is in whole hours
+
+
+@dataclass
+class LogHead:
+    """What queues show of the files before `start`, the physical offset where the log begins.
+
+    `left` counts queues whose first file holds nothing else; `trimmed` is true when a queue has lost its first files.
+    """
+
+    start: int
+    left: int = 0
+    trimmed: bool = False
+
+    def look(self, queue: Queue, open_files: OpenFiles) -> None:
+        """Look at the first file of one queue; the cleaner keeps the last one whatever it holds."""
+        files = queue.files.files
+        if not self.start or not files or queue.kind != "simple":
+            return
+        self.trimmed |= files[0].start_offset > 0
+        size = files[0].size // UNIT_SIZE * UNIT_SIZE
+        if len(files) < 2 or not size:
+            return
+        units = decode_units(open_files.get(files[0].path).read(size - UNIT_SIZE, UNIT_SIZE))
+        if len(units) and units["message_size"][0] > 0 and int(units["physical_offset"][0]) < self.start:
+            self.left += 1
+
+    def check(self, store: Store, log: Sequence[MappedFile], index: Sequence[Part], lookups: Lookups,
+              report: Report) -> None:  # fmt: skip
+        """Report files that no cleaner has deleted; after a crash it may have been stopped half-way."""
+        if not log or not self.start or (store.root / ABORT_FILE).exists():
+            return
+        report.check("commitlog.head-missing")
+        left_index = sum(part.units > 0 and part.file.end_physical_offset < self.start for part in index[:-1])
+        early = None if self.trimmed else _deleted_early(store, log[0], lookups)
+        found = []
+        if self.left or left_index:
+            left = f"{counted(self.left, 'queue')} and {counted(left_index, 'index file')}"
+            found.append(f"{left} still begin with files of messages before that, which the cleaner takes along")
+        if early:
+            found.append(early)
+        if found:
+            message = f"the log begins at {self.start}; {'; '.join(found)}"
+            report.add("commitlog.head-missing", message, offset=self.start)
+
+
+def _deleted_early(store: Store, first: MappedFile, lookups: Lookups) -> str | None:
+    """Whether the log's directory was last changed before its deleted files can have expired.
+
+    A file is written until the next one has its first message. Without broker.conf the shortest time counts. On a disk
+    that is nearly full the cleaner may have deleted what had not expired.
+    """
+    try:
+        stored = lookups.store_timestamp_at(first.start_offset)
+        changed = first.path.parent.stat().st_mtime_ns // 10**6
+        disk = shutil.disk_usage(first.path.parent)
+    except (RmqtoolError, OSError):
+        return None
+    if disk.used > _FULL * disk.total:
+        return None
+    hours = store.conf.size("fileReservedTime") or 1
+    if stored is None or not 0 <= changed - stored < hours * _HOUR:
+        return None
+    minutes = (changed - stored) // 60_000
+    return f"its first message is of {rfc3339(stored)}, and {first.path.parent.name}/ was changed last " \
+           f"{counted(minutes, 'minute')} later: what was before it had not expired"  # fmt: skip

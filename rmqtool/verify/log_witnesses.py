@@ -1,0 +1,172 @@
+"""Other files of a store as witnesses of its commit log: whether one of them proves that the log once held more.
+
+The cleaner never deletes the newest file of the log (`MappedFileQueue#deleteExpiredFileByTime`). So a store that has
+had a message always holds one, and after a clean stop none of its files knows of a newer message than the log does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.config_json import load_config
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import InputFile, read_all
+from rmqtool.findings import counted
+from rmqtool.formats import timer_check
+from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
+from rmqtool.formats.layout import parse
+from rmqtool.lock import ABORT_FILE
+from rmqtool.mapped_files import MappedFile
+from rmqtool.offsets import CommittedOffset
+from rmqtool.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
+from rmqtool.times import rfc3339
+from rmqtool.verify.index_units import Part
+from rmqtool.verify.records import RecordTotals
+from rmqtool.verify.report import Report
+
+_EPOCHS = "epochFileCheckpoint"
+_CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
+_MOST_SHOWN = 4  # groups in one message
+
+
+@dataclass(frozen=True)
+class LogSeen:
+    """What a scan has seen of the log; `queue_ends` are queue offsets behind the last message of each queue."""
+
+    files: Sequence[MappedFile]
+    start: int
+    end: int
+    totals: RecordTotals
+    committed: Sequence[CommittedOffset]
+    queue_ends: Mapping[QueueName, int]
+
+    @property
+    def files_end(self) -> int:
+        """Physical offset behind the last file."""
+        return self.files[-1].end_offset if self.files else self.start
+
+
+@dataclass(frozen=True)
+class Witness:
+    """What one file knows of a message that the log does not hold.
+
+    `physical_offset` is where it began or where the log ended behind it, when the file says so.
+    """
+
+    text: str
+    physical_offset: int | None = None
+
+
+def check_log_end(store: Store, log: LogSeen, index: Sequence[Part], report: Report) -> None:
+    """Compare the end of a stopped broker's log with what its other files know."""
+    if not log.totals.messages:
+        _check_nothing_left(store, log, index, report)
+        return
+    report.check("commitlog.end-missing")
+    witnesses = [*_of_checkpoint(store, log), *_of_index(store, index, log.end), *_of_epochs(store, log.end)]
+    if (store.root / ABORT_FILE).exists():  # the system may have kept these files, and not the end of the log
+        beyond = log.files_end
+        witnesses = [each for each in witnesses if each.physical_offset is not None and each.physical_offset >= beyond]
+    if witnesses:
+        newest = f"the newest message is of {rfc3339(log.totals.latest)}, the log ends at {log.end}"
+        found = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
+        report.add("commitlog.end-missing", f"{newest}, but {found}", offset=log.end)
+
+
+def _check_nothing_left(store: Store, log: LogSeen, index: Sequence[Part], report: Report) -> None:
+    report.check("commitlog.missing")
+    witnesses = [*_of_checkpoint(store, log), *_of_index(store, index, log.end), *_of_epochs(store, log.end)]
+    texts = [each.text for each in witnesses] + [*_of_offsets(store, log.committed)]
+    if log.files and (store.root / ABORT_FILE).exists():
+        return  # a broker that was killed with its first messages: queues and index are checked by themselves
+    if texts:
+        places = ", ".join(map(store.relative, store.commit_log_directories))
+        there = f"no message is in {places}" if log.files else f"no log file is in {places}"
+        report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG)
+
+
+def _of_checkpoint(store: Store, log: LogSeen) -> Iterator[Witness]:
+    try:
+        checkpoint = read_checkpoint(store) or {}
+    except RmqtoolError:
+        return  # which has its own finding
+    newest = max((checkpoint.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
+    if newest > log.totals.latest:
+        yield Witness(f"{CHECKPOINT} knows a message of {rfc3339(newest) or newest}")
+    for name in _CHECKPOINT_OFFSETS:
+        offset = checkpoint.get(name, 0)
+        is_beyond = offset > log.end if name == "confirm_physical_offset" else offset >= log.end
+        if offset and is_beyond:
+            yield Witness(f"{CHECKPOINT} has {name} {offset}", offset)
+
+
+def _of_index(store: Store, index: Sequence[Part], log_end: int) -> Iterator[Witness]:
+    """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
+    for part in reversed(index):
+        offset = part.file.end_physical_offset
+        if part.units and offset >= log_end and _last_offset(part) == offset:
+            time = rfc3339(part.file.end_timestamp) or part.file.end_timestamp
+            yield Witness(f"{store.relative(part.file.path)} knows a message of {time} at {offset}", offset)
+            return
+
+
+def _last_offset(part: Part) -> int | None:
+    """The physical offset of a file's last unit; None when it cannot be read."""
+    try:
+        with InputFile(part.file.path) as file:
+            units = decode_units(file.read(unit_position(part.geometry.slots, part.units), UNIT_SIZE))
+    except RmqtoolError:
+        return None
+    return int(units["physical_offset"][0]) if len(units) else None
+
+
+def _of_epochs(store: Store, log_end: int) -> Iterator[Witness]:
+    """The last epoch of a broker under a controller began where the log ended then (`EpochFileCache`)."""
+    try:
+        text = read_all(store.root / _EPOCHS, 1 << 20).decode("ascii", "replace")
+    except RmqtoolError:
+        return
+    epoch, _, start = (text.split() or [""])[-1].partition("-")
+    if epoch.isdecimal() and start.isdecimal() and int(start) > log_end:
+        yield Witness(f"{_EPOCHS} has epoch {epoch} begin at {start}", int(start))
+
+
+def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[str]:
+    """What groups, delay levels and the timer have read, of a store without any message."""
+    groups = [each for each in committed if each.offset > 0]
+    if groups:
+        yield f"groups have consumed messages: {_listed(groups)}"
+    table = load_config(store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
+    offsets = table.items() if isinstance(table, dict) else ()
+    levels = [f"level {level} up to {offset}" for level, offset in offsets if type(offset) is int and offset > 0]
+    if levels:
+        yield f"delayOffset.json has delivered {', '.join(levels[:_MOST_SHOWN])}"
+    try:
+        data = read_all(store.root / CONFIG / "timercheck", timer_check.USED_SIZE)
+    except RmqtoolError:
+        return
+    check = parse(timer_check.TimerCheck, data.ljust(timer_check.USED_SIZE, b"\0"))
+    if check.last_timer_queue_offset > 0:
+        yield f"{CONFIG}/timercheck has read {counted(check.last_timer_queue_offset, 'timer message')}"
+
+
+def _consumed_beyond(log: LogSeen) -> list[str]:
+    """Groups that have committed more than their queues hold: how much of each queue is gone, at least."""
+    beyond = [
+        each for each in log.committed
+        if each.offset > log.queue_ends.get(QueueName(each.topic, each.queue_id), each.offset)
+    ]  # fmt: skip
+    return [f"groups have consumed more than their queues hold: {_listed(beyond, log.queue_ends)}"] if beyond else []
+
+
+def _listed(groups: Sequence[CommittedOffset], ends: Mapping[QueueName, int] | None = None) -> str:
+    shown = []
+    for each in groups[:_MOST_SHOWN]:
+        end = (ends or {}).get(QueueName(each.topic, each.queue_id))
+        which = f"{each.group} {each.offset} of {each.topic}, queue {each.queue_id}"
+        shown.append(which if end is None else f"{which}, which ends at {end}")
+    more = len(groups) - _MOST_SHOWN
+    return "; ".join(shown) + (f" and {counted(more, 'more offset')}" if more > 0 else "")

@@ -1,0 +1,38 @@
+"""The timer wheel of a store, or the newest of its snapshots, and where its slots lead to (`TimerWheel`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import InputFile, Reading, list_directory
+from rmqtool.formats import timer_wheel
+from rmqtool.store import Store
+
+WHEEL = "timerwheel"
+
+
+def newest_wheel(store: Store) -> Path:
+    """The wheel that a start reads: the snapshot of the largest position, since 5.3.4, else the wheel itself."""
+    names = [entry.name for entry in list_directory(store.root) if timer_wheel.is_wheel_name(entry.name)]
+    newest = max((int(name.removeprefix(f"{WHEEL}.")) for name in names if name != WHEEL), default=None)
+    return store.root / (WHEEL if newest is None else f"{WHEEL}.{newest}")
+
+
+def slots_lead_to(
+    path: Path, times: NDArray[np.int64], positions: NDArray[np.int64], reading: Reading
+) -> NDArray[np.bool_]:
+    """Whether the slot of each time leads to a unit at that timer log position or behind it."""
+    try:
+        with InputFile(path, reading) as file:
+            slots = timer_wheel.decode_slots(file.read(0, timer_wheel.FILE_SIZE))
+    except RmqtoolError:
+        slots = timer_wheel.decode_slots(b"")  # there is none, or it cannot be read, which has its own finding
+    if len(slots) != timer_wheel.WHEEL_SLOTS:
+        return np.zeros(len(times), dtype=np.bool_)
+    own = slots[times % timer_wheel.WHEEL_SLOTS]
+    found: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
+    return found

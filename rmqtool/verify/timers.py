@@ -1,0 +1,220 @@
+"""Timer messages against the timer's files: what a start would never deliver, or a second time.
+
+`TimerMessageStore#recover`: the broker goes on in its queue behind the newest unit of the timer log, or at the offset
+of `timercheck` where the log holds none. All that it does not read again must be in the timer log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.files import InputFile, Reading
+from rmqtool.findings import Severity, counted
+from rmqtool.formats import timer_log
+from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
+from rmqtool.formats.properties import decode_properties
+from rmqtool.lock import ABORT_FILE
+from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.queue_units import find_queue
+from rmqtool.scan.lookup import record_at
+from rmqtool.store import Store
+from rmqtool.times import rfc3339
+from rmqtool.verify.report import Report
+from rmqtool.verify.timer_wheels import newest_wheel, slots_lead_to
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+_DUE = "TIMER_OUT_MS"
+_MOST = 1 << 22  # newest units of the queue that are looked at; a delay is three days at most
+_MOST_READ = 10_000  # newest messages whose time of delivery is read
+_LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
+_PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
+
+
+@dataclass(frozen=True)
+class TimerState:
+    """The timer's files of a store; `check` is `timercheck`, None without one."""
+
+    log: MappedFiles
+    check: Any
+    precision: int  # ms
+
+    @property
+    def revised_from(self) -> int:
+        """Timer log position from which a start enters units into the wheel again."""
+        flushed = self.check.last_timer_log_flush_position if self.check else 0
+        size = self.log.files[-1].size if self.log.files else 0
+        first = max(0, flushed - size)
+        return max((file.start_offset for file in self.log.files if file.start_offset <= first), default=0)
+
+    @property
+    def read_until(self) -> int:
+        """Up to when the wheel has been read, epoch ms."""
+        return int(self.check.last_read_timestamp) if self.check else 0
+
+
+@dataclass(frozen=True)
+class TimerQueue:
+    """The units of the timer's queue whose messages are in the log: queue offsets and physical offsets."""
+
+    numbers: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def place_of(self, physical_offset: int) -> int | None:
+        """The queue offset of a message."""
+        found = np.flatnonzero(self.offsets == physical_offset)
+        return int(self.numbers[found[-1]]) if len(found) else None
+
+
+def check_timers(
+    store: Store, state: TimerState, log: Sequence[MappedFile], latest: int, report: Report, reading: Reading
+) -> None:
+    """Compare each unit of the queue with the timer log; `latest` is the newest store timestamp, epoch ms."""
+    if _is_elsewhere(store):
+        return
+    queue = _read_queue(store, log, reading)
+    if queue is None:
+        return
+    report.check("timer.lost", len(queue.numbers))
+    report.check("timer.again", len(queue.numbers))
+    logged, newest = _in_reach(store, state, queue, reading)
+    own = state.check.last_timer_queue_offset if state.check else 0
+    begin = min(own if newest is None else newest + 1, state.check.master_timer_queue_offset if state.check else 0)
+    _report_lost(queue, (queue.numbers < begin) & ~logged, state, log, report)
+    end = max(own, 0 if newest is None else newest + 1) or int(queue.numbers[-1]) + 1
+    _report_again(store, queue, begin, end, logged, state, log, latest, report)
+
+
+def _is_elsewhere(store: Store) -> bool:
+    settings = (store.conf.text("timerWheelEnable") or "true").lower(), store.conf.text("timerRocksDBEnable") or ""
+    return settings[0] == "false" or settings[1].lower() == "true"
+
+
+def _read_queue(store: Store, log: Sequence[MappedFile], reading: Reading) -> TimerQueue | None:
+    queue = find_queue(store, TIMER_TOPIC, 0)
+    if queue is None or not log or queue.kind != "simple":
+        return None
+    numbers, offsets, count = [], [], 0
+    for mapped in reversed(queue.files.files):
+        if count >= _MOST:
+            break
+        with InputFile(mapped.path, reading) as file:
+            units = decode_units(file.read(0, mapped.size))
+        places = units["physical_offset"].astype(np.int64)
+        rows = is_written(units) & (places >= log[0].start_offset) & (places < log[-1].end_offset)
+        numbers.append(mapped.start_offset // UNIT_SIZE + np.flatnonzero(rows))
+        offsets.append(places[rows])
+        count += len(places)
+    if not sum(map(len, numbers)):
+        return None
+    return TimerQueue(np.concatenate(numbers[::-1]), np.concatenate(offsets[::-1]))
+
+
+def _in_reach(
+    store: Store, state: TimerState, queue: TimerQueue, reading: Reading
+) -> tuple[NDArray[np.bool_], int | None]:
+    """Which messages a start finds through the wheel or has delivered, and the queue offset of the newest one.
+
+    The newest one counts only in the last file: a start looks right before the end that it has found.
+    """
+    logged = np.zeros(len(queue.numbers), dtype=np.bool_)
+    known, newest = np.empty(0, np.int64), None
+    recent = [file for file in state.log.files if file.start_offset >= state.revised_from]
+    for mapped in recent:
+        newest, is_cut = None, False
+        for _, units, goes_on in _written_units(mapped, reading):
+            is_cut = not goes_on
+            logged |= np.isin(queue.offsets, units["physical_offset"].astype(np.int64))
+            known = np.union1d(known, _times(units) // state.precision)
+            newest = int(units["physical_offset"][-1]) if len(units) else newest
+        if is_cut:
+            break
+    for mapped in state.log.files[: -len(recent)]:
+        for start, units, _ in _written_units(mapped, reading):
+            times = _times(units)
+            slots = times // state.precision
+            found = (times < state.read_until) | np.isin(slots, known)
+            rows = np.flatnonzero(~found)
+            positions = start + timer_log.UNIT_SIZE * rows
+            found[rows] = slots_lead_to(newest_wheel(store), slots[rows], positions, reading)
+            logged |= np.isin(queue.offsets, units["physical_offset"][found].astype(np.int64))
+    return logged, None if newest is None else queue.place_of(newest)
+
+
+def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
+    """When each unit is due, epoch ms."""
+    times: NDArray[np.int64] = units["write_timestamp"].astype(np.int64) + units["delay"].astype(np.int64)
+    return times
+
+
+def _written_units(mapped: MappedFile, reading: Reading) -> Iterator[tuple[int, NDArray[np.void], bool]]:
+    """Pieces of one timer log file with their positions, and whether the log goes on in the next file."""
+    with InputFile(mapped.path, reading) as file:
+        for at in range(0, mapped.size, _PIECE):
+            units = timer_log.decode_units(file.read(at, _PIECE))
+            written = timer_log.is_written(units)
+            count = len(units) if written.all() else int(np.argmin(written))
+            is_whole = count == len(units)
+            yield mapped.start_offset + at, units[:count], is_whole or bool(timer_log.is_blank(units)[count])
+            if not is_whole:
+                return
+
+
+def _report_lost(
+    queue: TimerQueue, rows: NDArray[np.bool_], state: TimerState, log: Sequence[MappedFile], report: Report
+) -> None:
+    dues = _dues(queue, rows, log)
+    waiting = [(number, due) for number, due in dues if due >= state.read_until + _LAG]
+    if waiting:
+        message = f"{counted(len(waiting), 'message')} due from {rfc3339(min(due for _, due in waiting))} on: read " \
+                  "from the queue already, and not in the timer log"  # fmt: skip
+        report.add("timer.lost", message, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
+                   queue_offset=min(number for number, _ in waiting))  # fmt: skip
+
+
+def _report_again(
+    store: Store, queue: TimerQueue, begin: int, end: int, logged: NDArray[np.bool_], state: TimerState,
+    log: Sequence[MappedFile], latest: int, report: Report,
+) -> None:  # fmt: skip
+    """Messages from queue offset `begin` on, of which those before `end` had been read before."""
+    read_again = queue.numbers >= begin
+    waiting = int(np.count_nonzero(read_again & logged))
+    delivered_until = state.read_until if state.check else latest
+    dues = _dues(queue, read_again & ~logged & (queue.numbers < end), log)
+    delivered = sum(due < delivered_until for _, due in dues)
+    if not waiting and not delivered:
+        return
+    was_reset = not waiting and state.check is None  # as somebody does it who wants the queue to be read again
+    is_mild = was_reset or (store.root / ABORT_FILE).exists()  # a crash loses what timercheck did not write yet
+    severity: Severity | None = "info" if is_mild else None
+    message = f"the queue is read again from {max(begin, int(queue.numbers[0]))} on: " \
+              f"{counted(waiting, 'message')} of the timer log, and {delivered} more that were delivered"  # fmt: skip
+    report.add("timer.again", message, severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,
+               queue_offset=max(begin, int(queue.numbers[0])))  # fmt: skip
+
+
+def _dues(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[tuple[int, int]]:
+    """Queue offset and time of delivery, epoch ms, of the newest messages of some rows."""
+    found = []
+    for row in np.flatnonzero(rows)[::-1][:_MOST_READ].tolist():
+        due = _due_at(log, int(queue.offsets[row]))
+        if due is not None:
+            found.append((int(queue.numbers[row]), due))
+    return found
+
+
+def _due_at(log: Sequence[MappedFile], physical_offset: int) -> int | None:
+    try:
+        frames = record_at(log, physical_offset)
+    except RmqtoolError:
+        return None  # which the scan has reported
+    if frames is None:
+        return None
+    start, size = int(frames.properties_positions[0]), int(frames.properties_sizes[0])
+    value = decode_properties(bytes(frames.block.view[start : start + size])).get(_DUE, "")
+    return int(value) if value.isdecimal() and len(value) < 19 else None

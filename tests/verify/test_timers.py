@@ -1,0 +1,148 @@
+"""Timer messages of which the timer's files know nothing: never delivered, or twice, or none of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker_conf import BrokerConf
+from rmqtool.findings import Finding
+from tests.golden import stores
+from tests.verify.lost_parts import Loss, both, files_of, without, zero
+from tests.verify.timer_store import LOG_FILE_SIZE, READ_UNTIL, TIMERS, due_of, store_with_timers, write_check
+from tests.verify.verifying import codes_of, verify
+
+SHOPS = ("5.1.4-shop", "5.3.3-shop", "5.5.0-shop")  # of three timer messages one is delivered
+CHECK = "config/timercheck"
+
+
+def log_zeroed(store: Path) -> None:
+    """The timer log holds only zeros."""
+    for path in files_of(store, "timerlog"):
+        zero(path)
+
+
+def wheel_zeroed(store: Path) -> None:
+    """So does the wheel."""
+    zero(store / "timerwheel")
+
+
+def of_timers(store: Path) -> list[Finding]:
+    """The findings about timer messages."""
+    return [finding for finding in verify(store).findings if finding.code in ("timer.lost", "timer.again")]
+
+
+@pytest.mark.parametrize("name", SHOPS)
+@pytest.mark.parametrize(
+    "lose",
+    [
+        pytest.param(without("timerlog"), id="no log"),
+        pytest.param(without("timerlog", "timerwheel"), id="no log and wheel"),
+        pytest.param(log_zeroed, id="zeroed log"),
+        pytest.param(both(log_zeroed, wheel_zeroed), id="both zeroed"),
+    ],
+)
+def test_what_waits_is_lost(name: str, lose: Loss, tmp_path: Path) -> None:
+    """`timercheck` keeps the broker from reading the queue again (none of 30 came, seen with 5.3.3)."""
+    store = stores.unpack(name, tmp_path)
+    lose(store)
+    (lost,) = of_timers(store)
+    assert (lost.code, lost.severity, lost.count, lost.queue_offset) == ("timer.lost", "error", 2, 1)
+    assert verify(store).verdict == "corrupt"
+
+
+@pytest.mark.parametrize("name", SHOPS)
+def test_without_its_check_all_comes_twice(name: str, tmp_path: Path) -> None:
+    """The broker begins anew in its queue, and keeps the timer log (60 of 30 came, seen with 5.3.3)."""
+    store = stores.unpack(name, tmp_path)
+    without(CHECK)(store)
+    (again,) = of_timers(store)
+    assert (again.code, again.severity, again.count) == ("timer.again", "warning", 3)
+    (store / "abort").touch()
+    assert [finding.severity for finding in of_timers(store)] == ["info"]
+
+
+@pytest.mark.parametrize("name", SHOPS)
+@pytest.mark.parametrize("lose", [without("timerwheel"), wheel_zeroed], ids=["no wheel", "zeroed wheel"])
+def test_the_wheel_is_derived(name: str, lose: Loss, tmp_path: Path) -> None:
+    """From the newest file of the timer log (30 of 30 came, seen with 5.3.3)."""
+    store = stores.unpack(name, tmp_path)
+    lose(store)
+    assert "timer.wheel-size" not in codes_of(verify(store), info=True)
+    assert of_timers(store) == []
+
+
+def test_the_end_of_the_timer_log(tmp_path: Path) -> None:
+    """The broker reads the queue again from behind the newest unit that is left."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    zero(files_of(store, "timerlog")[0], 52)
+    assert of_timers(store) == []
+
+
+@pytest.mark.parametrize("lose", [without("timerlog"), without(CHECK)], ids=["lost", "again"])
+def test_the_remedy_is_a_command(lose: Loss, tmp_path: Path) -> None:
+    """It can be pasted, and afterwards a start reads the queue from its beginning: nothing is lost."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    lose(store)
+    (found,) = of_timers(store)
+    assert found.remedy
+    subprocess.run(found.remedy, shell=True, capture_output=True, check=False)
+    assert [finding.severity for finding in of_timers(store)] == ["info"]
+    assert verify(store).verdict == "clean"
+
+
+def test_a_wheel_without_its_older_messages(tmp_path: Path) -> None:
+    """Only the newest files of the timer log are entered into it again: what waits in older ones is lost."""
+    store = store_with_timers(tmp_path / "store")
+    assert verify(store).verdict == "clean"
+    assert of_timers(store) == []
+    without("timerwheel")(store)
+    (lost,) = of_timers(store)
+    assert (lost.code, lost.count, lost.queue_offset) == ("timer.lost", 2, 1)
+
+
+def test_an_older_check(tmp_path: Path) -> None:
+    """What it has not counted is in the timer log already."""
+    store = store_with_timers(tmp_path / "store")
+    write_check(store, queue_offset=TIMERS - 2, read_until=READ_UNTIL - 5000)
+    (again,) = of_timers(store)
+    assert (again.code, again.count, again.queue_offset) == ("timer.again", 2, TIMERS - 2)
+
+
+def test_an_older_log(tmp_path: Path) -> None:
+    """The queue is read again from behind it; what was delivered of that comes again."""
+    store = store_with_timers(tmp_path / "store")
+    without(f"timerlog/{2 * LOG_FILE_SIZE:020}")(store)
+    assert of_timers(store) == []
+    write_check(store, queue_offset=TIMERS, read_until=due_of(TIMERS - 1))  # all but the last
+    assert [(finding.code, finding.count) for finding in of_timers(store)] == [("timer.again", 2)]
+
+
+@pytest.mark.parametrize("setting", [("timerWheelEnable", "false"), ("timerRocksDBEnable", "true")])
+def test_timers_that_are_elsewhere(setting: tuple[str, str], tmp_path: Path) -> None:
+    """Switched off, or kept in RocksDB: the files are not asked."""
+    store = stores.unpack("5.5.0-shop", tmp_path)
+    without("timerlog")(store)
+    assert "timer.lost" not in codes_of(verify(store, conf=BrokerConf(dict([setting]))), info=True)
+
+
+def test_the_check_knows_of_a_longer_queue(tmp_path: Path) -> None:
+    """Also where there is no timer log."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    without("timerlog", "timerwheel", "consumequeue/rmq_sys_wheel_timer")(store)
+    assert "timer.log" in codes_of(verify(store))
+
+
+@pytest.mark.parametrize("precision", ["1000", "100"])
+def test_the_wheel_has_one_size(precision: str, tmp_path: Path) -> None:
+    """The number of slots is fixed, whatever the precision is; an empty file is made anew."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    conf = BrokerConf({"timerPrecisionMs": precision})
+    assert "timer.wheel-size" not in codes_of(verify(store, conf=conf))
+    os.truncate(store / "timerwheel", 0)
+    assert "timer.wheel-size" not in codes_of(verify(store, conf=conf))
+    os.truncate(store / "timerwheel", 32)
+    assert "timer.wheel-size" in codes_of(verify(store, conf=conf))

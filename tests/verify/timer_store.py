@@ -1,0 +1,74 @@
+"""A store with timer messages: one is delivered, the others wait, in a timer log of three files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqtool.formats import timer_check, timer_log, timer_wheel
+from rmqtool.formats.file_name import file_name
+from rmqtool.formats.layout import build
+from rmqtool.formats.message import MAGIC_CODE_BLANK
+from tests.building import START_TIME
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, finish, write_topics
+
+TIMERS = 9
+LOG_FILE_SIZE = 4 * timer_log.UNIT_SIZE  # three units and a blank
+WRITTEN = START_TIME + 1000  # by the broker's clock, ms
+READ_UNTIL = START_TIME + 20_000  # the first message was due before
+
+
+def due_of(number: int) -> int:
+    """When a message is due, epoch ms."""
+    return START_TIME + 10_000 + 60_000 * number
+
+
+def store_with_timers(store: Path) -> Path:
+    """Log, queues and index, and the files of the timer as after a clean stop."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(TIMERS):
+        builder.put(
+            "rmq_sys_wheel_timer",
+            store_timestamp=START_TIME + number,
+            properties={"REAL_TOPIC": "orders", "REAL_QID": "0", "TIMER_OUT_MS": str(due_of(number))},
+        )
+    finish(builder.write(store), geometry=None)
+    write_topics(store, ("orders", "rmq_sys_wheel_timer"))
+    write_timer(store, builder.offsets)
+    return store
+
+
+def write_timer(store: Path, offsets: list[int]) -> None:
+    """The timer's files for messages at these physical offsets."""
+    (store / "timerlog").mkdir()
+    with (store / "timerwheel").open("wb") as wheel:
+        wheel.truncate(timer_wheel.FILE_SIZE)
+        for number, offset in enumerate(offsets):
+            position = number // 3 * LOG_FILE_SIZE + number % 3 * timer_log.UNIT_SIZE
+            _write_unit(store, position, offset, due_of(number) - WRITTEN)
+            slot = due_of(number) // 1000
+            wheel.seek(slot % timer_wheel.WHEEL_SLOTS * timer_wheel.SLOT_SIZE)
+            values = {"time": slot, "first_position": position, "last_position": position, "count": 1, "magic": 0}
+            wheel.write(build(timer_wheel.TimerSlot, values))
+    write_check(store, queue_offset=len(offsets))
+
+
+def _write_unit(store: Path, position: int, offset: int, delay: int) -> None:
+    base = position // LOG_FILE_SIZE * LOG_FILE_SIZE
+    path = store / "timerlog" / file_name(base)
+    values = {"size": timer_log.UNIT_SIZE, "previous_position": -1, "magic": 1, "write_timestamp": WRITTEN,
+              "delay": delay, "physical_offset": offset, "message_size": 0, "topic_hash": 0, "reserved": 0}  # fmt: skip
+    with path.open("r+b" if path.exists() else "w+b") as file:
+        file.truncate(LOG_FILE_SIZE)
+        file.seek(position - base)
+        file.write(build(timer_log.TimerLogUnit, values))
+        file.write(build(timer_log.TimerLogBlank, {"size": 52, "reserved": 0, "magic": MAGIC_CODE_BLANK}))
+
+
+def write_check(store: Path, *, queue_offset: int, read_until: int = READ_UNTIL) -> None:
+    """The file `timercheck`: all of the timer log is flushed."""
+    flushed = (TIMERS - 1) // 3 * LOG_FILE_SIZE + ((TIMERS - 1) % 3 + 1) * timer_log.UNIT_SIZE
+    values = {"last_read_timestamp": read_until, "last_timer_log_flush_position": flushed,
+              "last_timer_queue_offset": queue_offset, "master_timer_queue_offset": queue_offset,
+              "state_version": 0, "version_timestamp": 0, "version_counter": 0}  # fmt: skip
+    data = build(timer_check.TimerCheck, values)
+    (store / "config" / "timercheck").write_bytes(data.ljust(timer_check.FILE_SIZE, b"\0"))
