@@ -20,12 +20,8 @@ from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_rang
 from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.store import Store
 from rmqtool.topics import Topics, load_topics
-from rmqtool.verify.consumers import (
-    check_delay_offsets,
-    check_kind,
-    check_offsets,
-    check_topics,
-)
+from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
+from rmqtool.verify.consumers import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.crew import Crew
 from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_check import IndexCheck
@@ -241,6 +237,9 @@ class Verification:
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).totals(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
+            files, version = self.log.files, self.request.version
+            seen = Witnesses(self.store, files, self.topics, ranges, total.states, total.totals, version)
+            check_witnesses(seen, self._report)
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
             check_timer_log(self.store, ends, self._report, self.settings.reading())
 

@@ -1,0 +1,39 @@
+"""What is lost of the configuration of a broker's store is found, whatever the release, and changes the verdict."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.golden import stores
+from tests.verify.config_losses import LOSSES, OFFSETS, edited, gone, holds, offsets_to, path_of
+from tests.verify.verifying import codes_of, verify
+
+RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
+
+
+def rows() -> Iterator[tuple[str, str]]:
+    """Each loss with an old and a new release."""
+    for number, (name, loss) in enumerate(LOSSES.items()):
+        for release in RELEASES[number % 2 :: 2] if not loss.only else RELEASES:
+            if loss.code and release.startswith(tuple(loss.only.split()) or RELEASES):
+                yield release, name
+
+
+@pytest.mark.parametrize(("release", "name"), list(rows()))
+def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
+    """Under its code, with its severity, and with what is lost; a loss above information is no clean verdict."""
+    loss = LOSSES[name]
+    store = stores.unpack(f"{release}-shop", tmp_path)
+    loss.apply(store)
+    outcome = verify(store, version=release)
+    found = [(finding.severity, finding.message) for finding in outcome.findings if finding.code == loss.code]
+    assert loss.severity in {severity for severity, _ in found}, outcome.findings
+    assert any(loss.says in message for _, message in found), found
+    assert (outcome.verdict == "clean") == (loss.severity == "info")
+    if loss.code == "start.refuses":
+        assert outcome.verification.start is not None
+        assert "config/" in str(outcome.verification.start.refuses)
