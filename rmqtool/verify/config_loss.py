@@ -8,12 +8,12 @@ classes that were driven without a broker leave neither, and a log that was copi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from rmqtool.config_json import load_config
+from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory
 from rmqtool.findings import counted
@@ -60,6 +60,7 @@ class Contents:
     topics: frozenset[str]
     span: int
     is_unclean: bool
+    _files: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
 
     @cached_property
     def is_in_rocksdb(self) -> bool:
@@ -91,9 +92,15 @@ class Contents:
         """Whether there are messages in topics that a broker uses for itself."""
         return any(topic.startswith(_BROKER_TOPICS) for topic in self.topics)
 
+    def file(self, name: str) -> ConfigFile:
+        """A file as a start finds it; each is read once."""
+        if name not in self._files:
+            self._files[name] = load_config(self.store.root / CONFIG / name)
+        return self._files[name]
+
     def state(self, name: str) -> State:
         """Whether a file and its table are there, as a start finds them."""
-        file = load_config(self.store.root / CONFIG / name)
+        file = self.file(name)
         if file.path is None:
             return "gone" if file.problem is None else "unreadable"
         table = main_table(name, file.content)
@@ -107,20 +114,20 @@ class Contents:
 
     def configured_groups(self) -> set[str]:
         """Groups that other config files name."""
-        topics = _names(load_config(self.store.root / CONFIG / TOPICS).content.get("topicConfigTable"))
-        groups = _names(load_config(self.store.root / CONFIG / GROUPS).content.get("subscriptionGroupTable"))
+        topics = _names(self.file(TOPICS).content.get("topicConfigTable"))
+        groups = _names(self.file(GROUPS).content.get("subscriptionGroupTable"))
         retries = {topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)}
         return {group for group in groups if not _BUILT_IN_GROUPS.fullmatch(group)} | retries
 
 
-def check_losses(contents: Contents, offset_groups: Iterable[str], report: Report) -> None:
+def check_losses(contents: Contents, offset_groups: Set[str], report: Report) -> None:
     """Topics, groups and offsets that are lost; `offset_groups` are those that have committed offsets."""
     report.check("config.missing", len(_EFFECTS))
     if contents.is_in_rocksdb:
         return
     _check_topics(contents, report)
     _check_offsets(contents, report)
-    _check_groups(contents, set(offset_groups), report)
+    _check_groups(contents, offset_groups, report)
 
 
 def report_loss(name: str, state: State, lost: str, report: Report, **details: Any) -> None:
@@ -164,7 +171,7 @@ def _check_offsets(contents: Contents, report: Report) -> None:
         report_loss(name, state, lost, report)
 
 
-def _check_groups(contents: Contents, offset_groups: set[str], report: Report) -> None:
+def _check_groups(contents: Contents, offset_groups: Set[str], report: Report) -> None:
     state = contents.state(GROUPS)
     if state in ("there", "unreadable") or (state == "gone" and not contents.is_brokers):
         return

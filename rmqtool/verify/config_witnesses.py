@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings import counted
 from rmqtool.lock import ABORT_FILE
@@ -54,16 +53,15 @@ def check_witnesses(seen: Witnesses, report: Report) -> None:
         seen.totals.latest - seen.totals.earliest,
         (seen.store.root / ABORT_FILE).exists(),
     )
-    committed = load_offsets(seen.store).offsets
-    check_losses(contents, (one.group for one in committed), report)
-    check_topic_lines(seen.store, seen.topics, seen.states, messages, report)
-    check_offset_witnesses(contents, seen.ranges, messages, seen.totals.latest, report)
+    committed = load_offsets(seen.store)
+    check_losses(contents, {one.group for one in committed.offsets}, report)
+    check_topic_lines(seen.store, seen.topics, committed, seen.states, messages, report)
+    check_offset_witnesses(contents, committed, seen.ranges, messages, seen.totals.latest, report)
     _check_delays(contents, messages, seen.totals.latest, report)
 
 
 def _check_delays(contents: Contents, messages: SingleMessages, newest: int, report: Report) -> None:
-    path = contents.store.root / CONFIG / DELAYS
-    file = load_config(path)
+    file = contents.file(DELAYS)
     table = main_table(DELAYS, file.content)
     offsets = {int(level): offset for level, offset in (table or {}).items()
                if level.isdecimal() and type(offset) is int}  # fmt: skip

@@ -18,7 +18,7 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.offsets import CommittedOffset, load_offsets, load_offsets_in
+from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets_in
 from rmqtool.queue_units import LoadedQueue
 from rmqtool.store import Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
@@ -46,11 +46,10 @@ class _Wrong:
 
 
 def check_offset_witnesses(
-    contents: Contents, ranges: Ranges, messages: SingleMessages, newest: int, report: Report
+    contents: Contents, found: CommittedOffsets, ranges: Ranges, messages: SingleMessages, newest: int, report: Report
 ) -> None:
     """Report offsets that another part of the store contradicts; `newest` is the last store timestamp, epoch ms."""
-    file = load_offsets(contents.store).file
-    committed = load_offsets(contents.store).offsets
+    file, committed = found.file, found.offsets
     report.check("config.wrong-offset", len(committed))
     if file.path is None or contents.is_in_rocksdb:
         return

@@ -12,7 +12,7 @@ from typing import Any
 from rmqtool.config_json import read_config_file
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
-from rmqtool.offsets import load_offsets
+from rmqtool.offsets import CommittedOffsets
 from rmqtool.store import CONFIG, Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX
 from rmqtool.times import rfc3339
@@ -28,8 +28,9 @@ _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
 def check_topic_lines(
-    store: Store, topics: Topics, states: Mapping[QueueName, QueueState], messages: SingleMessages, report: Report
-) -> None:
+    store: Store, topics: Topics, committed: CommittedOffsets, states: Mapping[QueueName, QueueState],
+    messages: SingleMessages, report: Report,
+) -> None:  # fmt: skip
     """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
     for name, table in _TABLES.items():
         _check_backup(store, name, table, report)
@@ -46,7 +47,7 @@ def check_topic_lines(
             effect = "the broker makes it again when a consumer of the group connects"
             report.add("config.topic-missing", message, severity="info", effect=effect, topic=topic)
         elif not is_system_topic(topic):
-            proof = _proof(store, topic, states, changed, messages)
+            proof = _proof(topic, committed, states, changed, messages)
             if proof:
                 report.add("config.topic-missing", proof, file=f"{CONFIG}/{TOPICS}", topic=topic)
     _check_permissions(topics, report)
@@ -60,17 +61,17 @@ def _changed(topics: Topics) -> int | None:
 
 
 def _proof(
-    store: Store, topic: str, states: Mapping[QueueName, QueueState], changed: int | None, messages: SingleMessages
-) -> str | None:
+    topic: str, committed: CommittedOffsets, states: Mapping[QueueName, QueueState], changed: int | None,
+    messages: SingleMessages,
+) -> str | None:  # fmt: skip
     """Why a topic that is not configured was not deleted; None when it may have been."""
     last = (messages.at(state.last_physical_offset) for name, state in states.items() if name.topic == topic)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
     if changed is not None and newest > changed + _ROUNDING_MS:
         return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
                f"stored {rfc3339(newest)}"  # fmt: skip
-    found = load_offsets(store)
-    cleans_up = "groupTopicMap" in found.file.content  # written since 5.0, whose deletion takes the offsets along
-    groups = sorted({one.group for one in found.offsets if one.topic == topic and one.offset > 0})
+    cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
+    groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
     if cleans_up and groups:
         return f"topics.json does not name it, and group {groups[0]} has offsets in it, which go with a topic that " \
                "is deleted"  # fmt: skip

@@ -167,7 +167,6 @@ LOSSES = {
     "topics, table": Loss(holds("topics.json", "{}", "{}"), "config.missing", "error", "without its table"),
     "topics, null": Loss(holds("topics.json", "null"), "config.missing", "error", "without its table"),
     "topics, emptied": Loss(holds("topics.json", '{"topicConfigTable":{}}'), "config.missing", "error", "empty"),
-    "topics, a line": Loss(edited("topics.json", table_without("topicConfigTable", "payments")), "", "info"),
     "topics, older": Loss(older_table, "config.topic-missing", "warning", "was changed last"),
     "topics, before .bak": Loss(backup_of_later, "config.older-copy", "warning", "data version is 3"),
     "topics, lines against .bak": Loss(
@@ -249,3 +248,63 @@ LOSSES = {
     "offsets and order": Loss(swapped(OFFSETS, "consumerOrderInfo.json"), "config.missing", only="5.3"),
 }
 """By a name for the test."""
+
+
+def copied(store: Path) -> None:
+    """As by cp: every file has the time of the copy."""
+    for path in store.rglob("*"):
+        os.utime(path)
+
+
+def killed(store: Path) -> None:
+    """Killed before the last deliveries were written down: the broker makes them again, as it always may."""
+    path = store / "config" / "delayOffset.json"
+    time = 1_795_200_000
+    edited("delayOffset.json", levels(l1=1, l3=1))(store)
+    os.utime(path, (time, time))
+    (store / "abort").touch()
+
+
+def without_backups(store: Path) -> None:
+    """As after the first write of each file."""
+    for path in (store / "config").glob("*.bak"):
+        path.unlink()
+
+
+def deleted_topic(store: Path) -> None:
+    """By mqadmin deleteTopic of 5.x: topic, queues and offsets, and one more change of the table."""
+
+    def edit(content: dict[str, Any]) -> None:
+        table_without("topicConfigTable", "vouchers")(content)
+        content["dataVersion"] = {"counter": content["dataVersion"]["counter"] + 1, "timestamp": 1_795_400_000_000}
+
+    edited("topics.json", edit, both=False)(store)
+    edited(OFFSETS, table_without("offsetTable", "vouchers@gifts"))(store)
+    shutil.rmtree(store / "consumequeue" / "vouchers")
+
+
+def deleted_group(store: Path) -> None:
+    """By mqadmin deleteSubGroup with its offsets."""
+    edited("subscriptionGroup.json", table_without("subscriptionGroupTable", "billing"))(store)
+
+    def edit(content: dict[str, Any]) -> None:
+        names = [name for name in content["offsetTable"] if name.endswith("@billing")]
+        table_without("offsetTable", *names)(content)
+
+    edited(OFFSETS, edit)(store)
+
+
+HEALTHY: dict[str, Apply] = {
+    "as it was": lambda store: None,
+    "copied": copied,
+    "killed": killed,
+    "killed and copied": both(killed, copied),
+    "topic deleted": deleted_topic,
+    "group deleted": deleted_group,
+    "no .bak": without_backups,
+    "a group that never consumed": edited(
+        OFFSETS, lambda content: content["offsetTable"].update({"reminders@late": {"0": 0}})
+    ),
+    "a slave's offsets, ahead of its log": edited(OFFSETS, offsets_to(lambda offset: offset + 500)),
+}
+"""What is no loss, by a name for the test."""

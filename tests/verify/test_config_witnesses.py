@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden import stores
-from tests.verify.config_losses import LOSSES, OFFSETS, edited, gone, holds, offsets_to, path_of
+from tests.verify.config_losses import HEALTHY, LOSSES
 from tests.verify.verifying import codes_of, verify
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
@@ -19,7 +19,7 @@ def rows() -> Iterator[tuple[str, str]]:
     """Each loss with an old and a new release."""
     for number, (name, loss) in enumerate(LOSSES.items()):
         for release in RELEASES[number % 2 :: 2] if not loss.only else RELEASES:
-            if loss.code and release.startswith(tuple(loss.only.split()) or RELEASES):
+            if release.startswith(tuple(loss.only.split()) or RELEASES):
                 yield release, name
 
 
@@ -37,3 +37,25 @@ def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
     if loss.code == "start.refuses":
         assert outcome.verification.start is not None
         assert "config/" in str(outcome.verification.start.refuses)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("release", ["4.4.0", "5.3.3"])
+def test_what_is_not_lost_is_not_reported(release: str, name: str, tmp_path: Path) -> None:
+    """Copies, kills, first seconds, and what operators do: nothing above information about the configuration."""
+    store = stores.unpack(f"{release}-shop", tmp_path)
+    HEALTHY[name](store)
+    found = verify(store, version=release).findings
+    assert [one.message for one in found if one.code.startswith("config.") and one.severity != "info"] == []
+
+
+def test_a_log_without_configuration(tmp_path: Path) -> None:
+    """A copy of log and queues alone, and a broker that has just begun, are no losses."""
+    store = stores.unpack("5.3.3-single", tmp_path)
+    assert codes_of(verify(store)) == set()
+    assert [one.severity for one in verify(store).findings if one.code == "config.missing"] == ["info"]
+    empty = stores.unpack("5.3.3-empty", tmp_path)
+    (empty / "config").mkdir()
+    assert "config.missing" not in codes_of(verify(empty), info=True)
+    shutil.copy(stores.unpack("5.3.3-shop", tmp_path) / "config" / "topics.json", empty / "config")
+    assert "config.missing" not in codes_of(verify(empty), info=True)
