@@ -46,6 +46,7 @@ from rmqtool.verify.workers import Workers
 from rmqtool.versions import NEWEST, Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
+_OF_QUEUES = ("consumequeue.", "config.", "commitlog.queue-offset", "commitlog.deleted-topic")
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
@@ -104,8 +105,7 @@ class Verification:
             max_examples=request.max_examples,
             bodies=request.bodies,
             live=self.holder is not None,
-            queues=store.layout != "rocksdb"
-            and any(map(selection.wants_any, ("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic"))),
+            queues=store.layout != "rocksdb" and any(map(selection.wants_any, _OF_QUEUES)),
             index=selection.wants_any("index."),
             recovery=self._recovery_rules(),
             rate=request.rate,

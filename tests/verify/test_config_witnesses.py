@@ -10,7 +10,7 @@ import pytest
 
 from tests.golden import stores
 from tests.verify.config_losses import HEALTHY, LOSSES
-from tests.verify.verifying import codes_of, verify
+from tests.verify.verifying import codes_of, only, verify
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
 
@@ -59,3 +59,11 @@ def test_a_log_without_configuration(tmp_path: Path) -> None:
     assert "config.missing" not in codes_of(verify(empty), info=True)
     shutil.copy(stores.unpack("5.3.3-shop", tmp_path) / "config" / "topics.json", empty / "config")
     assert "config.missing" not in codes_of(verify(empty), info=True)
+
+
+def test_only_what_was_asked_for(tmp_path: Path) -> None:
+    """A selection of codes looks at what it names, and at nothing else."""
+    store = stores.unpack("4.9.7-shop", tmp_path)
+    LOSSES["delays"].apply(store)
+    assert codes_of(verify(store, selection=only("config.missing"))) == {"config.missing"}
+    assert codes_of(verify(store, selection=only("index."))) == set()
