@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from shlex import quote
 
 from rich.console import Console
@@ -97,7 +98,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     show_behind(console, _label("log"), f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; "
                                         f"{seconds:.1f} s{rate}")  # fmt: skip
     if verification.start:
-        _show_start(console, verification.start)
+        _show_start(console, verification.start, outcome.findings)
     if outcome.extents:
         text = (
             f"{counted(len(outcome.extents), 'extent')} of the log, {byte_size(outcome.extents.bytes)}, not as stored"
@@ -111,7 +112,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         show_behind(console, _label("lost"), text)
 
 
-def _show_start(console: Console, start: Start) -> None:
+def _show_start(console: Console, start: Start, findings: Sequence[Finding]) -> None:
     """What the next start of a broker would do, in one sentence."""
     text = f"a broker {start.version} would "
     if start.refuses:
@@ -128,6 +129,8 @@ def _show_start(console: Console, start: Start) -> None:
         text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no message is lost by that"
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
+        lost = sorted({str(found.file) for found in findings if found.code == "config.missing"})
+        text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
     show_behind(console, _label("start"), text)
 
 
