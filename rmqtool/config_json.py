@@ -11,8 +11,11 @@ from typing import Any
 from rmqtool.errors import RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.files import InputFile
 from rmqtool.formats.java import decode_text
+from rmqtool.rules.config_shapes import shape_problem
+from rmqtool.versions import OLDEST, Version
 
 _EMPTY = "the file is empty"
+_NOTHING: dict[str, Any] = {}  # what the file ``null`` is decoded to: no decoder refuses it
 _SPACE = " \t\r\n"
 _MAX_SIZE = 256 << 20  # bytes; a broker with a million groups writes less
 _STRING_OR_BARE_NAME = re.compile(
@@ -37,20 +40,26 @@ class ConfigFile:
     is_forbidden: bool = False
 
 
-def load_config(path: Path) -> ConfigFile:
-    """Load a config file by the rules of `ConfigManager#load`."""
+def load_config(path: Path, version: Version = OLDEST) -> ConfigFile:
+    """Load a config file by the rules of `ConfigManager#load`; `version` may refuse what older ones can decode."""
     backup = path.with_name(f"{path.name}.bak")
-    content, problem, error = _try_to_decode(path)
+    content, problem, error = _try_to_decode(path, path.name, version)
     if content is not None:
         return ConfigFile(path, content)
     forbidden = isinstance(error, PermissionError)
-    content, backup_problem, backup_error = _try_to_decode(backup)
+    content, backup_problem, backup_error = _try_to_decode(backup, path.name, version)
     if content is not None:
         return ConfigFile(backup, content, problem, is_forbidden=forbidden)
     below_a_file = isinstance(backup_error, NotADirectoryError)  # where java.io.File#exists says no
     bad = backup_problem not in (None, _EMPTY) and not below_a_file
     forbidden |= isinstance(backup_error, PermissionError)
     return ConfigFile(None, {}, problem or backup_problem, has_bad_backup=bad, is_forbidden=forbidden)
+
+
+def backup_problem_of(path: Path) -> str | None:
+    """What is wrong with the ``.bak`` of a file; nothing with one that is missing, or empty as after a first write."""
+    _, problem, _ = _try_to_decode(path.with_name(f"{path.name}.bak"), path.name, OLDEST)
+    return None if problem == _EMPTY else problem
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -61,14 +70,19 @@ def read_config_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def _try_to_decode(path: Path) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
-    """Content, or what is wrong and the error behind it; nothing at all without the file."""
+def _try_to_decode(
+    path: Path, name: str, version: Version
+) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
+    """Content of the config file `name`, or what is wrong and the error behind it; nothing at all without the file."""
     try:
         content = _decode(path)
     except RmqtoolError as error:
         missing = isinstance(error.__cause__, FileNotFoundError)
         return None, None if missing else error.message, error.__cause__
-    return content, _EMPTY if content is None else None, None
+    if content is None:
+        return None, _EMPTY, None
+    problem = None if content is _NOTHING else shape_problem(name, content, version)
+    return content if problem is None else None, problem, None
 
 
 def parse_fastjson(text: str) -> Any:
@@ -94,6 +108,8 @@ def _decode(path: Path) -> dict[str, Any] | None:
         content = parse_fastjson(text)
     except ValueError as error:
         raise WrongKindError(f"not JSON: {error}", file=path) from error
+    if content is None:
+        return _NOTHING
     if not isinstance(content, dict):
         raise WrongKindError("a JSON object was expected", file=path)
     return content

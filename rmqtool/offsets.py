@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rmqtool.config_json import ConfigFile, load_config
+from rmqtool.config_json import ConfigFile, load_config, read_config_file
 from rmqtool.store import CONFIG, Store
 
 CONSUMER_OFFSET = "consumerOffset.json"
@@ -42,13 +42,19 @@ def load_offsets(store: Store) -> CommittedOffsets:
     file = load_config(config / LMQ_CONSUMER_OFFSET)
     if file.path is None:
         plain = load_config(config / CONSUMER_OFFSET)
-        file = replace(plain, problem=plain.problem or file.problem)
+        bad = plain.has_bad_backup or file.has_bad_backup
+        file = replace(plain, problem=plain.problem or file.problem, has_bad_backup=bad)
     return CommittedOffsets(file, _offsets_in(file.content))
 
 
 def load_offsets_of(path: Path) -> tuple[CommittedOffset, ...]:
     """The offsets in one file or its ``.bak``, such as those that the broker wrote before the last time."""
     return _offsets_in(load_config(path).content)
+
+
+def load_offsets_in(path: Path) -> tuple[CommittedOffset, ...]:
+    """The offsets in this one file; raise RmqtoolError when there is none or it cannot be read."""
+    return _offsets_in(read_config_file(path))
 
 
 def _offsets_in(content: dict[str, Any]) -> tuple[CommittedOffset, ...]:

@@ -11,6 +11,7 @@ from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.store import CONFIG, Store
 
 TOPICS = "topics.json"
+READABLE, WRITABLE = 4, 2  # PermName
 _BATCH_QUEUE = "BatchCQ"  # CQType.BatchCQ, of the attribute queue.type since 5.0.0
 
 
@@ -22,6 +23,7 @@ class Topic:
     read_queues: int
     write_queues: int
     attributes: Mapping[str, str] = field(default_factory=dict)
+    perm: int = READABLE | WRITABLE
 
     @property
     def has_batch_queues(self) -> bool:
@@ -62,9 +64,10 @@ def load_topics(store: Store) -> Topics:
     found = {}
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
-            found[name] = Topic(
-                name, _count(value, "readQueueNums"), _count(value, "writeQueueNums"), _attributes(value)
-            )
+            queues = _count(value, "readQueueNums"), _count(value, "writeQueueNums")
+            perm = value.get("perm")
+            permission = perm if type(perm) is int else READABLE | WRITABLE
+            found[name] = Topic(name, *queues, _attributes(value), permission)
     return Topics(file, found)
 
 

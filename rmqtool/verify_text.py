@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from shlex import quote
 
 from rich.console import Console
@@ -109,7 +110,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
         show_behind(console, _label("rules of"), f"{releases}{evidence}")
     if verification.start:
-        _show_start(console, verification.start)
+        _show_start(console, verification.start, outcome.findings)
     else:
         show_behind(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in verification.starts[1:]:
@@ -126,7 +127,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         show_behind(console, _label("lost"), text)
 
 
-def _show_start(console: Console, start: Start) -> None:
+def _show_start(console: Console, start: Start, findings: Sequence[Finding]) -> None:
     """What the next start of a broker would do, in one sentence."""
     text = f"a broker {start.version} would "
     if start.refuses:
@@ -143,6 +144,8 @@ def _show_start(console: Console, start: Start) -> None:
         text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no messages would be lost"
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
+        lost = sorted({str(found.file) for found in findings if found.code == "config.missing"})
+        text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
     show_behind(console, _label("start"), text)
 
 

@@ -122,7 +122,6 @@ def test_an_empty_file(path: Path, main: bytes) -> None:
         (b"[" * 100_000, "not JSON: "),
         (b"\xff\xfe{\0", "not JSON: "),
         (b"[1]", "a JSON object was expected"),
-        (b"null", "a JSON object was expected"),
         (b"7", "a JSON object was expected"),
     ],
 )
@@ -135,6 +134,12 @@ def test_a_broken_file(path: Path, main: bytes, problem: str) -> None:
     assert told.startswith(problem)
     write(path, main, b"[")
     assert loaded(path) == (None, {}, told)
+
+
+def test_null_is_decoded_to_nothing(path: Path) -> None:
+    """`ConfigManager#decode` of ``null`` loads nothing and raises nothing: the .bak does not count."""
+    write(path, b"null", BAK)
+    assert loaded(path) == ("x.json", {}, None)
 
 
 def test_a_broken_bak(path: Path) -> None:

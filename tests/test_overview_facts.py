@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Path:
     ):  # fmt: skip
         queue(tmp_path, topic, queue_id, units)
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{3:4,"5":99,"x":1,"6":"y"}}')
+    (tmp_path / "config" / "delayOffset.json").write_text('{"offsetTable":{3:4,"5":99}}')
     offsets = {"orders@in": {"0": 7}, "orders@beyond": {"0": 8}, "gone@g": {"0": 1}}
     (tmp_path / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
     return tmp_path

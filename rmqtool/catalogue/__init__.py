@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rmqtool.catalogue.cleaning import CLEANING, OWN_RUNS
+from rmqtool.catalogue.config_losses import CONFIG_LOSSES
 from rmqtool.catalogue.consume_queue_files import CONSUME_QUEUE_FILES
 from rmqtool.catalogue.consume_queues import CONSUME_QUEUES
 from rmqtool.catalogue.derived import DERIVED
@@ -32,7 +33,7 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _PARTS = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CLEANING, REBUILDS, EXPORTS),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, CLEANING, REBUILDS, EXPORTS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})

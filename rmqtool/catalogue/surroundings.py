@@ -275,11 +275,16 @@ CONFIG = (
         code="config.delay-offset",
         fault="F51",
         severity="error",
-        title="A delay level's offset lies outside its queue",
-        what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX.",
-        how="The queue was cut or rebuilt, files of different times.",
+        title="A delay level's offset is not where its deliveries ended",
+        what="delayOffset.json is ahead of the end of SCHEDULE_TOPIC_XXXX, or of messages that have no copy in their "
+        "topic, or, as a warning, behind messages that have one.",
+        how="The queue was cut or rebuilt, files of different times, an older copy of the file.",
         effect="up to 4.9.1 delayed messages of this level wait until the queue has grown that far",
-        versions=(("4.4.0 to 4.9.1", "the level is stuck."), ("4.9.2 and later", "goes back to the queue's end.")),
-        repair="Set the offset to the queue's maximum while no broker runs.",
+        versions=(
+            ("4.4.0 to 4.9.1", "ahead of the end: the level is stuck."),
+            ("4.9.2 and later", "ahead of the end: goes back to the queue's end, and never delivers what is before."),
+        ),
+        repair="Set the offset of the level to that of its first message without a copy, while no broker runs.",
+        not_detected="Messages without a unique key, and copies that came much later than they were due.",
     ),
 )

@@ -32,7 +32,11 @@ _CONFIGS = {
     "delayOffset.json": Version(4, 4, 0),
     "topicQueueMapping.json": Version(5, 0, 0),
     "consumerOrderInfo.json": Version(5, 0, 0),
+    "lmqConsumerOffset.json": Version(4, 9, 3),
+    "timermetrics": Version(5, 0, 0),
 }
+"""What a broker loads at its start, and since when; a file of a feature that is off is not there."""
+_SWITCHES = {"lmqConsumerOffset.json": "enableLmq", "timermetrics": "timerWheelEnable"}
 _DEFAULT_QUEUE_SIZES: dict[Kind, int] = {
     "simple": 300_000 * consume_queue.UNIT_SIZE,
     "batch": 300_000 * batch_consume_queue.UNIT_SIZE,
@@ -174,9 +178,11 @@ def _size_of(path: Path) -> int:
 def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
     """`ConfigManager#load`: neither the file nor its .bak can be decoded."""
     for name, since in _CONFIGS.items():
-        file = load_config(store.root / CONFIG / name) if rules.version >= since else None
-        if file and file.path is None and file.has_bad_backup and not file.is_forbidden:
-            return f"{CONFIG}/{name}: neither the file nor its .bak can be decoded"
+        if rules.version < since or (store.conf.text(_SWITCHES.get(name, "")) or "").lower() == "false":
+            continue
+        file = load_config(store.root / CONFIG / name, rules.version)
+        if file.path is None and file.has_bad_backup and not file.is_forbidden:
+            return f"{CONFIG}/{name}: neither the file nor its .bak can be decoded ({file.problem})"
     return None
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rmqtool.config_json import load_config, read_config_file
+from rmqtool.config_json import backup_problem_of, load_config, read_config_file
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
@@ -16,7 +16,7 @@ from rmqtool.topics import TOPICS
 from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 
-_CONFIG_NAME = re.compile(r"\w+\.json")
+_CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
 _SIDE_STORE = "rocksdbstore"
 _SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")
 _VERSIONED = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
@@ -31,6 +31,7 @@ def check_config_files(store: Store, report: Report) -> None:
         report.check("config.unreadable")
         if name not in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
             _check_readable(store, name, report)
+        _check_backup(store, name, report)
     for name, table in _VERSIONED.items():
         _check_sources(store, name, table, report)
     _check_side_store(store, report)
@@ -54,7 +55,18 @@ def _check_readable(store: Store, name: str, report: Report) -> None:
         message = f"{file.problem}; its .bak cannot be read either"
         report.add("config.unreadable", message, file=place, severity="error", effect="the broker refuses to start")
     else:
-        report.add("config.unreadable", message, file=place)
+        effect = None if file.path else "the broker starts without what was in it"
+        report.add("config.unreadable", message, file=place, effect=effect)
+
+
+def _check_backup(store: Store, name: str, report: Report) -> None:
+    """A ``.bak`` that cannot be read harms only when its file is lost."""
+    path = store.root / CONFIG / name
+    problem = backup_problem_of(path)
+    if problem is not None and load_config(path).path == path:
+        message = f"{problem}: should the file be lost, there is no fallback"
+        effect = "none, as long as the file itself can be read"
+        report.add("config.unreadable", message, severity="info", effect=effect, file=f"{CONFIG}/{name}.bak")
 
 
 def _check_sources(store: Store, name: str, table: str, report: Report) -> None:

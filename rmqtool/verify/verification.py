@@ -21,12 +21,8 @@ from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.signs import releases_of
 from rmqtool.store import Store
 from rmqtool.topics import Topics, load_topics
-from rmqtool.verify.consumers import (
-    check_delay_offsets,
-    check_kind,
-    check_offsets,
-    check_topics,
-)
+from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
+from rmqtool.verify.consumers import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.crew import Crew
 from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_check import IndexCheck
@@ -260,6 +256,9 @@ class Verification:
         check_delay_offsets(self.store, ranges, self._report)
         if not self.settings.live:
             head.check(self.store, self.log.files, self._parts, lookups, self._report)
+            files, version = self.log.files, self.releases.newest
+            seen = Witnesses(self.store, files, self.topics, ranges, total.states, total.totals, version)
+            check_witnesses(seen, self._report)
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
             latest = total.totals.latest
             check_timer(self.store, ends, self.log.files, latest, self._report, self.settings.reading())

@@ -161,6 +161,15 @@ class Harness:
         answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
         return answers
 
+    def decode(self, texts: Sequence[tuple[str, str]]) -> list[str]:
+        """What the managers of the release say to texts of config files, each with the file's name."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            lines = [f"{name}\t{text}" for name, text in texts]
+            file = Path(scratch, "texts")
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            answers = self._answer("decode", file)["answers"]
+            return [answers[line] for line in lines]
+
     @contextmanager
     def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
         """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""

@@ -369,14 +369,18 @@ CONFIG_CASES = {
     "a number too long": Case(put(OFFSETS, b'{"a":' + b"9" * 5000 + b"}"), codes=(CONFIG,)),
     "not UTF-8": Case(put(OFFSETS, b'{"offsetTable":{"t@\xff":{0:1}}}')),
     "half a surrogate": Case(table('{"t@\\ud800":{0:1}}')),
-    "no object": Case(table("[1,2]")),
+    "no object": Case(table("[1,2]"), codes=(CONFIG,)),
     "null": Case(table("null")),
     "no group": Case(table('{"t":{0:1}}')),
     "many signs": Case(table('{"a@b@c":{0:1},"@":{0:1},"@@":{0:1}}')),
-    "wrong types": Case(table('{"t@g":{"0":"1","1":null,"2":1.5,"3":true,"4":[],"5":{}},"t@h":7}')),
-    "wrong queues": Case(table('{"t@g":{"--5":1,"x":1,"":1,"٣":1,"²":1,"1e3":1,"99999999999999999999":1}}')),
-    "queue too long": Case(table(f'{{"t@g":{{"{"9" * 5000}":1}}}}')),
-    "huge offset": Case(table('{"orders@g":{0:99999999999999999999999,1:1e999,2:-99999999999999999999}}')),
+    "wrong types": Case(table('{"t@g":{"0":"1","1":null,"2":1.5,"3":true,"4":[],"5":{}},"t@h":7}'), codes=(CONFIG,)),
+    "wrong queues": Case(
+        table('{"t@g":{"--5":1,"x":1,"":1,"٣":1,"²":1,"1e3":1,"99999999999999999999":1}}'), codes=(CONFIG,)
+    ),
+    "queue too long": Case(table(f'{{"t@g":{{"{"9" * 5000}":1}}}}'), codes=(CONFIG,)),
+    "huge offset": Case(
+        table('{"orders@g":{0:99999999999999999999999,1:1e999,2:-99999999999999999999}}'), codes=(CONFIG,)
+    ),
     "negative offset": Case(table('{"orders@g":{0:-1,-1:5}}')),
     "light queues": Case(put("config/lmqConsumerOffset.json", b'{"lmqOffsetTable":{"x@y":"1","a@b":3,"c":4}}')),
     "light queues cut": Case(put("config/lmqConsumerOffset.json", b'{"lmqOffsetTable":{'), codes=(CONFIG,)),

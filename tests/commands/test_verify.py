@@ -339,3 +339,15 @@ def test_no_store(tmp_path: Path) -> None:
     """Exit status 6, and a valid document."""
     (tmp_path / "empty").mkdir()
     assert rmqtool("verify", tmp_path / "empty", "--json").status == 6
+
+
+def test_a_start_without_configuration(tmp_path: Path) -> None:
+    """The sentence about the next start names the config files that are lost."""
+    store = stores.unpack("4.9.7-shop", tmp_path)
+    assert "without the contents" not in rmqtool("verify", store).out
+    (store / "config" / "delayOffset.json").unlink()
+    (store / "config" / "lmqConsumerOffset.json").unlink()
+    result = rmqtool("verify", store)
+    assert result.status == 1
+    names = "config/consumerOffset.json, config/delayOffset.json"
+    assert f"it would start without the contents of {names}" in " ".join(result.out.split())

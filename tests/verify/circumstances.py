@@ -163,6 +163,11 @@ def _configuration() -> Iterator[Circumstance]:
     yield Circumstance("config.topic-queues", fewer_queues)
     yield Circumstance("config.offset-out-of-range", both(tear, committed(500)))
     yield Circumstance("config.offset-out-of-range", committed(500))
+    yield Circumstance("config.wrong-offset", committed(1 << 40))
+    yield Circumstance("config.missing", config("topics.json", "{}"))
+    yield Circumstance("config.older-copy", older_than_backup)
+    yield Circumstance("config.topic-missing", topic_lost)
+    yield Circumstance("config.topic-permission", lambda s: topic_added(s, "%RETRY%group", perm=0))
 
 
 def both(*applied: Apply) -> Apply:
@@ -429,6 +434,29 @@ def two_sources(store: Path) -> None:
     config("topics.json", json.dumps(table))(store)
     table["topicConfigTable"]["orders"]["readQueueNums"] = 9
     config("topics.json.bak", json.dumps(table))(store)
+
+
+def older_than_backup(store: Path) -> None:
+    """A ``.bak`` of a later data version."""
+    table = json.loads((store / "config" / "topics.json").read_text())
+    for name, counter in (("topics.json", 3), ("topics.json.bak", 7)):
+        table["dataVersion"] = {"counter": counter, "timestamp": START_TIME + counter}
+        config(name, json.dumps(table))(store)
+
+
+def topic_lost(store: Path) -> None:
+    """A topic is not configured, and has messages that were stored since the last change."""
+    names_topics(store, "orders", "t" * 140)
+    table = json.loads((store / "config" / "topics.json").read_text())
+    table["dataVersion"] = {"counter": 3, "timestamp": START_TIME}
+    config("topics.json", json.dumps(table))(store)
+
+
+def topic_added(store: Path, topic: str, **fields: object) -> None:
+    """One more topic is configured."""
+    table = json.loads((store / "config" / "topics.json").read_text())
+    table["topicConfigTable"][topic] = {"topicName": topic, **fields}
+    config("topics.json", json.dumps(table))(store)
 
 
 def fewer_queues(store: Path) -> None:

@@ -38,6 +38,9 @@ public final class Main {
             case "clean":
                 save(Cleaner.clean(root.resolve("scenarios.json"), root.resolve("disks")), Path.of(argument));
                 break;
+            case "decode":
+                save(ConfigDecoders.decode(root), Path.of(argument));
+                break;
             case "expire":
                 save(Wipe.clean(root), Path.of(argument));
                 break;

@@ -1,0 +1,93 @@
+"""Findings about configuration that the store proves to be lost, old or wrong."""
+
+from __future__ import annotations
+
+from rmqtool.catalogue.entry import Entry
+
+CONFIG_LOSSES = (
+    Entry(
+        code="config.missing",
+        fault=None,
+        severity="error",
+        title="Configuration that the store proves is gone",
+        what="A file in config/ and its .bak are gone, or the file no longer has the table that it is there for, and "
+        "topics, retries, deliveries or the other files show what was in it. Information where the store may have been "
+        "written without a broker, or is a copy of the log alone.",
+        how="config/ or a file in it was deleted or not copied; a file was overwritten with another one, or emptied.",
+        effect="the broker starts with an empty table, and says nothing",
+        versions=(
+            ("all", "take a missing file for an empty one, as at a first start, and write the empty table back."),
+            ("5.3.4 and later", "also delete a main file that cannot be decoded, so that it is missing afterwards."),
+        ),
+        repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
+        "topics, groups, offsets and delay offsets every ten seconds. Without one, start the broker while clients are "
+        "stopped; make topics with mqadmin updateTopic and groups with mqadmin updateSubGroup, and set the groups to "
+        "where they were with mqadmin resetOffsetByTime. For delayed messages write delayOffset.json with each level's "
+        "offset before the start.",
+        not_detected="Groups that never had a retry, when config/ is gone as a whole. Tables in RocksDB are not read.",
+    ),
+    Entry(
+        code="config.topic-missing",
+        fault=None,
+        severity="warning",
+        title="A topic has lost its configuration",
+        what="topics.json does not name a topic, and the store proves that nobody deleted it: a message of it was "
+        "stored after topics.json was changed last, or groups still have offsets in it. Information for a retry "
+        "topic, which the broker makes again.",
+        how="topics.json is older than the store, or was edited by hand.",
+        effect="clients are refused, or the topic is made anew with default queues, and what lies in others is not "
+        "consumed",
+        versions=(
+            ("4.4.0 to 4.9", "leave a topic's offsets when it is deleted: only the times prove something."),
+            ("5.0.0 and later", "delete a topic's offsets with it, and take no new ones."),
+        ),
+        repair="Put back the newer topics.json, or make the topic again with mqadmin updateTopic and the number of "
+        "queues that it has in consumequeue/. If its queues are gone, rebuild them before: rmqtool rebuild-cq --topic.",
+        not_detected="A topic whose last message is older than the last change of topics.json, in a store of 4.x: it "
+        "looks like one that was deleted (commitlog.deleted-topic, consumequeue.orphan).",
+    ),
+    Entry(
+        code="config.topic-permission",
+        fault=None,
+        severity="warning",
+        title="A topic that may not be read or written",
+        what="The permission (perm) of a topic lacks reading or writing. A warning for a retry topic, for which nobody "
+        "wants that; information for others, where it is a setting.",
+        how="mqadmin updateTopicPerm, an edit by hand.",
+        effect="consumers of the group do not get their retries, and cannot send back what they fail on",
+        versions=(("all", "refuse to serve with NO_PERMISSION."),),
+        repair="Set it with mqadmin updateTopicPerm -p 6 once the broker runs.",
+    ),
+    Entry(
+        code="config.wrong-offset",
+        fault=None,
+        severity="warning",
+        title="A committed offset contradicts the store",
+        what="The offset of a group is negative, more than 10,000 beyond the end of its queue, lower than in the .bak "
+        "that was written before, or 0 or far behind although retries show that the group has consumed.",
+        how="The file is an older copy or was edited; files of different times or brokers; a tool has set the offset.",
+        effect="the group consumes messages again, or skips some",
+        versions=(
+            ("4.4.0 to 4.9.3", "an offset beyond the end: set to the end, or to 0 where the queue begins there."),
+            ("4.9.4 and later", "an offset beyond the end: set to the end. Too small ones are taken as they are."),
+        ),
+        repair="Compare with the .bak and with backups before a start, and take the file whose offsets are right; or, "
+        "once the broker runs and before the group connects, mqadmin resetOffsetByTime. Offsets that were set back on "
+        "purpose are what they should be.",
+        not_detected="Offsets that are too small by less than retries or the .bak show; a group without retries.",
+    ),
+    Entry(
+        code="config.older-copy",
+        fault=None,
+        severity="warning",
+        title="A configuration file is older than the store",
+        what="topics.json or subscriptionGroup.json has a lower data version than its .bak, or has lost more entries "
+        "than its data version has grown by; or the committed offsets were written more than an hour before the newest "
+        "message was stored.",
+        how="A file was restored from a backup, or edited by hand.",
+        effect="the broker starts with the older topics, groups or offsets",
+        versions=(("all", "read the main file, whatever its .bak says."),),
+        repair="Compare the file with its .bak and with backups before a start, and keep the newest.",
+        not_detected="A copy that was restored together with its .bak and got the time of the restore.",
+    ),
+)

@@ -1,0 +1,93 @@
+"""Configuration and store as each other's witnesses: what topics, groups, offsets and delays the store proves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.dispatch.units import QueueName
+from rmqtool.findings import counted
+from rmqtool.lock import ABORT_FILE
+from rmqtool.mapped_files import MappedFile
+from rmqtool.offsets import load_offsets
+from rmqtool.rules.config_shapes import main_table
+from rmqtool.store import CONFIG, Store
+from rmqtool.system_topics import SCHEDULE_TOPIC
+from rmqtool.topics import Topics
+from rmqtool.verify.config_loss import DELAYS, Contents, check_losses, report_loss
+from rmqtool.verify.consumers import Ranges
+from rmqtool.verify.deliveries import Deliveries, Level
+from rmqtool.verify.offset_witnesses import check_offset_witnesses
+from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.records import RecordTotals
+from rmqtool.verify.report import Report
+from rmqtool.verify.single_messages import SingleMessages
+from rmqtool.verify.topic_lines import check_topic_lines
+from rmqtool.versions import NEWEST, Version
+
+_FLUSH_MS = 60_000  # delay offsets are written every 10 s; with room for slow machines
+_CLOCK_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """What the verification has seen of a stopped store."""
+
+    store: Store
+    files: Sequence[MappedFile]
+    topics: Topics
+    ranges: Ranges
+    states: Mapping[QueueName, QueueState]
+    totals: RecordTotals
+    version: Version | None = None
+
+
+def check_witnesses(seen: Witnesses, report: Report) -> None:
+    """Report what the configuration has lost."""
+    messages = SingleMessages(seen.store, seen.files, seen.version or NEWEST)
+    filled = {name.topic for name, found in seen.ranges.items() if found.max_offset > found.min_offset}
+    contents = Contents(
+        seen.store,
+        frozenset(filled | {name.topic for name in seen.states}),
+        seen.totals.latest - seen.totals.earliest,
+        (seen.store.root / ABORT_FILE).exists(),
+    )
+    committed = load_offsets(seen.store)
+    check_losses(contents, {one.group for one in committed.offsets}, report)
+    check_topic_lines(seen.store, seen.topics, committed, seen.states, messages, report)
+    check_offset_witnesses(contents, committed, seen.ranges, messages, seen.totals.latest, report)
+    _check_delays(contents, messages, seen.totals.latest, report)
+
+
+def _check_delays(contents: Contents, messages: SingleMessages, newest: int, report: Report) -> None:
+    file = contents.file(DELAYS)
+    table = main_table(DELAYS, file.content)
+    offsets = {int(level): offset for level, offset in (table or {}).items()
+               if level.isdecimal() and type(offset) is int}  # fmt: skip
+    report.check("config.delay-offset", len(offsets))
+    lost = contents.state(DELAYS)
+    written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
+    if contents.is_unclean and (not table or written > newest + _FLUSH_MS):  # not the time of a write but of a copy
+        written = newest - _FLUSH_MS
+    levels = list(Deliveries(messages, newest, written - _CLOCK_MS).levels(offsets))
+    again = sum(level.again for level in levels)
+    if lost in ("gone", "without its table", "empty") and again:
+        shown = f"and {counted(again, 'message')} of {counted(len(levels), 'delay level')} were delivered"
+        report_loss(DELAYS, lost, shown, report)
+        return
+    for level in levels:
+        _report_level(level, report)
+
+
+def _report_level(level: Level, report: Report) -> None:
+    place: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
+    start = f"level {level.level}: delivered up to {level.offset}"
+    if level.again:
+        message = f"{start}, and the log shows {counted(level.again, 'message')} behind it that were delivered"
+        report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
+                   effect="the broker delivers them again", **place)  # fmt: skip
+    if level.skipped:
+        message = f"{start}, and the log shows that {counted(level.skipped, 'message')} before it never were"
+        report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}",
+                   effect="the broker never delivers them", **place)  # fmt: skip

@@ -1,0 +1,125 @@
+"""Single topics that topics.json has lost, or that nobody may read or write (`TopicConfigManager`, `PermName`).
+
+A topic that was deleted leaves its messages in the log too. It was not deleted when messages of it were stored after
+the table of topics was changed last, or when groups still have offsets in it, which newer releases delete with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmqtool.config_json import read_config_file
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import RmqtoolError
+from rmqtool.offsets import CommittedOffsets
+from rmqtool.store import CONFIG, Store
+from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX
+from rmqtool.times import rfc3339
+from rmqtool.topics import READABLE, TOPICS, WRITABLE, Topics
+from rmqtool.verify.consumers import is_system_topic
+from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.report import Report
+from rmqtool.verify.single_messages import SingleMessages
+
+_TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
+_ROUNDING_MS = 1_000
+_UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
+
+
+def check_topic_lines(
+    store: Store, topics: Topics, committed: CommittedOffsets, states: Mapping[QueueName, QueueState],
+    messages: SingleMessages, report: Report,
+) -> None:  # fmt: skip
+    """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
+    for name, table in _TABLES.items():
+        _check_backup(store, name, table, report)
+    if not topics.is_known or not topics.by_name:
+        return
+    missing = sorted({name.topic for name in states} - topics.by_name.keys())
+    report.check("config.topic-missing", len(states))
+    changed = _changed(topics)
+    for topic in missing:
+        if topic.startswith(_UNUSED):
+            continue
+        if topic.startswith(RETRY_PREFIX):
+            message = "topics.json does not name it, and it has messages"
+            effect = "the broker makes it again when a consumer of the group connects"
+            report.add("config.topic-missing", message, severity="info", effect=effect, topic=topic)
+        elif not is_system_topic(topic):
+            proof = _proof(topic, committed, states, changed, messages)
+            if proof:
+                report.add("config.topic-missing", proof, file=f"{CONFIG}/{TOPICS}", topic=topic)
+    _check_permissions(topics, report)
+
+
+def _changed(topics: Topics) -> int | None:
+    """When a topic was added, changed or deleted last, epoch ms."""
+    version = topics.file.content.get("dataVersion")
+    timestamp = version.get("timestamp") if isinstance(version, dict) else None
+    return timestamp if type(timestamp) is int else None
+
+
+def _proof(
+    topic: str, committed: CommittedOffsets, states: Mapping[QueueName, QueueState], changed: int | None,
+    messages: SingleMessages,
+) -> str | None:  # fmt: skip
+    """Why a topic that is not configured was not deleted; None when it may have been."""
+    last = (messages.at(state.last_physical_offset) for name, state in states.items() if name.topic == topic)
+    newest = max((message["store_timestamp"] for message in last if message), default=0)
+    if changed is not None and newest > changed + _ROUNDING_MS:
+        return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
+               f"stored {rfc3339(newest)}"  # fmt: skip
+    cleans_up = "groupTopicMap" in committed.file.content  # written since 5.0, whose deletion takes the offsets along
+    groups = sorted({one.group for one in committed.offsets if one.topic == topic and one.offset > 0})
+    if cleans_up and groups:
+        return f"topics.json does not name it, and group {groups[0]} has offsets in it, which go with a topic that " \
+               "is deleted"  # fmt: skip
+    return None
+
+
+def _check_permissions(topics: Topics, report: Report) -> None:
+    report.check("config.topic-permission", len(topics.by_name))
+    for topic in topics.by_name.values():
+        lacking = [text for bit, text in ((READABLE, "read"), (WRITABLE, "written")) if not topic.perm & bit]
+        if topic.name.startswith(DEAD_LETTER_PREFIX) or not lacking or topic.name.startswith("rmq_sys_SYNC_"):
+            continue
+        is_retry = topic.name.startswith(RETRY_PREFIX)
+        message = f"perm {topic.perm}: it may not be {' nor '.join(lacking)}"
+        report.add("config.topic-permission", message, severity=None if is_retry else "info",
+                   file=f"{CONFIG}/{TOPICS}", topic=topic.name)  # fmt: skip
+
+
+def _check_backup(store: Store, name: str, table: str, report: Report) -> None:
+    """A file against its .bak, from which it differs by as many changes as its data version says."""
+    path = store.root / CONFIG / name
+    report.check("config.older-copy")
+    try:
+        main, backup = read_config_file(path), read_config_file(path.with_name(f"{name}.bak"))
+    except RmqtoolError:
+        return  # reported with the files
+    ours, theirs = (_version(content) for content in (main, backup))
+    if ours is None or theirs is None:
+        return
+    if ours[0] < theirs[0] and ours[1] < theirs[1]:
+        message = f"its data version is {ours[0]}, that of its .bak {theirs[0]}: the .bak is written from the file " \
+                  "before"  # fmt: skip
+        report.add("config.older-copy", message, file=f"{CONFIG}/{name}")
+        return
+    before, after = _names(backup, table), _names(main, table)
+    if after and len(before - after) > ours[0] - theirs[0] >= 0:
+        lost = ", ".join(sorted(before - after)[:4])
+        message = f"its data version is {ours[0]}, that of its .bak {theirs[0]}, and it has lost {lost}"
+        report.add("config.older-copy", message, file=f"{CONFIG}/{name}", count=len(before - after))
+
+
+def _version(content: Mapping[str, Any]) -> tuple[int, int] | None:
+    version = content.get("dataVersion")
+    fields = version if isinstance(version, dict) else {}
+    counter, timestamp = fields.get("counter"), fields.get("timestamp")
+    return (counter, timestamp) if isinstance(counter, int) and isinstance(timestamp, int) else None
+
+
+def _names(content: Mapping[str, Any], table: str) -> set[str]:
+    found = content.get(table)
+    return set(found) if isinstance(found, dict) else set()

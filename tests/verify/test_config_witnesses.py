@@ -1,0 +1,69 @@
+"""What is lost of the configuration of a broker's store is found, whatever the release, and changes the verdict."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.golden import stores
+from tests.verify.config_losses import HEALTHY, LOSSES
+from tests.verify.verifying import codes_of, only, verify
+
+RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
+
+
+def rows() -> Iterator[tuple[str, str]]:
+    """Each loss with an old and a new release."""
+    for number, (name, loss) in enumerate(LOSSES.items()):
+        for release in RELEASES[number % 2 :: 2] if not loss.only else RELEASES:
+            if release.startswith(tuple(loss.only.split()) or RELEASES):
+                yield release, name
+
+
+@pytest.mark.parametrize(("release", "name"), list(rows()))
+def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
+    """Under its code, with its severity, and with what is lost; a loss above information is no clean verdict."""
+    loss = LOSSES[name]
+    store = stores.unpack(f"{release}-shop", tmp_path)
+    loss.apply(store)
+    outcome = verify(store, version=release)
+    found = [(finding.severity, finding.message) for finding in outcome.findings if finding.code == loss.code]
+    assert loss.severity in {severity for severity, _ in found}, outcome.findings
+    assert any(loss.says in message for _, message in found), found
+    assert (outcome.verdict == "clean") == (loss.severity == "info")
+    if loss.code == "start.refuses":
+        assert outcome.verification.start is not None
+        assert "config/" in str(outcome.verification.start.refuses)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("release", ["4.4.0", "5.3.3"])
+def test_what_is_not_lost_is_not_reported(release: str, name: str, tmp_path: Path) -> None:
+    """Copies, kills, first seconds, and what operators do: nothing above information about the configuration."""
+    store = stores.unpack(f"{release}-shop", tmp_path)
+    HEALTHY[name](store)
+    found = verify(store, version=release).findings
+    assert [one.message for one in found if one.code.startswith("config.") and one.severity != "info"] == []
+
+
+def test_a_log_without_configuration(tmp_path: Path) -> None:
+    """A copy of log and queues alone, and a broker that has just begun, are no losses."""
+    store = stores.unpack("5.3.3-single", tmp_path)
+    assert codes_of(verify(store)) == set()
+    assert [one.severity for one in verify(store).findings if one.code == "config.missing"] == ["info"]
+    empty = stores.unpack("5.3.3-empty", tmp_path)
+    (empty / "config").mkdir()
+    assert "config.missing" not in codes_of(verify(empty), info=True)
+    shutil.copy(stores.unpack("5.3.3-shop", tmp_path) / "config" / "topics.json", empty / "config")
+    assert "config.missing" not in codes_of(verify(empty), info=True)
+
+
+def test_only_what_was_asked_for(tmp_path: Path) -> None:
+    """A selection of codes looks at what it names, and at nothing else."""
+    store = stores.unpack("4.9.7-shop", tmp_path)
+    LOSSES["delays"].apply(store)
+    assert codes_of(verify(store, selection=only("config.missing"))) == {"config.missing"}
+    assert codes_of(verify(store, selection=only("index."))) == set()
