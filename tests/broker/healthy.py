@@ -46,16 +46,16 @@ class Healthy:
         return self.verdict == "corrupt" or self.verdict.startswith("error") or (self.stopped and bool(self.codes))
 
 
-def run(version: str, count: int, seed: int) -> Iterator[Healthy]:
-    """So many stores of a release: what a broker leaves when it is stopped first, then kills and running brokers."""
+def run(version: str, count: int, seed: int, stopped: bool = True) -> Iterator[Healthy]:
+    """So many stores of a release: those of brokers that were `stopped`, where wanted, then killed and running ones."""
     chance = random.Random(f"{version} {seed}")
     with TemporaryDirectory(prefix="rmqtool-healthy-") as directory:
         scratch = Path(directory)
-        stopped = list(_stopped(version, scratch))
-        for number, (name, root) in enumerate(stopped[:count]):
+        found = list(_stopped(version, scratch)) if stopped else []
+        for number, (name, root) in enumerate(found[:count]):
             copied = chance.choice(COPIES) if number % 2 else None
             yield _judge(name, _copied(root, scratch / f"copy-{number}", copied), copied, stopped=True)
-        for number in range(len(stopped), count):
+        for number in range(len(found), count):
             with TemporaryDirectory(dir=scratch) as own:
                 if number % 3:
                     yield from _killed(version, Path(own), chance)
