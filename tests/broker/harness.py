@@ -79,6 +79,7 @@ _MORE_SETTINGS = {
 def scenarios(version: str) -> tuple[str, ...]:
     """Names of the scenarios that `version` can write."""
     found = [*_SCENARIOS]
+    found += ["light", "light-killed"] if "lmq" in features(version) else []
     found += ["crc32-property"] if "crc32-property" in features(version) else []
     found += ["extras", "compacted"] if family(version) == "v5" else []
     return (*found, "dledger") if version != VERSIONS[0] else tuple(found)
@@ -102,7 +103,7 @@ class Harness:
         if scenario == "dledger":
             settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
         with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
-            if scenario == "killed":
+            if scenario.endswith("killed"):
                 jvm.wait_ready()
                 time.sleep(writing_s)
                 jvm.kill()

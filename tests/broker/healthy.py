@@ -25,8 +25,8 @@ from tests.verify.losses import copy
 from tests.verify.losses_facts import judged
 
 _COUNT = 17  # of each release: 100 of six
-_KILLED, _LIVE = "killed", "live"
-_OTHER_LAYOUTS = ("dledger", "killed")
+_KILLED = ("killed", "light-killed")
+_OTHER_LAYOUT = "dledger"
 _RATE = 200  # messages per second of a live store
 _LONGEST_S = 2.5
 
@@ -69,7 +69,7 @@ def _stopped(version: str, scratch: Path) -> Iterator[tuple[str, Path]]:
         if source.older is not None:
             yield f"{source.name}, older", source.older
     for scenario in scenarios(version):
-        if scenario not in _OTHER_LAYOUTS:
+        if scenario not in (*_KILLED, _OTHER_LAYOUT):
             root = scratch / scenario
             root.mkdir()
             Harness(version).write(root, scenario)
@@ -80,10 +80,11 @@ def _killed(version: str, scratch: Path, chance: random.Random) -> Iterator[Heal
     root = scratch / "store"
     root.mkdir()
     writing_s = chance.uniform(0, _LONGEST_S)
-    Harness(version).write(root, _KILLED, writing_s)
+    scenario = chance.choice([name for name in scenarios(version) if name in _KILLED])
+    Harness(version).write(root, scenario, writing_s)
     copied = chance.choice((None, *COPIES))
     kept = _copied(root, scratch / "copy", copied)
-    yield _judge(f"{version}, killed after {writing_s:.3f} s", kept, copied, stopped=False)
+    yield _judge(f"{version}-{scenario} after {writing_s:.3f} s", kept, copied, stopped=False)
 
 
 def _live(version: str, scratch: Path, chance: random.Random) -> Iterator[Healthy]:

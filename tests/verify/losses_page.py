@@ -27,9 +27,10 @@ def section(verdicts: Verdicts, lost: recorded.Lost) -> str:
 def _head() -> Iterator[str]:
     releases = " and ".join(recorded.STORES)
     yield f"Stores of whole brokers, {releases}, lost each kind of file in every way, and the real broker was started"
-    yield "on what was left. Where its users then had less than before (messages, keys, topics, groups, committed offsets,"
-    yield "delays, timers, or no start at all) the verdict stands in **bold**. A dash: the store has no such file, or"
-    yield "nothing would change. Two verdicts are those of the two releases. `make table` writes this; a test keeps it true."
+    yield "on what was left. Where its users then had less than before (messages, keys, topics, groups, committed"
+    yield "offsets, delays, timers, or no start at all) the verdict stands in **bold**. A dash: the store has no such"
+    yield "file, or nothing would change. Two verdicts are those of the two releases. `make table` writes this; a test"
+    yield "keeps it true."
     yield ""
 
 
