@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses import DIRECTORIES, DIRECTORY_OPERATIONS, FILE_OPERATIONS, FILES
 from tests.verify.losses_facts import judged
-from tests.verify.losses_together import joint_losses
+from tests.verify.losses_together import NO_WITNESS, joint_losses
 
 PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
 HEADING = "## What may be lost, and what verify says"
@@ -29,8 +29,8 @@ def _head() -> Iterator[str]:
     yield f"Stores of whole brokers, {releases}, lost each kind of file in every way, and the real broker was started"
     yield "on what was left. Where its users then had less than before (messages, keys, topics, groups, committed"
     yield "offsets, delays, timers, or no start at all) the verdict stands in **bold**. A dash: the store has no such"
-    yield "file, or nothing would change. Two verdicts are those of the two releases. `make table` writes this; a test"
-    yield "keeps it true."
+    yield "file, or nothing would change. Two verdicts are those of the two releases. A reason stands where nothing in"
+    yield "the store can show what is lost. `make table` writes this; a test keeps it true."
     yield ""
 
 
@@ -47,7 +47,8 @@ def _tables(verdicts: Verdicts, lost: recorded.Lost) -> Iterator[str]:
     yield "|---|---|"
     for loss in joint_losses():
         if (cell := _cell(loss.name, verdicts, lost)) != "-":
-            yield f"| {loss.name.replace('|', '')} | {cell} |"
+            reason = f" ({NO_WITNESS[loss.name]})" if loss.name in NO_WITNESS else ""
+            yield f"| {loss.name} | {cell}{reason} |"
     yield ""
 
 

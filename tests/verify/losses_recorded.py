@@ -63,7 +63,13 @@ def load() -> Lost:
     return lost
 
 
-def save(lost: Lost) -> None:
-    """Replace it."""
+def update(lost: Lost, whole: bool) -> None:
+    """Replace what is known of these stores, or only of these rows."""
+    before = load() if FILE.exists() else {}
+    _save({**before, **{store: rows if whole else {**before[store], **rows} for store, rows in lost.items()}})
+
+
+def _save(lost: Lost) -> None:
+    """Replace everything."""
     text = json.dumps(lost, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
     FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -25,7 +25,7 @@ final class Timers {
         TimerWheel wheel = timers.getTimerWheel();
         for (long number = 0; number < 2L * wheel.slotsTotal; number++) {
             Slot slot = wheel.getRawSlot(number * wheel.precisionMs);
-            if (slot.timeMs > 0 && slot.timeMs >= timers.getCurrReadTimeMs() && slot.num > 0) {
+            if (slot.timeMs > 0 && slot.timeMs >= timers.getCurrReadTimeMs()) { // a recovered slot has no number
                 chain(timers, store, slot.lastPos, found);
             }
         }
