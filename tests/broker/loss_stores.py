@@ -69,10 +69,11 @@ def _shop(version: str, plain: bool) -> Source:
     if not pair.is_dir():
         # Not under the lock of the cache: that takes minutes, and others wait for it to compile.
         with TemporaryDirectory(dir=cache(), prefix="new-") as scratch:
-            write_pair(harness, Path(scratch), settings)
+            written = Path(scratch, "pair")
+            written.mkdir()
+            write_pair(harness, written, settings)
             with suppress(OSError):  # another process was faster
-                Path(scratch).rename(pair)
-                Path(scratch).mkdir()
+                written.rename(pair)
     return Source(name, pair / "store", pair / "older", _keys(harness, pair / "store"), settings)
 
 
