@@ -12,7 +12,7 @@ from tests.unchanged import unchanged
 from tests.verify import losses_page
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses_facts import judged, wrong
-from tests.verify.losses_together import NO_WITNESS
+from tests.verify.losses_together import NO_WITNESS, all_losses
 
 LOST = recorded.load()
 ROWS = [(store, row) for store, rows in LOST.items() for row in rows]
@@ -80,6 +80,13 @@ def test_the_record_is_of_the_present_rows(store: str, pair: Pair, tmp_path: Pat
     for number, row in enumerate(there):
         assert recorded.make(row, *pair(store), tmp_path / str(number)) == []
     assert set(LOST[store]) <= set(recorded.rows())
+
+
+def test_every_kind_of_file_is_lost() -> None:
+    """Each kind of the table, in at least one of the stores."""
+    recorded_rows = {row for rows in LOST.values() for row in rows}
+    kinds = {loss.kind for loss in all_losses() if loss.name in recorded_rows}
+    assert kinds == {loss.kind for loss in all_losses()}
 
 
 @pytest.mark.slow
