@@ -104,7 +104,8 @@ def random_case(version: str, seed: int, found: Sequence[Source], scratch: Path)
     names = apply_some(source.store, source.older, root, chance)
     if chance.randrange(_ONE_IN) == 0:
         names.append(rebuild(root))
-    again = f"{_PROGRAM} --count 1 --seed {seed} {version}"
+    own = "" if len(found) > 1 else " --recorded"
+    again = f"{_PROGRAM}{own} --count 1 --seed {seed} {version}"
     return source, Case(str(seed), f"{source.name}: {' + '.join(names)}", again, root)
 
 
@@ -156,23 +157,26 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("versions", nargs="*")
     parser.add_argument("--count", type=int, default=50, help="stores of each version")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--recorded", action="store_true", help="only the stores of tests/verify/loss_stores")
     parser.add_argument("--matrix", action="store_true", help="every kind of file and everything that may happen to it")
     parser.add_argument("--row", action="append", help="of the matrix only those that begin so")
     parser.add_argument("--record", action="store_true", help="keep what the matrix says")
     options = parser.parse_args(arguments)
     kept: list[Result] = []
     lost_rows: recorded.Lost = {}
-    for version in options.versions or (recorded.STORES if options.matrix else VERSIONS):
+    for version in options.versions or (recorded.STORES if options.matrix or options.recorded else VERSIONS):
         with TemporaryDirectory(prefix="rmqtool-losses-") as scratch:
             if options.matrix:
                 found = run_matrix(version, _rows(options.row))
             else:
                 seeds = range(options.seed, options.seed + options.count)
-                found = run_random(version, seeds, fresh(version, Path(scratch)))
+                directory = Path(scratch)
+                stores = [committed(version, directory)] if options.recorded else fresh(version, directory)
+                found = run_random(version, seeds, stores)
             of_version = report(version, found)
         lost_rows[version] = {result.case.name: result.lost for result in of_version}
         kept += of_version
-    if options.record:
+    if options.matrix and options.record:
         recorded.update(lost_rows, whole=not options.row)
     return int(any(result.wrong for result in kept))
 
