@@ -1,4 +1,8 @@
-"""The stores that `tests.broker.losses` takes from: of whole brokers, each with an older copy, and golden ones."""
+"""The stores that `tests.broker.losses` takes from: of whole brokers, each with an older copy, and golden ones.
+
+``python -m tests.broker.loss_stores`` writes those of tests/verify/loss_stores anew; what was recorded of the present
+ones holds no longer then.
+"""
 
 from __future__ import annotations
 
@@ -79,3 +83,15 @@ def _shop(version: str, plain: bool) -> Source:
 
 def _keys(harness: Harness, store: Path) -> tuple[str, ...]:
     return tuple(sorted(set(keys_of(harness.oracle(store)["records"]))))
+
+
+def main() -> None:
+    """Write the committed pairs."""
+    for version, settings in recorded.STORES.items():
+        with TemporaryDirectory(prefix="rmqtool-losses-") as scratch:
+            write_pair(Harness(version), Path(scratch), settings)
+            recorded.pack(version, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()

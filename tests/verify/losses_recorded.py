@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.golden import stores
 from tests.verify.losses import copy
 from tests.verify.losses_random import apply, apply_some
 from tests.verify.losses_together import all_losses
@@ -47,6 +48,12 @@ def unpack(name: str, into: Path) -> tuple[Path, Path]:
             copy(Path(dense, "store"), into / "store")  # holes again: a timer wheel is empty for 39 MB
             copy(Path(dense, "older"), into / "older")
     return into / "store", into / "older"
+
+
+def pack(name: str, pair: Path) -> None:
+    """Make `pair`, a directory with ``store`` and ``older``, the stores of a release."""
+    with lzma.open(HERE / f"{name}.tar.xz", "wb", preset=9 | lzma.PRESET_EXTREME) as file:
+        stores.pack(pair, file)
 
 
 def make(row: str, store: Path, older: Path | None, root: Path) -> list[str]:

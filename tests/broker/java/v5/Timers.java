@@ -8,7 +8,7 @@ import org.apache.rocketmq.store.timer.Slot;
 import org.apache.rocketmq.store.timer.TimerMessageStore;
 import org.apache.rocketmq.store.timer.TimerWheel;
 
-/** What a recovered TimerMessageStore would deliver: what its wheel leads to, and what it has yet to read of its queue. */
+/** What a recovered TimerMessageStore would deliver: what its wheel leads to, and what it has not read of its queue. */
 final class Timers {
     private static final int MOST = 10_000; // a damaged chain may be a ring
 
