@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unchanged import unchanged
+from tests.unchanged import snapshot, unchanged
 from tests.verify import losses_page
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses_facts import judged, wrong
@@ -80,6 +80,18 @@ def test_the_record_is_of_the_present_rows(store: str, pair: Pair, tmp_path: Pat
     for number, row in enumerate(there):
         assert recorded.make(row, *pair(store), tmp_path / str(number)) == []
     assert set(LOST[store]) <= set(recorded.rows())
+
+
+@pytest.mark.parametrize(("store", "row"), RANDOM[:3])
+def test_a_row_is_the_same_store_each_time(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
+    """Files and bytes: what was recorded once holds for it."""
+    assert recorded.make(row, *pair(store), tmp_path / "one") == recorded.make(row, *pair(store), tmp_path / "other")
+    one, other = (_files(tmp_path / name) for name in ("one", "other"))
+    assert one == other != _files(pair(store)[0])
+
+
+def _files(root: Path) -> dict[str, bytes]:
+    return {name: entry.content for name, entry in snapshot(root).items() if entry.content}
 
 
 def test_every_kind_of_file_is_lost() -> None:

@@ -82,8 +82,8 @@ final class Survey {
         survey.store.start();
         survey.settle();
         Map<String, Object> facts = Json.object("refuses", null, "queues", survey.queues(root),
-            "keys", survey.keys(keys), "topics", survey.topics(), "groups", survey.groups(), "committed", survey.committed(),
-            "delays", survey.delays(delays), "timers", Family.timers(controller));
+            "keys", survey.keys(keys), "topics", survey.topics(), "groups", survey.groups(),
+            "committed", survey.committed(), "delays", survey.delays(delays), "timers", Family.timers(controller));
         Family.release(controller);
         Thread thread = new Thread(survey.store::shutdown); // 4.x waits for seconds while it stops
         thread.setDaemon(true);
