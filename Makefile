@@ -6,7 +6,7 @@ STORE := examples/store
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts rebuilds faults cleaner shops matrix bench clean
+.PHONY: help demo test lint findings flips golden starts losses table rebuilds faults cleaner shops matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -50,6 +50,16 @@ golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself, hundreds of them
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.broker.starts
+
+losses: $(VENV)/.test ## hold verdicts to what users of RocketMQ itself lose in 300 stores, and to 100 healthy ones
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.losses
+	$(BIN)/python -m tests.broker.healthy
+
+table: $(VENV)/.test ## ask RocketMQ itself what each kind of loss costs, and write the table of docs/verify.md
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.broker.losses --matrix --record
+	$(BIN)/python -m tests.verify.losses_page
 
 rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
 	@tests/setup-java.sh

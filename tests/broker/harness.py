@@ -6,7 +6,7 @@ import random
 import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -79,6 +79,7 @@ _MORE_SETTINGS = {
 def scenarios(version: str) -> tuple[str, ...]:
     """Names of the scenarios that `version` can write."""
     found = [*_SCENARIOS]
+    found += ["light", "light-killed"] if "lmq" in features(version) else []
     found += ["crc32-property"] if "crc32-property" in features(version) else []
     found += ["extras", "compacted"] if family(version) == "v5" else []
     return (*found, "dledger") if version != VERSIONS[0] else tuple(found)
@@ -94,27 +95,28 @@ class Harness:
         self.user = user
         class_path(version)
 
-    def write(self, root: Path, scenario: str) -> None:
-        """Write the store of `scenario` into the empty directory `root`."""
+    def write(self, root: Path, scenario: str, writing_s: float = _WRITING_S) -> None:
+        """Write the store of `scenario` into the empty directory `root`; `writing_s` is when ``killed`` is killed."""
         if scenario not in scenarios(self.version):
             raise ValueError(f"{self.version} cannot write the scenario {scenario}")
         settings = dict(_MORE_SETTINGS.get(scenario, {}))
         if scenario == "dledger":
             settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
         with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
-            if scenario == "killed":
+            if scenario.endswith("killed"):
                 jvm.wait_ready()
-                time.sleep(_WRITING_S)
+                time.sleep(writing_s)
                 jvm.kill()
             else:
                 jvm.finish()
 
-    def write_shop(self, root: Path) -> dict[str, Any]:
-        """Let a whole broker with clients write a store into the empty directory `root`; what they say happened."""
+    def write_shop(self, root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """Let a whole broker with clients write a store into `root`, or go on with one; what they say happened."""
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")
             arguments = [str(root), str(file)]
-            with Jvm(self.version, Path(scratch), {**SETTINGS, **_SHOP_SETTINGS}, arguments, whole=True) as jvm:
+            all_settings = {**SETTINGS, **_SHOP_SETTINGS, **(settings or {})}
+            with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
                 jvm.finish()
             facts: dict[str, Any] = json.loads(file.read_bytes())
             return facts
@@ -155,6 +157,24 @@ class Harness:
             names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
             starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
             return starts
+
+    def survey(
+        self, stores: Sequence[tuple[Path, Iterable[str]]], settings: dict[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Start a whole broker on each store itself: what its users have then, by the keys given; see Survey.java."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file, names = Path(scratch, "answer.json"), Path(scratch, "stores.txt")
+            with names.open("w", encoding="utf-8") as lines:
+                for number, (root, keys) in enumerate(stores):
+                    asked = Path(scratch, f"{number}.keys")
+                    asked.write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
+                    lines.write(f"{root}\t{asked}\n")
+            arguments = ["survey", str(names), str(file)]
+            all_settings = {**SETTINGS, **_SHOP_SETTINGS, **(settings or {})}
+            with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
+                jvm.finish()
+            surveys: list[dict[str, Any]] = json.loads(file.read_bytes())["surveys"]
+            return surveys
 
     def clean(self, scenarios: Path) -> list[dict[str, Any]]:
         """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.broker.cleaning`."""

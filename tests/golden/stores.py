@@ -40,12 +40,13 @@ def oracle(name: str) -> dict[str, Any]:
 def save(name: str, root: Path, oracle: dict[str, Any]) -> None:
     """Make `root` a golden store."""
     with lzma.open(HERE / f"{name}{_ARCHIVE}", "wb", preset=9 | lzma.PRESET_EXTREME) as file:
-        _pack(root, file)
+        pack(root, file)
     text = json.dumps(oracle, ensure_ascii=False, separators=(",", ":"))
     (HERE / f"{name}{_ORACLE}").write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
 
-def _pack(root: Path, file: lzma.LZMAFile) -> None:
+def pack(root: Path, file: lzma.LZMAFile) -> None:
+    """Write what is below `root` as an archive, modification times included, owners not."""
     # PAX keeps fractions of a second: the broker's retention clock is the modification time.
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path in sorted(root.rglob("*")):

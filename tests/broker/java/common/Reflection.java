@@ -14,6 +14,18 @@ final class Reflection {
         return field(target.getClass(), name).get(target);
     }
 
+    /** The value of a field that the class of `target` or one above it has. */
+    static Object inherited(Object target, String name) throws ReflectiveOperationException {
+        for (Class<?> type = target.getClass(); type != null; type = type.getSuperclass()) {
+            try {
+                return field(type, name).get(target);
+            } catch (NoSuchFieldException above) {
+                continue;
+            }
+        }
+        throw new NoSuchFieldException(name);
+    }
+
     /** Call the private method `name` without arguments; false when the class of `target` has none. */
     static boolean call(Object target, String name) throws ReflectiveOperationException {
         try {

@@ -9,6 +9,7 @@ final class Scenarios {
     private static final long ELECTION_MS = 60_000;
     private static final int LEADER_MESSAGES = 400;
     private static final int DIFFERING_MESSAGES = 400;
+    private static final int LIGHT_MESSAGES = 60;
 
     private Scenarios() {
     }
@@ -34,6 +35,15 @@ final class Scenarios {
                 break;
             case "differing":
                 differing(session);
+                break;
+            case "light":
+                full(session, 0);
+                writeLight(session);
+                break;
+            case "light-killed":
+                full(session, 0);
+                writeLight(session);
+                writeUntilKilled(session);
                 break;
             case "extras":
                 Family.writeExtras(session);
@@ -116,6 +126,15 @@ final class Scenarios {
         for (int number = 1; number < LEADER_MESSAGES; number++) {
             Draft draft = Draft.to("orders", number % 2).body("order " + number + " ".repeat(number * 7 % 300));
             session.put(draft.tags("Tag" + number % 3).keys("key" + number % 5).unique(number));
+        }
+    }
+
+    /** Light queues of messages that failed: 5.5.0 keeps such messages out of them, older releases do not. */
+    private static void writeLight(Session session) {
+        String[] topics = {"%DLQ%billing", "%RETRY%billing", "orders"};
+        for (int number = 0; number < LIGHT_MESSAGES; number++) {
+            Draft draft = Draft.to(topics[number % topics.length], 0).body("failed " + number).tags("Aa");
+            session.put(draft.unique(1_000_000 + number).property("INNER_MULTI_DISPATCH", "%LMQ%device-9"));
         }
     }
 

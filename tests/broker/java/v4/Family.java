@@ -1,6 +1,9 @@
 import java.io.IOException;
 import java.lang.reflect.Constructor;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.TopicFilterType;
@@ -24,9 +27,34 @@ final class Family {
         throws Exception {
         DefaultMessageStore store = new DefaultMessageStore(config, statistics(),
             (topic, queue, offset, tags, time, bits, properties) -> { }, new BrokerConfig());
+        silence(store);
+        return store;
+    }
+
+    /** Before a start: listen on no port, and deliver nothing. */
+    static void silence(DefaultMessageStore store) throws Exception {
         Reflection.set(store, "haService", new SilentHighAvailability(store));
         Reflection.set(store, "scheduleMessageService", new IdleSchedule(store));
-        return store;
+    }
+
+    /** The next queue offset to deliver, by delay level. */
+    static Map<Integer, Long> delayOffsets(BrokerController controller) throws ReflectiveOperationException {
+        DefaultMessageStore store = (DefaultMessageStore) controller.getMessageStore();
+        return offsetTable(store.getScheduleMessageService());
+    }
+
+    @SuppressWarnings("unchecked")
+    private static Map<Integer, Long> offsetTable(ScheduleMessageService service) throws ReflectiveOperationException {
+        return (Map<Integer, Long>) Reflection.get(service, "offsetTable");
+    }
+
+    /** Physical offsets of the timer messages that wait: a 4.x broker has none. */
+    static List<Long> timers(BrokerController controller) {
+        return List.of();
+    }
+
+    /** Give back what the broker holds beside its store. */
+    static void release(BrokerController controller) {
     }
 
     /** Releases from 4.9 on want to be told whether to count per queue. */

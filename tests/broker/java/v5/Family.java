@@ -1,9 +1,14 @@
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.util.Collections;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ConcurrentMap;
+import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.TopicFilterType;
+import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
@@ -16,6 +21,7 @@ import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.ha.DefaultHAService;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
+import org.apache.rocketmq.store.timer.TimerWheel;
 
 /** What differs between the families of store classes: the 5.x side. */
 final class Family {
@@ -26,8 +32,32 @@ final class Family {
         throws Exception {
         DefaultMessageStore store = new DefaultMessageStore(config, new BrokerStatsManager("harness", false),
             (topic, queue, offset, tags, time, bits, properties) -> { }, new BrokerConfig(), topics);
-        Reflection.set(store, "haService", new SilentHighAvailability(store));
+        silence(store);
         return store;
+    }
+
+    /** Before a start: listen on no port. Delays and timers are the broker's, not the store's. */
+    static void silence(DefaultMessageStore store) throws Exception {
+        Reflection.set(store, "haService", new SilentHighAvailability(store));
+    }
+
+    /** The next queue offset to deliver, by delay level. */
+    static Map<Integer, Long> delayOffsets(BrokerController controller) {
+        return controller.getScheduleMessageService().getOffsetTable();
+    }
+
+    /** Physical offsets of the timer messages that wait, once for each time that they would be delivered. */
+    static List<Long> timers(BrokerController controller) throws Exception {
+        return Timers.waiting(controller);
+    }
+
+    /** Give back what the broker holds beside its store: 39 MB for a timer wheel, twice. */
+    static void release(BrokerController controller) throws ReflectiveOperationException {
+        if (controller.getTimerMessageStore() != null) {
+            TimerWheel wheel = controller.getTimerMessageStore().getTimerWheel();
+            wheel.shutdown(false);
+            UtilAll.cleanBuffer((ByteBuffer) Reflection.get(wheel, "byteBuffer"));
+        }
     }
 
     static MessageExt message() {

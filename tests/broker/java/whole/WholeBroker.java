@@ -39,17 +39,22 @@ final class WholeBroker {
         check(nameServer.initialize(), "the name server");
         nameServer.start();
 
-        Properties settings = settings(root);
+        BrokerController controller = controller(root, NAME_SERVER);
+        check(controller.initialize(), "the broker");
+        controller.start();
+        return new WholeBroker(controller, nameServer);
+    }
+
+    /** The broker over `root`, not yet initialized. */
+    static BrokerController controller(Path root, String nameServer) throws Exception {
+        Properties settings = settings(root, nameServer);
         BrokerConfig broker = new BrokerConfig();
         MessageStoreConfig store = new MessageStoreConfig();
         NettyServerConfig netty = new NettyServerConfig();
         MixAll.properties2Object(settings, broker);
         MixAll.properties2Object(settings, store);
         netty.setListenPort(10911);
-        BrokerController controller = new BrokerController(broker, netty, new NettyClientConfig(), store);
-        check(controller.initialize(), "the broker");
-        controller.start();
-        return new WholeBroker(controller, nameServer);
+        return new BrokerController(broker, netty, new NettyClientConfig(), store);
     }
 
     private static void check(boolean initialized, String what) {
@@ -58,12 +63,14 @@ final class WholeBroker {
         }
     }
 
-    private static Properties settings(Path root) throws Exception {
+    private static Properties settings(Path root, String nameServer) throws Exception {
         Properties settings = new Properties();
         try (InputStream file = Files.newInputStream(Path.of(System.getProperty("harness.settings")))) {
             settings.load(file);
         }
-        settings.setProperty("namesrvAddr", NAME_SERVER);
+        if (nameServer != null) {
+            settings.setProperty("namesrvAddr", nameServer);
+        }
         settings.setProperty("brokerIP1", "127.0.0.1");
         settings.setProperty("brokerIP2", "127.0.0.1");
         settings.setProperty("brokerName", "shop");
@@ -76,8 +83,11 @@ final class WholeBroker {
         declare(new TopicConfig(topic, queues, queues, 6));
     }
 
-    /** A topic with a batch consume queue (5.x). */
+    /** A topic with a batch consume queue (5.x); its kind cannot be declared twice. */
     void declareBatch(String topic) throws Exception {
+        if (controller.getTopicConfigManager().getTopicConfigTable().containsKey(topic)) {
+            return;
+        }
         TopicConfig config = new TopicConfig(topic, 1, 1, 6);
         Map<String, String> attributes = new HashMap<>();
         attributes.put("+queue.type", "BatchCQ");

@@ -8,7 +8,11 @@ public final class WholeMain {
 
     public static void main(String[] arguments) {
         try {
-            run(Path.of(arguments[0]), Path.of(arguments[1]));
+            if (arguments[0].equals("survey")) {
+                Files.write(Path.of(arguments[2]), Json.bytes(Survey.all(Path.of(arguments[1]))));
+            } else {
+                run(Path.of(arguments[0]), Path.of(arguments[1]));
+            }
             // Client and broker threads that are no daemons must not keep the process.
             Runtime.getRuntime().halt(0);
         } catch (Throwable failure) {
