@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.limits import memory_is_short
 from rmqtool.files import InputFile, Reading
 from rmqtool.findings import counted
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
@@ -15,7 +16,7 @@ from rmqtool.store import Store
 from rmqtool.verify.index_units import Part
 from rmqtool.verify.report import Report
 
-_CHUNK = 1 << 18  # units
+_CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
 
 

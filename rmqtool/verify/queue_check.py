@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import is_pre_blank
@@ -26,11 +27,11 @@ from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report
 from rmqtool.verify.unit_differences import differences
 
-BATCH = 256 << 10
+BATCH = (32 if memory_is_short() else 256) << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
 
 _UNITS_PER_QUEUE = 256
-_MOST = 1 << 20
+_MOST = (128 if memory_is_short() else 1024) << 10
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _NAME_MAX = 255
 
