@@ -50,6 +50,19 @@ def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[st
     return found
 
 
+def check_header_times(
+    store: Store, parts: Sequence[Part], store_timestamp_at: Callable[[int], int | None], report: Report
+) -> None:
+    """Header timestamps against the messages that they are those of."""
+    for part in parts:
+        for name, at in (("begin", 0), ("end", 8)) if part.units else ():
+            stored = getattr(part.file, f"{name}_timestamp")
+            found = store_timestamp_at(getattr(part.file, f"{name}_physical_offset"))
+            if found is not None and found != stored:
+                message = f"{name} timestamp {stored}, its message was stored at {found}"
+                report.add("index.header", message, file=store.relative(part.file.path), offset=at)
+
+
 def check_chains(
     store: Store, part: Part, report: Report, reading: Reading, live: bool, progress: Callable[[int], None]
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.delay_levels import delay_levels_of
+from rmqtool.errors import UnreadableError
 from rmqtool.files import list_directory
 from rmqtool.findings import Finding, counted
 from rmqtool.verify.extents import Extents
@@ -80,6 +81,14 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     yield from _not_read(verification)
 
 
+def _holds_something(directory: Path) -> bool:
+    """Whether there may be anything in a directory: of one that cannot be read nobody knows."""
+    try:
+        return directory.is_dir() and bool(list_directory(directory))
+    except (OSError, UnreadableError):
+        return True
+
+
 def _unproven_levels(verification: Verification) -> Iterator[str]:
     used = verification.settings.rules.delay_levels.delays
     told = delay_levels_of(verification.store.conf).delays
@@ -101,7 +110,7 @@ def _not_read(verification: Verification) -> Iterator[str]:
     if verification.store.layout == "rocksdb":
         yield "consume queues: they are kept in RocksDB, which this version does not read"
     root = verification.store.root
-    there = [text for name, text in _NOT_READ.items() if (root / name).is_dir() and list_directory(root / name)]
+    there = [text for name, text in _NOT_READ.items() if _holds_something(root / name)]
     if there:
         yield f"what this version does not look into: {', '.join(there)}"
     if verification.holder is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +32,8 @@ from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
+from rmqtool.verify.unread import INDEX_UNREAD, UnreadExtent, scan_readable
+from rmqtool.verify.unread import REASON as UNREADABLE
 from rmqtool.versions import Version
 
 _LIVE_SCANS = 2  # the second is of what has been written during the first
@@ -89,8 +92,9 @@ class PartCheck:
             self._check_log(part)
             return self.result
         for index_file in self.settings.index_parts[part.first : part.stop]:
-            check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live,
-                         self._progress)  # fmt: skip
+            with self.result.unreadable.part():
+                check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live,
+                             self._progress)  # fmt: skip
         return self.result
 
     def close(self) -> None:
@@ -113,10 +117,10 @@ class PartCheck:
                 raise
             self.result.unread = str(error)  # a running broker deletes files
 
-    def _events(self, part: LogPart) -> Iterator[Event]:
+    def _events(self, part: LogPart) -> Iterator[Event | UnreadExtent]:
         """The scan; where a broker writes meanwhile, as far as its records are whole before they are read."""
         if not self.settings.live:
-            yield from scan_files(self._files, part.start, part.stop, self._reading)
+            yield from scan_readable(self._files, part.start, part.stop, self._reading, self.result.unreadable)
             return
         start = part.start
         for _ in range(_LIVE_SCANS):
@@ -133,6 +137,7 @@ class _LogCheck:
         open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
     ) -> None:  # fmt: skip
         self._part = part
+        self._live = settings.live
         self._result = result
         self._seam = result.seam
         self._seam.index_start = self._seam.index_at = part.index_start
@@ -146,17 +151,17 @@ class _LogCheck:
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups.queues_of, is_batch,
-                                      settings.live, found)  # fmt: skip
+                                      settings.live, found, result.unreadable)  # fmt: skip
             result.states = self._queues.states
         rules = settings.recovery
         self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
-        if settings.index:
+        if settings.index and part.index_start != INDEX_UNREAD:
             units = IndexUnits(settings.index_parts, open_files)
             stop = units.total if part.index_stop is None else part.index_stop
             self._index = IndexCheck(store, report, units, extents, lookups.hashes_at, part.index_start, stop,
                                      settings.tags_expected, log_start_of(files), settings.live)  # fmt: skip
 
-    def take(self, event: Event) -> bool:
+    def take(self, event: Event | UnreadExtent) -> bool:
         """Check one event; whether the log goes on behind it."""
         if self._seam.first is None:
             self._seam.first = event.physical_offset
@@ -170,6 +175,11 @@ class _LogCheck:
             return True
         self._damage.settle()
         self._seam.end = event.physical_offset + event.size
+        if isinstance(event, UnreadExtent):
+            self._result.extents.add(event.physical_offset, event.size, UNREADABLE)
+            self._result.log_end = self._seam.end  # there may have been records
+            self._walker = None  # what a start would do depends on these bytes
+            return True
         if isinstance(event, Blank):
             self._damage.blank(event)
         else:
@@ -189,7 +199,17 @@ class _LogCheck:
         if self._queues is not None:
             self._queues.add(dispatched.units, self._dispatcher.queues)
         if self._index is not None:
-            self._index.add(dispatched.keys, frames.physical_offset, end)
+            self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
+
+    def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
+        """Do a part of the comparison with the index, unless that gives an error."""
+        errors = len(self._result.unreadable.errors)
+        with self._result.unreadable.part() if not self._live else nullcontext():
+            if self._index is not None:
+                work(self._index)
+        if len(self._result.unreadable.errors) > errors:
+            self._index = None
+            self._seam.index_at = INDEX_UNREAD
 
     def finish(self) -> None:
         """The part has ended."""
@@ -202,4 +222,5 @@ class _LogCheck:
         if self._index is not None:
             self._seam.index_at = self._index.at
             if self._part.index_stop is not None:
-                self._index.finish(self._result.log_end or self._part.start if self._part.stop == MAX_OFFSET else None)
+                end = (self._result.log_end or self._part.start) if self._part.stop == MAX_OFFSET else None
+                self._check_index(lambda check: check.finish(end))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from rmqtool.dispatch.units import QueueName
 from rmqtool.recovery import FileWalk, join_walks
 from rmqtool.verify.extents import Extents
-from rmqtool.verify.queue_check import tell_jump
-from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.queue_state import QueueState, tell_jump
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.report import Report
+from rmqtool.verify.unread import INDEX_UNREAD, Unread
 
 
 @dataclass
@@ -31,7 +31,8 @@ class Seam:
 
     def meets(self, later: Seam) -> bool:
         """Whether a later part has begun where this one has ended."""
-        if self.open_end or later.open_start or self.index_at != later.index_start:
+        is_index_read = INDEX_UNREAD not in (self.index_at, later.index_at)
+        if self.open_end or later.open_start or (is_index_read and self.index_at != later.index_start):
             return False
         return self.end is None or self.end == later.first
 
@@ -54,6 +55,7 @@ class PartResult:
     ghosts_from: int | None = None  # where old records begin that are no part of the log
     walks: list[FileWalk] = field(default_factory=list)
     unread: str | None = None  # why the rest of the part was not read
+    unreadable: Unread = field(default_factory=Unread)
     seam: Seam = field(default_factory=Seam)
 
     def meets(self, later: PartResult) -> bool:
@@ -63,6 +65,10 @@ class PartResult:
     def extend(self, later: PartResult) -> None:
         """Add what the part of the log behind this one has found; `later` is not to be used any more."""
         self.extents.extend(later.extents)
+        self.unreadable.extend(later.unreadable)
+        for name in self.unreadable.queues:
+            self.states.pop(name, None)
+            later.states.pop(name, None)
         for name, state in later.states.items():
             known = self.states.get(name)
             if known is None:

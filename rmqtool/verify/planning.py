@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rmqtool.errors import UnreadableError
 from rmqtool.files import InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.verify.index_units import IndexUnits, Part
+from rmqtool.verify.unread import INDEX_UNREAD, Unread
 
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
@@ -49,12 +51,14 @@ def log_start_of(files: Sequence[MappedFile]) -> int:
 
 
 def log_parts(
-    files: Sequence[MappedFile], units: IndexUnits, reading: Reading, least: int = PART_SIZE
+    files: Sequence[MappedFile], units: IndexUnits, reading: Reading, unread: Unread, least: int = PART_SIZE
 ) -> list[LogPart]:
-    """Cut the log into parts that meet and cover all of it; raises UnreadableError."""
+    """Cut the log into parts that meet and cover all of it; what of the index gives an error is noted in `unread`."""
     size = sum(file.size for file in files)
     starts = [0, *_borders(files, max(least, size // _MOST_PARTS), reading)]
-    firsts = [0, *(units.first_from(start) for start in starts[1:])]
+    firsts = [INDEX_UNREAD] * len(starts)
+    with unread.part():
+        firsts = [0, *(units.first_from(start) for start in starts[1:])]
     ends = [*starts[1:], MAX_OFFSET]
     return [LogPart(start, end, first) for start, end, first in zip(starts, ends, firsts, strict=True)]
 
@@ -91,15 +95,14 @@ def _borders(files: Sequence[MappedFile], least: int, reading: Reading) -> Itera
     for file in files:
         if file.end_offset <= last + sizes.at(last) // 2:
             continue
-        with InputFile(file.path, reading) as opened:
-            place = file.start_offset
-            while place < file.end_offset:
-                # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
-                if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
-                    last = place
-                    yield place
-                left = file.end_offset - place
-                place += -(-left // max(1, round(left / sizes.at(place))))
+        place = file.start_offset
+        while place < file.end_offset:
+            # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
+            if 2 * (place - last) >= sizes.at(last) and _holds_something(file, reading, place):
+                last = place
+                yield place
+            left = file.end_offset - place
+            place += -(-left // max(1, round(left / sizes.at(place))))
 
 
 class _Sizes:
@@ -118,6 +121,12 @@ class _Sizes:
         return max(self._least, min(times * self._least, whole // _LARGEST))
 
 
-def _holds_something(file: InputFile, position: int) -> bool:
-    stop = min(position + _LOOK, file.size)
-    return file.next_data(position, stop) < stop
+def _holds_something(mapped: MappedFile, reading: Reading, physical_offset: int) -> bool:
+    """Whether anything stands there that can be read; what cannot is met again by the part before it."""
+    position = physical_offset - mapped.start_offset
+    try:
+        with InputFile(mapped.path, reading) as file:
+            stop = min(position + _LOOK, file.size)
+            return file.next_data(position, stop) < stop
+    except UnreadableError:
+        return False

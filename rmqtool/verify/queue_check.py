@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
-from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import Kind, Queue
@@ -23,9 +22,10 @@ from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, relative_to
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles, files_in
-from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
+from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState, tell_jump
 from rmqtool.verify.report import Report
 from rmqtool.verify.unit_differences import differences
+from rmqtool.verify.unread import Unread
 
 BATCH = (32 if memory_is_short() else 256) << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
@@ -48,7 +48,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, queues_of: QueuesOf,
-        is_batch: Callable[[str], bool], live: bool, found: FoundQueues,
+        is_batch: Callable[[str], bool], live: bool, found: FoundQueues, unread: Unread | None = None,
     ) -> None:  # fmt: skip
         """`found` keeps the files of each queue from part to part."""
         self.states: dict[QueueName, QueueState] = {}
@@ -60,6 +60,7 @@ class QueueCheck:
         self._is_batch = is_batch
         self._live = live
         self._found = found
+        self._unread = unread
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, _OneQueue] = {}
@@ -90,17 +91,30 @@ class QueueCheck:
         broken = np.flatnonzero(~follows)
         numbers = units.queues[order[bounds[:-1]]].tolist()
         for number, low, high in zip(numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            queue = self._queue(number, names[number])
             first, last = np.searchsorted(broken, (low, high))
             borders = broken[first:last].tolist()  # the group's own beginning is always one
-            for start, stop in zip(borders, [*borders[1:], high], strict=True):
-                queue.take(units, order[start:stop], stored[start:stop].tobytes())
+            name, unread = names[number], self._unread
+            if unread is None or self._live:
+                self._take(number, name, borders, high, units, order, stored)
+            elif name not in unread.queues:
+                with unread.queue(name):
+                    self._take(number, name, borders, high, units, order, stored)
+                if name in unread.queues:
+                    self.states.pop(name, None)
+
+    def _take(
+        self, number: int, name: QueueName, borders: list[int], end: int, units: QueueUnits, order: NDArray[np.intp],
+        stored: NDArray[np.void],
+    ) -> None:  # fmt: skip
+        """Compare the units of one queue; a new run of queue offsets begins at each border."""
+        queue = self._queue(number, name)
+        for start, stop in zip(borders, [*borders[1:], end], strict=True):
+            queue.take(units, order[start:stop], stored[start:stop].tobytes())
 
     def _queue(self, number: int, name: QueueName) -> _OneQueue:
         queue = self._queues.get(number)
         if queue is None:
-            state = self.states.setdefault(name, QueueState(name))
-            files = self._files_of(name)
+            files, state = self._files_of(name), self.states.setdefault(name, QueueState(name))
             queue = _OneQueue(state, files, self._report, self._extents, self._queues_of, self._root)
             self._queues[number] = queue
         return queue
@@ -211,13 +225,14 @@ class _OneQueue:
             return stop
         moved = files.find(int(units.physical_offsets[0]))
         if moved is not None and moved != number:
-            self._shift = moved - int(units.queue_offsets[0])
+            # Batch units follow each other, whatever records between them cannot be read.
+            self._shift = moved - int(units.queue_offsets[0]) if files.queue.kind == "simple" else 0
             self._next = moved
             return 0
         return self._absent(files, units, found, number)
 
     def _give_up(self, count: int, number: int) -> int:
-        """Where units of another store stand, each of them is wrong: they are counted, not looked up."""
+        """Of another store all units are wrong: they are counted, not looked up."""
         self._report.count("consumequeue.wrong-record", count)
         self.state.prove(number, number + count)
         self._next = number + count
@@ -278,21 +293,6 @@ class _OneQueue:
         file = None if path is None else relative_to(path, self._root)
         self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
-
-
-def tell_jump(state: QueueState, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
-    """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
-    if offset == state.next_offset:
-        return
-    place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
-    if offset < state.next_offset:
-        message = f"queue offset {offset} where {state.next_offset} was expected"
-        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
-        state.restart()
-    elif not extents.between(state.last_physical_offset, physical_offset):
-        missing = offset - state.next_offset
-        message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
-        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
 
 
 def _stretch(rows: NDArray[np.bool_]) -> int:

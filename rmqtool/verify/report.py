@@ -94,6 +94,12 @@ class Report:
         if len(tally.examples) < self.max_examples:
             tally.examples.append(found)
 
+    def insist(self, found: Finding) -> None:
+        """Add a finding whatever was selected: it is about what could not be looked at."""
+        tally = self._tallies.setdefault(found.code, Tally())
+        tally.total += found.count
+        tally.examples.append(found)
+
     def merge(self, other: Report) -> None:
         """Add what another part of the verification has found."""
         for code, count in other.checked.items():

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.errors import UnreadableError, WrongKindError
+from rmqtool.errors import WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
@@ -107,9 +107,6 @@ def check_checkpoint(
     report.check("checkpoint.missing")
     try:
         checkpoint = read_checkpoint(store)
-    except UnreadableError as error:
-        report.add("checkpoint.missing", error.message, file=CHECKPOINT)
-        return
     except WrongKindError:
         return  # told already
     if last_record is None:

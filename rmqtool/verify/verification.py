@@ -18,7 +18,7 @@ from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.recovery import RecoveryRules, Start
-from rmqtool.store import Store
+from rmqtool.store import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, Store
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.consumers import (
     check_delay_offsets,
@@ -29,10 +29,9 @@ from rmqtool.verify.consumers import (
 from rmqtool.verify.crew import Crew
 from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_files import check_headers
+from rmqtool.verify.index_files import check_header_times, check_headers
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.joining import Joining
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.lookups import Lookups
 from rmqtool.verify.mixed import check_hosts
@@ -46,6 +45,7 @@ from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.start import predict
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer_log
+from rmqtool.verify.unread import Unread
 from rmqtool.verify.workers import Workers
 from rmqtool.versions import NEWEST, Version
 
@@ -75,6 +75,7 @@ class Verification:
         self.holder: Holder | None = lock_holder(store.root)
         self.log: MappedFiles = store.commit_log()
         self.topics: Topics = load_topics(store)
+        self.unreadable = Unread()
         self.complete = False
         self.lost: Counter[str] = Counter()
         self.log_start = log_start_of(self.log.files)
@@ -84,10 +85,11 @@ class Verification:
         self.start: Start | None = None
         self.not_predicted: str | None = None
         self.settings = self._settings()
-        self._index = known_geometries(store) if self.settings.index else []
+        self._index = known_geometries(store, self.unreadable.part) if self.settings.index else []
         self._parts = parts_of(self._index)
         if self.settings.live and any(geometry is None and file.keys for file, geometry in self._index):
             self._parts = []  # what is in the others would not be all
+        if self.unreadable.index_in(store) or (not self._parts and self.settings.live and self._index):
             self.settings = replace(self.settings, index=False)
         self._report = self.settings.report()
         self._committed: Sequence[CommittedOffset] = ()
@@ -97,7 +99,7 @@ class Verification:
 
     def _settings(self) -> Settings:
         store, request = self.store, self.request
-        rules = DispatchRules.of(request.version or NEWEST, store, has_light_queues(store, kinds_told))
+        rules = DispatchRules.of(request.version or NEWEST, store, has_light_queues(store, self.unreadable.part))
         selection = request.selection
         return Settings(
             root=store.root,
@@ -136,10 +138,13 @@ class Verification:
 
     def _run(self, progress: Callable[[int], None], crew: Crew) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
-        check_surroundings(self.store, self.log, self.holder, self._report)
-        check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
-        check_headers(self.store, self._index, self._report, self.settings.live)
-        check_index_names(self.store, [file for file, _ in self._index], self._report)
+        with self.unreadable.part():
+            check_surroundings(self.store, self.log, self.holder, self._report)
+        with self.unreadable.part():
+            check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
+        with self.unreadable.part():
+            check_headers(self.store, self._index, self._report, self.settings.live)
+            check_index_names(self.store, [file for file, _ in self._index], self._report)
         settings = replace(
             self.settings,
             tags_expected=tags_expected(self._index, self.log.files, self.request.version),
@@ -177,7 +182,7 @@ class Verification:
         if self.settings.live:
             of_log = live_parts(files, units, self.request.jobs)
         else:
-            of_log = log_parts(files, units, reading, self.request.part_size)
+            of_log = log_parts(files, units, reading, self.unreadable, self.request.part_size)
         open_files.close()
         return of_log, index_parts(self._parts, self.request.part_size)
 
@@ -192,11 +197,14 @@ class Verification:
         lookups = Lookups(self.log.files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         if self.settings.queues:
             self._finish_queues(total, lookups)
-        self._finish_index(total, lookups)
-        self._check_checkpoint(total.totals, lookups)
-        firsts = list(first_records(self.log.files, lookups, self.settings.live))
-        check_times(self.store, firsts, self._report)
-        check_hosts(self.store, firsts, self.report_with(total.report), self._report)
+        with self.unreadable.part():
+            self._finish_index(total, lookups)
+        with self.unreadable.part():
+            self._check_checkpoint(total.totals, lookups)
+        with self.unreadable.part():
+            firsts = list(first_records(self.log.files, lookups, self.settings.live))
+            check_times(self.store, firsts, self._report)
+            check_hosts(self.store, firsts, self.report_with(total.report), self._report)
         for file in self.log.files:
             if file.start_offset >= max(self.log_end, total.extents_end()) and file is not self.log.files[0]:
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
@@ -213,6 +221,9 @@ class Verification:
         rules = self.settings.recovery
         if rules is None:
             return
+        if self.unreadable.any_in(self.store, COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+            self.not_predicted = "not all of the log and the queues could be read"
+            return
         try:
             reading = self.settings.reading()
             self.start = predict(self.store, rules, total.walks, reading, self._report, total.states)
@@ -225,11 +236,12 @@ class Verification:
         open_files = OpenFiles(self.settings.reading())
         rest = QueueRest(self.store, self._report, bounds, open_files, lookups.queues_of, self.lost)
         ranges: dict[QueueName, QueueRange] = {}
-        for queue in list_queues(self.store, kinds_told):
+        for queue in list_queues(self.store, self.unreadable.part):
             name = QueueName(queue.topic, queue.queue_id)
-            rest.check(queue, total.states.get(name))
-            check_kind(self.topics, queue, self._report)
-            ranges[name] = queue_range(queue, self.log_start, self.request.version or NEWEST)
+            with self.unreadable.queue(name):
+                rest.check(queue, None if name in self.unreadable.queues else total.states.get(name))
+                check_kind(self.topics, queue, self._report)
+                ranges[name] = queue_range(queue, self.log_start, self.request.version or NEWEST)
         open_files.close()
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
@@ -246,32 +258,21 @@ class Verification:
 
     def _finish_index(self, total: PartResult, lookups: Lookups) -> None:
         """Units behind those of all messages; header timestamps against the messages that they are those of."""
-        if self.settings.index and not self.settings.live:
+        if self.settings.index and not self.settings.live and not self.unreadable.index_in(self.store):
             open_files = OpenFiles(self.settings.reading())
             units = IndexUnits(self._parts, open_files)
             rest = IndexCheck(self.store, total.report, units, total.extents, lookups.hashes_at, total.seam.index_at,
                               units.total, False, self.log_start, False)  # fmt: skip
             rest.finish(total.log_end or 0)
             open_files.close()
-        for part in self._parts if not self.settings.live else ():
-            file = part.file
-            if not part.units:
-                continue
-            for name, at in (("begin", 0), ("end", 8)):
-                stored = getattr(file, f"{name}_timestamp")
-                found = lookups.store_timestamp_at(getattr(file, f"{name}_physical_offset"))
-                if found is not None and found != stored:
-                    message = f"{name} timestamp {stored}, its message was stored at {found}"
-                    self._report.add("index.header", message, file=self.store.relative(file.path), offset=at)
+        if not self.settings.live:
+            check_header_times(self.store, self._parts, lookups.store_timestamp_at, self._report)
 
     def _check_checkpoint(self, totals: RecordTotals, lookups: Lookups) -> None:
         if self.settings.live:
             return
         is_record = None
-        try:
-            checkpoint = read_checkpoint(self.store) or {}
-        except RmqtoolError:
-            checkpoint = {}
+        checkpoint = read_checkpoint(self.store) or {}
         offset = checkpoint.get("logics_physical_offset", 0)
         if offset and self.log.files and offset >= self.log.files[0].start_offset:
             is_record = lookups.store_timestamp_at(offset) is not None
@@ -285,6 +286,7 @@ class Verification:
             for number in sorted(self._of_index):
                 total.extend(self._of_index[number])
             self.ghosts_from = total.ghosts_from
+            self.unreadable.extend(total.unreadable)
             self._total = total
         return self._total
 
@@ -293,4 +295,6 @@ class Verification:
         both = self.settings.report()
         both.merge(self._report)
         both.merge(found)
+        for error in self.unreadable.findings(self.store):
+            both.insist(error)
         return both
