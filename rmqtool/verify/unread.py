@@ -42,7 +42,9 @@ class Unread:
     queues: set[QueueName] = field(default_factory=set)
 
     def note(self, error: UnreadableError) -> None:
-        """Keep the first error of each file."""
+        """Keep the first error of each file; raise it where nothing is wrong with the file, but with who reads it."""
+        if isinstance(error.__cause__, PermissionError):
+            raise error
         self.errors.setdefault(error.file or "", error)
 
     @contextmanager

@@ -17,7 +17,7 @@ CALLS = (*BY_PATH, *BY_DESCRIPTOR)
 
 
 @contextmanager
-def broken(path: Path, calls: tuple[str, ...] = SECTORS, start: int = 0) -> Iterator[None]:
+def broken(path: Path, calls: tuple[str, ...] = SECTORS, start: int = 0, number: int = errno.EIO) -> Iterator[None]:
     """Let these calls of `os` fail for `path`: reads from byte `start` on for a bad sector, more for a worse one."""
     wanted = os.path.realpath(path)
     system = {name: getattr(os, name) for name in CALLS}
@@ -32,7 +32,7 @@ def broken(path: Path, calls: tuple[str, ...] = SECTORS, start: int = 0) -> Iter
             good = name in ("pread", "preadv") and arguments[1] + _size(arguments[0]) <= start
             if is_wanted(place) and not good:
                 by_path = not isinstance(place, int)
-                raise OSError(errno.EIO, os.strerror(errno.EIO), *([os.fspath(place)] if by_path else []))
+                raise OSError(number, os.strerror(number), *([os.fspath(place)] if by_path else []))
             return system[name](place, *arguments, **options)
 
         return call

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,6 +127,16 @@ def test_a_selection_does_not_hide_it(store: Path) -> None:
         found = verify(store, only=("index.",))
     assert serious(found.findings) == {("store.unreadable", "commitlog/00000000000000131072")}
     assert found.verdict == "corrupt"
+
+
+@pytest.mark.parametrize("place", ["commitlog/00000000000000131072", "consumequeue/SCHEDULE_TOPIC_XXXX", "index"])
+def test_a_user_without_permission(store: Path, place: str) -> None:
+    """The store is not called corrupt."""
+    with broken(store / place, HARDER, number=errno.EACCES):
+        found = rmqtool("verify", store, "--json")
+    assert found.status == Exit.FAILED
+    assert found.document["error"]["file"] == str(store / place)
+    assert "run as the broker's user" in found.document["error"]["hint"]
 
 
 def test_the_command(store: Path) -> None:
