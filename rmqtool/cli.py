@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from types import FrameType
 from typing import NoReturn
 
 import click
 
 from rmqtool import __version__
+from rmqtool.base.limits import exhausted, require_memory
+from rmqtool.commands.ending import heed_signals, ignore_signals
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
@@ -53,6 +53,8 @@ _COMMANDS = {
     ),
 }
 
+_LIGHT = ("explain",)  # it loads no library that takes memory
+
 _EPILOG = examples_and_statuses(
     (
         "rmqtool inspect /data/rocketmq/store",
@@ -64,9 +66,10 @@ _EPILOG = examples_and_statuses(
         Exit.FINDINGS: "done; there are findings",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "done, but something could not be read or kept",
-        Exit.FAILED: "could not finish: I/O error, permission, unsupported format",
+        Exit.FAILED: "could not finish: I/O error, permission, unsupported format, too little memory",
         Exit.IN_USE: "the store is in use by a broker",
         Exit.NOT_A_STORE: "not a RocketMQ store",
+        Exit.HUNG_UP: "the terminal has closed; the store is safe",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; the store is safe",
         Exit.TERMINATED: "terminated; the store is safe",
     },
@@ -81,16 +84,19 @@ _EPILOG = examples_and_statuses(
 )
 @click.version_option(__version__, prog_name=_NAME, allow_from_autoenv=False)
 @global_options
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Inspect the store of an Apache RocketMQ broker.
 
     Reading changes nothing: files are opened read-only, and no modification time moves.
     """
+    if context.invoked_subcommand not in _LIGHT:
+        require_memory()
 
 
 def main() -> NoReturn:
     """The console script."""
-    signal.signal(signal.SIGTERM, _terminate)
+    heed_signals()
     if sys.stdout is None:
         write_error(Style(), _NAME, RmqtoolError("standard output is closed"))
         sys.exit(Exit.FAILED)
@@ -100,11 +106,19 @@ def main() -> NoReturn:
     if _COMPLETE in os.environ:
         cli.main(prog_name=_NAME, complete_var=_COMPLETE)
     style = Style()
+    status: str | int | None
     try:
-        sys.exit(run(sys.argv[1:], style))
+        status = run(sys.argv[1:], style)
+    except KeyboardInterrupt:  # in the moment when it returns
+        status = Exit.INTERRUPTED
+    except SystemExit as stop:
+        status = stop.code
     except Exception as fault:  # noqa: BLE001 - Python would exit with 1, which means findings, or no hit
         traceback.print_exc()
-        sys.exit(_tell(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT)))
+        status = _tell(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT))
+    finally:
+        ignore_signals()
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str], style: Style | None = None) -> int:
@@ -142,10 +156,13 @@ def _run(style: Style, arguments: list[str]) -> int:
         return _tell(style, arguments, UsageError(error.format_message(), hint=_help_hint(error)))
     except RmqtoolError as error:
         return _tell(style, arguments, error)
-    except OSError as error:
-        if error.filename is None:  # what is read has a name
+    except (MemoryError, ImportError, RuntimeError, OSError) as error:
+        told = exhausted(error)
+        if told is None and isinstance(error, OSError) and error.filename is not None:  # what is read has a name
+            told = UnreadableError(f"cannot read: {_reason(error)}", file=error.filename)
+        if told is None:
             raise
-        return _tell(style, arguments, UnreadableError(f"cannot read: {_reason(error)}", file=error.filename))
+        return _tell(style, arguments, told)
 
 
 def _tell(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
@@ -166,7 +183,3 @@ def _help_hint(error: click.ClickException) -> str | None:
 def _drop_output() -> None:
     """Nobody takes what is still to be written; Python must not complain when it closes stdout."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    sys.exit(Exit.TERMINATED)

@@ -16,6 +16,7 @@ class Exit(IntEnum):
     FAILED = 4
     IN_USE = 5
     NOT_A_STORE = 6
+    HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
 
@@ -76,6 +77,12 @@ class UnwritableError(RmqtoolError):
     """What cannot be written: permission, space, I/O, a name outside the store."""
 
     kind = "unwritable"
+
+
+class ExhaustedError(RmqtoolError):
+    """The system gives this process no more memory, files or threads; the hint says what to raise."""
+
+    kind = "exhausted"
 
 
 class ChangedError(RmqtoolError):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from rmqtool.errors import UnreadableError, WrongKindError
+from rmqtool.base.limits import exhausted
+from rmqtool.errors import RmqtoolError, UnreadableError, WrongKindError
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
@@ -66,9 +67,10 @@ class InputFile:
         with _reported(path):
             self._fd = _open_read_only(path)
         try:
-            self.size = self._check_kind()
-            if reading.spare_cache:
-                self._expect_random_reads()
+            with _reported(path):
+                self.size = self._check_kind()
+                if reading.spare_cache:
+                    self._expect_random_reads()
         except BaseException:
             self.close()
             raise
@@ -113,8 +115,8 @@ class InputFile:
                 if count == 0:
                     break
                 done += count
-        if self._reading.spare_cache:
-            self._drop_from_cache(position + cached, done - cached)
+            if self._reading.spare_cache:
+                self._drop_from_cache(position + cached, done - cached)
         return done
 
     def next_data(self, position: int, end: int) -> int:
@@ -183,7 +185,7 @@ class InputFile:
         try:
             return os.lseek(self._fd, position, os.SEEK_DATA)
         except OSError as error:
-            # ENXIO: nothing but a hole behind the position. Others: the file system knows no holes.
+            # ENXIO: nothing but a hole behind the position. Others: it knows no holes, or the read shows them.
             return end if error.errno == errno.ENXIO else position
 
 
@@ -230,8 +232,15 @@ def _reported(path: Path, position: int | None = None) -> Iterator[None]:
         raise unreadable(path, position, error) from error
 
 
-def unreadable(path: Path, position: int | None, error: OSError) -> UnreadableError:
-    """What the system says of a file that cannot be read, and what to do about it."""
+def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError:
+    """What the system says of a file that cannot be read, and what to do about it.
+
+    An UnreadableError, but for what says nothing of the file: that no more files may be open.
+    """
+    limit = exhausted(error)
+    if limit is not None:
+        limit.file = str(path)
+        return limit
     hint = None
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = "run as the broker's user, or give this user read permission"

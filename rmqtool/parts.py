@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.errors import ExhaustedError, RmqtoolError
 from rmqtool.files import unreadable
 
 Part = Callable[[], AbstractContextManager[object]]
@@ -24,6 +24,8 @@ class Unread:
         """Read one part; its error ends the part, not the whole."""
         try:
             yield
+        except ExhaustedError:
+            raise  # it says nothing of this part, and the next would fail too
         except RmqtoolError as error:
             self.errors.append(error)
         except OSError as error:

@@ -58,6 +58,7 @@ def _serve(serve: Callable[..., None], arguments: Sequence[object], not_its_own:
     for end in not_its_own:
         end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy would tidy up what is not its own
     serve(*arguments)
 

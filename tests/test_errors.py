@@ -15,6 +15,7 @@ STATUSES = {
     "UnsupportedError": (4, "unsupported"),
     "WrongKindError": (4, "wrong-kind"),
     "UnwritableError": (4, "unwritable"),
+    "ExhaustedError": (4, "exhausted"),
     "ChangedError": (4, "changed"),
     "StoreInUseError": (5, "in-use"),
     "NotAStoreError": (6, "not-a-store"),
@@ -31,6 +32,7 @@ def test_exit_statuses_are_those_promised() -> None:
         "failed": 4,
         "in-use": 5,
         "not-a-store": 6,
+        "hung-up": 129,
         "interrupted": 130,
         "terminated": 143,
     }

@@ -20,6 +20,7 @@ LAYERS: Mapping[int, tuple[str, ...]] = {
     0: (
         "formats",
         "errors",
+        "base",
         "findings",
         "catalogue",
         "versions",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqtool.append.sinks import FileGrid, Timestamps, Units
+from rmqtool.base.limits import open_files_at_once
 
 _MAX_OPEN = 128  # a store may have 40,000 queues
 _MAX_SECONDS = 1 << 33  # later times no file system keeps
@@ -23,6 +24,7 @@ class FileTree:
         self._path_of = path_of
         self._grid = grid
         self._open: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._most = open_files_at_once(_MAX_OPEN)
         self._ends: dict[int, int] = {}  # number of the unit behind the last of each queue
 
     def __enter__(self) -> FileTree:
@@ -62,7 +64,7 @@ class FileTree:
         descriptor = self._open.get((queue, start))
         if descriptor is not None:
             return descriptor
-        if len(self._open) >= _MAX_OPEN:
+        if len(self._open) >= self._most:
             os.close(self._open.popitem(last=False)[1])
         descriptor = self._open[queue, start] = create_file(self._path_of(queue, start), self._grid.file_size)
         return descriptor

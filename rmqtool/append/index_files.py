@@ -19,6 +19,7 @@ from rmqtool.index import Geometry
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WESTERNMOST = timedelta(hours=-12)
 _LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
+_SLOTS_AT_ONCE = 1 << 18  # a copy of all slots of a usual file would take 20 MB
 MAX_SECONDS = (1 << 31) - 1
 """The longest time that a unit can tell, seconds."""
 
@@ -45,7 +46,7 @@ class _Open:
     """The file that is being filled."""
 
     number: int
-    slots: NDArray[np.int32]  # number of the newest unit of each slot
+    slots: NDArray[np.int32] | None  # number of the newest unit of each slot; None where nobody wants the bytes
     begin_timestamp: int
     end_timestamp: int
     begin_physical_offset: int
@@ -106,11 +107,12 @@ class IndexBuilder:
         before = self._file
         if before is not None:
             self._complete(before)
+            before.slots = None  # those of a usual file take 20 MB, as those of the next will
         self._name_timestamp = max(clamp_timestamp(timestamp), self._name_timestamp + 1)
-        slots = np.zeros(self._geometry.slots, dtype=np.int32)
+        self._sink.begin(self.files, index_file_name(self._name_timestamp))
+        slots = np.zeros(self._geometry.slots, dtype=np.int32) if self._sink.wants_bytes() else None
         seeds = (max(before.end_timestamp, 0), max(before.end_physical_offset, 0)) if before else (0, 0)
         self._file = _Open(self.files, slots, seeds[0], seeds[0], seeds[1], seeds[1])
-        self._sink.begin(self.files, index_file_name(self._name_timestamp))
         self.files += 1
 
     def _put(self, keys: IndexKeys, start: int) -> int:
@@ -121,21 +123,25 @@ class IndexBuilder:
         count = min(len(keys) - start, self._geometry.units - file.count)
         rows = slice(start, start + count)
         timestamps = keys.store_timestamps[rows]
-        units = np.empty(count, dtype=UNIT_DTYPE)
-        units["key_hash"] = keys.key_hashes[rows]
-        units["physical_offset"] = keys.physical_offsets[rows]
-        units["seconds_since_begin"] = self._seconds(file, timestamps)
-        units["previous"] = previous = link(file.slots, file.count, keys.key_hashes[rows])
-        self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.view("u1").data)
+        if file.slots is not None:
+            self._put_units(file, file.slots, keys, rows)
         if file.count == 1:
             file.begin_physical_offset = int(keys.physical_offsets[start])
             file.begin_timestamp = int(timestamps[0])
-        file.used_slots += count if self._count_every_put else int((previous == 0).sum())
         file.count += count
         file.end_physical_offset = int(keys.physical_offsets[start + count - 1])
         file.end_timestamp = self.end_timestamp = int(timestamps[-1])
         self.units += count
         return count
+
+    def _put_units(self, file: _Open, slots: NDArray[np.int32], keys: IndexKeys, rows: slice) -> None:
+        units = np.empty(rows.stop - rows.start, dtype=UNIT_DTYPE)
+        units["key_hash"] = keys.key_hashes[rows]
+        units["physical_offset"] = keys.physical_offsets[rows]
+        units["seconds_since_begin"] = self._seconds(file, keys.store_timestamps[rows])
+        units["previous"] = previous = link(slots, file.count, keys.key_hashes[rows])
+        self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.view("u1").data)
+        file.used_slots += len(units) if self._count_every_put else int((previous == 0).sum())
 
     @staticmethod
     def _seconds(file: _Open, timestamps: Numbers) -> Numbers:
@@ -149,8 +155,14 @@ class IndexBuilder:
         return seconds
 
     def _complete(self, file: _Open) -> None:
-        data = file.slots.astype(SLOT_DTYPE)
-        self._sink.put(file.number, HEADER_SIZE, data.view("u1").data)
+        if file.slots is not None:
+            self._put_head(file, file.slots)
+        self._sink.finish(file.number, file.end_timestamp)
+
+    def _put_head(self, file: _Open, slots: NDArray[np.int32]) -> None:
+        for low in range(0, len(slots), _SLOTS_AT_ONCE):
+            data = slots[low : low + _SLOTS_AT_ONCE].astype(SLOT_DTYPE)
+            self._sink.put(file.number, HEADER_SIZE + low * SLOT_DTYPE.itemsize, data.view("u1").data)
         header = {
             "begin_timestamp": file.begin_timestamp,
             "end_timestamp": file.end_timestamp,
@@ -160,7 +172,6 @@ class IndexBuilder:
             "index_count": file.count,
         }
         self._sink.put(file.number, 0, build(IndexHeader, header))
-        self._sink.finish(file.number, file.end_timestamp)
 
 
 def link(slots: NDArray[np.int32], first: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -75,6 +75,9 @@ class IndexSink(Protocol):
     def begin(self, number: int, name: str) -> None:
         """A file is created."""
 
+    def wants_bytes(self) -> bool:
+        """Whether the bytes of the file that was created last are of use: the hash slots of a usual one take 20 MB."""
+
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         """Bytes of a file; what is never put is zero."""
 

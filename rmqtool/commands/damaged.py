@@ -51,4 +51,5 @@ def _verify(
             bar.update(done)
 
         verification.run(progress)
-    return [finding for finding in outcome_of(verification).findings if finding.severity != "info"]
+    found = [finding for finding in outcome_of(verification).findings if finding.severity != "info"]
+    return [finding for finding in found if finding.code.startswith(prefix)]

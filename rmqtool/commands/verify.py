@@ -34,7 +34,7 @@ _EPILOG = examples_and_statuses(
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "no such findings, but a part of the store cannot be read, or is in a format that is not read",
-        Exit.FAILED: "the store cannot be read, or its layout is not supported",
+        Exit.FAILED: "the store cannot be listed, its layout is not supported, or memory is too little",
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
     },

@@ -16,7 +16,7 @@ from rmqtool.processes import uninterrupted
 from rmqtool.splits import HasSplit
 
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 T = TypeVar("T", bound=HasSplit)
@@ -76,8 +76,9 @@ def _collect(
 
 
 def _begin() -> None:
-    """A worker leaves Ctrl-C to its parent, and does not outlive it."""
+    """A worker leaves Ctrl-C and the end of the terminal to its parent, and does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -15,6 +15,7 @@ from rmqtool.append.index_files import IndexBuilder
 from rmqtool.append.simple_queues import Heads, SimpleQueues
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.append.stored_units import StoredUnits, UnitBuffer
+from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.index import Geometry
@@ -27,8 +28,8 @@ from rmqtool.rebuild.workers import items_of_processes
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.versions import INDEX_COUNTS_SLOTS
 
-_FEW_UNITS = 3 << 17  # a batch this small stays in the processor's cache ...
-_MOST_UNITS = 1 << 20  # ... and this large in memory
+_FEW_UNITS = 3 << (14 if memory_is_short() else 17)  # a batch this small stays in the processor's cache ...
+_MOST_UNITS = 1 << (17 if memory_is_short() else 20)  # ... and this large in memory
 _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than filling them
 
 

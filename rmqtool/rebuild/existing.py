@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rmqtool.append.filler import pre_blank_units
 from rmqtool.append.simple_queues import Head
 from rmqtool.append.sinks import FileGrid, Units
+from rmqtool.base.limits import open_files_at_once
 from rmqtool.dispatch.units import QueueName
 from rmqtool.files import InputFile
 from rmqtool.formats import batch_consume_queue, consume_queue
@@ -40,6 +41,7 @@ class ExistingQueues:
 
     def __post_init__(self) -> None:
         self._open: OrderedDict[MappedFile, InputFile] = OrderedDict()
+        self._most = open_files_at_once(_MAX_OPEN)
 
     def close(self) -> None:
         """Close the files that were read."""
@@ -68,7 +70,7 @@ class ExistingQueues:
     def _opened(self, file: MappedFile) -> InputFile:
         opened = self._open.get(file)
         if opened is None:
-            if len(self._open) >= _MAX_OPEN:
+            if len(self._open) >= self._most:
                 self._open.popitem(last=False)[1].close()
             opened = self._open[file] = InputFile(file.path)
         return opened

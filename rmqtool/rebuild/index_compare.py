@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.append.index_files import MAX_SECONDS, link, seconds_between
+from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.files import InputFile
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_SIZE, decode_units, file_size, unit_position
 from rmqtool.index import Geometry, IndexFile
 
-_UNITS_AT_ONCE = 1 << 16
-_SLOTS_AT_ONCE = 1 << 20
+_UNITS_AT_ONCE = 1 << (13 if memory_is_short() else 16)
+_SLOTS_AT_ONCE = 1 << 18
 
 
 class _Units(NamedTuple):
@@ -74,6 +75,10 @@ class IndexComparison:
     def begin(self, number: int, name: str) -> None:
         """Note the name."""
         self.names.append(name)
+
+    def wants_bytes(self) -> bool:
+        """The keys say all."""
+        return False
 
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         """The bytes are those of the keys."""
@@ -139,6 +144,7 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
             _check_slots(file, slots)
         if index_file.hash_slot_count not in (np.count_nonzero(slots), index_file.keys):
             raise _UnsoundError
+        del slots  # or it would stand in memory beside that of the next file
 
 
 def _check_links(units: NDArray[np.void], slots: NDArray[np.int32], first: int, count: int) -> None:

@@ -26,6 +26,10 @@ class IndexTree:
         """Create a file."""
         self._descriptor = create_file(self._directory / name, self._size)
 
+    def wants_bytes(self) -> bool:
+        """They are written."""
+        return True
+
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         """Write bytes."""
         write_all(self._descriptor, data, position)

@@ -175,6 +175,10 @@ class _StagingIndex:
         if self.is_staged and self._attempt.spend(_PAGES):
             self.stage.begin(number, name)
 
+    def wants_bytes(self) -> bool:
+        """Whether they are staged."""
+        return self.is_staged
+
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         """Stage bytes."""
         if self.is_staged and self._attempt.spend(len(data)):

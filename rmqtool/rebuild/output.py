@@ -53,6 +53,9 @@ class _BothIndexes:
         for sink in self._sinks:
             sink.begin(number, name)
 
+    def wants_bytes(self) -> bool:
+        return any(sink.wants_bytes() for sink in self._sinks)
+
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         for sink in self._sinks:
             sink.put(number, position, data)

@@ -141,6 +141,10 @@ class StagedIndex:
         self.names.append(f"{self._directory}/{name}")
         self._file = self._transaction.file(self.names[-1], size=self._size)
 
+    def wants_bytes(self) -> bool:
+        """They are staged."""
+        return True
+
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         """Write bytes."""
         if self._file:

@@ -11,13 +11,15 @@ import fcntl
 import pickle
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from queue import SimpleQueue
 
+from rmqtool.base.limits import cannot_start, exhausted_or_raise, memory_is_short, processes_at_once
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import RateLimit
@@ -28,8 +30,8 @@ from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Tas
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
 _USUAL_PIECES = 16  # of a log: the last process that works has no more than one of them to do
 _MOST_PIECES = 4096  # their numbers fit into a pipe that nobody reads
-_MOST_WAITING = 64 << 20  # bytes that a process has ready before it waits for their reader
-_MOST_AHEAD = 128 << 20  # bytes of the log that this process digests before their turn
+_MOST_WAITING = (4 if memory_is_short() else 64) << 20  # bytes that a process has ready, not yet read
+_MOST_AHEAD = (8 if memory_is_short() else 128) << 20  # bytes of the log that this process digests before their turn
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
 _PROTOCOL = 5  # of pickle: arrays are copied once
 
@@ -68,8 +70,7 @@ def items_of_processes(
     todo = _Todo(len(pieces))
     workers: list[_Worker] = []
     try:
-        while len(workers) < jobs - 1:
-            workers.append(_Worker(task, pieces, todo, numbers, workers))
+        _start(workers, processes_at_once(jobs - 1), partial(_Worker, task, pieces, todo, numbers, workers))
         end = -1
         for item in _in_order(_Own(task, pieces, todo, numbers), workers, len(pieces)):
             if end not in (-1, item.physical_offset):
@@ -80,6 +81,16 @@ def items_of_processes(
         todo.close()
         for worker in workers:
             worker.close()
+
+
+def _start(workers: list[_Worker], count: int, start: Callable[[], _Worker]) -> None:
+    """Start so many processes, or those that the system gives: fewer do the work then."""
+    try:
+        while len(workers) < count:
+            workers.append(start())
+    except OSError as error:
+        if not cannot_start(error):
+            raise
 
 
 def _in_order(own: _Own, workers: Sequence[_Worker], count: int) -> Iterator[Item]:
@@ -182,8 +193,13 @@ class _Worker:
         with suppress(AttributeError, OSError):  # less to wait for where a pipe can be as large
             fcntl.fcntl(theirs.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
         ours = [self.connection, *(other.connection for other in others)]
-        self._process = start_process(_serve, (task, pieces, todo.numbers, theirs), ours)
-        theirs.close()
+        try:
+            self._process = start_process(_serve, (task, pieces, todo.numbers, theirs), ours)
+        except BaseException:
+            self.connection.close()
+            raise
+        finally:
+            theirs.close()
         self.is_done = False
         self._number: int | None = None
         self._renumbering = Renumbering(numbers)
@@ -276,5 +292,7 @@ def _serve(task: Task, pieces: Sequence[tuple[int, int]], numbers: Connection, c
         with suppress(BrokenPipeError):
             sender.put(error)
     except BrokenPipeError:
-        return  # the parent is gone
+        return
+    except (MemoryError, ImportError, RuntimeError, OSError) as error:
+        sender.put(exhausted_or_raise(error))
     sender.finish()

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
+from rmqtool.base.limits import memory_is_short
 from rmqtool.files import InputFile
 
-BLOCK_SIZE = 4 << 20  # larger blocks miss the processor's cache, smaller ones cost calls
+# Larger blocks miss the processor's cache, smaller ones cost calls; what a block needs around it grows with it.
+BLOCK_SIZE = (1 if memory_is_short() else 4) << 20
 PADDING = 256  # readable zeros behind the data, wider than any field that is gathered
 _LITTLE_MORE = 32
 _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, nearly always

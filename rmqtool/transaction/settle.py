@@ -161,11 +161,15 @@ class Settler:
         for deletion in deletions:
             if deferred and deferred.number is not None:
                 return
-            path = self._home.places.path(deletion.path)
-            status = self._system.lstat(path)
-            if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
-                self._system.unlink(path)
-                sync_path(self._system, os.path.realpath(os.path.dirname(path)))
+            self.delete(deletion)
+
+    def delete(self, deletion: Deletion) -> None:
+        """Delete one file that is still the one of the journal; it is gone from the disk when this returns."""
+        path = self._home.places.path(deletion.path)
+        status = self._system.lstat(path)
+        if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
+            self._system.unlink(path)
+            sync_path(self._system, os.path.realpath(os.path.dirname(path)))
 
     def _write(self, name: str, state: State) -> None:
         write_state(self._system, self._home.directory(name), state)

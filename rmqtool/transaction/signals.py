@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM wait until a step that must not stop half-way is done."""
+"""SIGINT, SIGTERM and SIGHUP wait until a step that must not stop half-way is done."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Deferred:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.base.limits import open_files_at_once
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.system import System, is_directory, sync_path, write_all
 
@@ -44,6 +45,7 @@ class DescriptorPool:
     def __init__(self, system: System) -> None:
         self.system = system
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._most = open_files_at_once(MAX_OPEN)
 
     def descriptor(self, path: str) -> int:
         """A descriptor of a staged file, opened again where it was closed meanwhile."""
@@ -57,7 +59,7 @@ class DescriptorPool:
         self._add(path, create=True)
 
     def _add(self, path: str, *, create: bool) -> int:
-        while len(self._open) >= MAX_OPEN:
+        while len(self._open) >= self._most:
             self.system.close(self._open.popitem(last=False)[1])
         self._open[path] = self.system.open_to_write(path, create=create)
         return self._open[path]

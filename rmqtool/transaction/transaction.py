@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.steps import Planner
 from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, sync_path
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _RESERVE = 16 << 20  # stays free beside what is written: directories, the journal; bytes
 
 
@@ -54,6 +56,7 @@ class Transaction:
         self._changes: dict[str, bool] = {}  # path -> whether something is staged for it
         self._above: set[str] = set()
         self._deletions: dict[str, Deletion] = {}
+        self._deleted: list[str] = []  # before there was room for a journal
         self._journaled = False
 
     def __enter__(self) -> Transaction:
@@ -137,9 +140,9 @@ class Transaction:
         Raises UnwritableError; the store is then as before, unless the message says that the next run finishes.
         """
         with reported(self._places.root):
-            journal = self._prepare()
+            journal = self._prepare_where_it_fits()
         if journal is None:
-            return Committed(None, "nothing")
+            return Committed(None, "done" if self._deleted else "nothing", deleted=tuple(self._deleted))
         name = journal.id
         with deferred_signals() as deferred:
             with reported(self._places.home):
@@ -150,7 +153,7 @@ class Transaction:
             name,
             "done",
             tuple(change.path for change in changes),
-            tuple(self._deletions),
+            (*self._deleted, *self._deletions),
             sum(size_of(change.before) for change in changes),
         )
 
@@ -185,6 +188,24 @@ class Transaction:
             return text
         self._places.check_name(text)
         return text
+
+    def _prepare_where_it_fits(self) -> Journal | None:
+        """As `_prepare`; where a disk is too full for a journal of deletions, the first files go without one.
+
+        A run may end behind any of them: their order is that of the cleaner, and the next run finds the rest to delete.
+        """
+        while self._staging or self._changes or self._deletions:
+            try:
+                return self._prepare()
+            except OSError as error:  # noqa: PERF203 - each round deletes a file
+                if self._changes or not self._deletions or error.errno not in _FULL:
+                    raise
+                with deferred_signals():
+                    self._home.clear()
+                    self._staging = None
+                    self._deleted.append(next(iter(self._deletions)))
+                    self._session.settler.delete(self._deletions.pop(self._deleted[-1]))
+        return None
 
     def _prepare(self) -> Journal | None:
         """Build all that is needed below ``staging/``, journal included; None when nothing is to be done."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from rmqtool.base.limits import cannot_start, processes_at_once
 from rmqtool.processes import start_process
 
 if TYPE_CHECKING:
@@ -45,10 +46,15 @@ class Crew:
         self.kill()
 
     def grow(self, size: int) -> None:
-        """Start processes until there are so many."""
+        """Start processes until there are so many, or until the system gives no more: fewer do the work then."""
+        size = processes_at_once(size)
         try:
             while len(self.members) < size:
                 self.members.append(self._start())
+        except OSError as error:
+            if not cannot_start(error):
+                self.kill()
+                raise
         except BaseException:
             self.kill()
             raise
@@ -78,8 +84,13 @@ class Crew:
 
         ours, theirs = Pipe()
         not_theirs = [ours, self.numbers[1], *(member.connection for member in self.members)]
-        process = start_process(_serve, (theirs, self.numbers[0]), not_theirs)
-        theirs.close()
+        try:
+            process = start_process(_serve, (theirs, self.numbers[0]), not_theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         return Member(ours, process)
 
 

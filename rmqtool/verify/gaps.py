@@ -78,11 +78,11 @@ def gaps_of_store(store: Store) -> Iterator[Gap]:
         if holds_rocksdb(store.root / name):
             text = f"topics, groups and offsets in the RocksDB database {name}, which this version does not read"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
-    compacted = (path for path in _files_below(store.root / _COMPACTION) if path.name != _COMPACTION_CHECKPOINT)
+    compacted = (path for path in files_below(store.root / _COMPACTION) if path.name != _COMPACTION_CHECKPOINT)
     if next(compacted, None) is not None:
         text = f"compacted logs in {_COMPACTION}/, which are not compared with the commit log"
         yield Gap("compacted logs", "not-supported", text, ("commitlog.",))
-    if next(_files_below(store.root / CONSUME_QUEUE_EXT), None) is not None:
+    if next(files_below(store.root / CONSUME_QUEUE_EXT), None) is not None:
         text = f"ext units of consume queues in {CONSUME_QUEUE_EXT}/, which are not compared with the messages"
         yield Gap("ext units of consume queues", "not-supported", text, ("consumequeue.",))
 
@@ -133,11 +133,12 @@ def _holds_units(entry: os.DirEntry[str]) -> bool:
         return False  # a running broker deletes it when its content is in tables
 
 
-def _files_below(directory: Path) -> Iterator[Path]:
+def files_below(directory: Path) -> Iterator[Path]:
+    """The files in a directory and below it; none where it cannot be read."""
     try:
         entries = list_directory(directory)
     except RmqtoolError:
         return  # reported as unreadable
-    below = (_files_below(Path(entry.path)) for entry in entries if entry.is_dir(follow_symlinks=False))
+    below = (files_below(Path(entry.path)) for entry in entries if entry.is_dir(follow_symlinks=False))
     yield from (Path(entry.path) for entry in entries if entry.is_file())
     yield from chain.from_iterable(below)

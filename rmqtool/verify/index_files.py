@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.files import InputFile, Reading
 from rmqtool.findings import Severity, counted
@@ -17,7 +18,7 @@ from rmqtool.store import Store
 from rmqtool.verify.index_units import Part
 from rmqtool.verify.report import Report
 
-_CHUNK = 1 << 18  # units
+_CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
 
 

@@ -12,6 +12,7 @@ from rmqtool.errors import RmqtoolError, UnsupportedError
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.mapped_files import MappedFile
+from rmqtool.parts import Part as ReadPart
 from rmqtool.record_signs import index_signs
 from rmqtool.store import Store
 from rmqtool.verify.kinds import kinds_told
@@ -29,19 +30,23 @@ class Part:
     units: int
 
 
-def known_geometries(store: Store) -> list[tuple[IndexFile, Geometry | None]]:
-    """The index files, each with its geometry, which is most often that of the one before."""
+def known_geometries(store: Store, part: ReadPart = kinds_told) -> list[tuple[IndexFile, Geometry | None]]:
+    """The index files, each with its geometry, which is most often that of the one before; each is a `part`."""
     known = store.conf.index_geometry
     found: list[tuple[IndexFile, Geometry | None]] = []
-    for file in list_index_files(store, kinds_told):
-        try:
-            geometry = geometry_of(file, known)
-        except UnsupportedError:
-            found.append((file, None))
-            continue
-        known = (geometry.slots, geometry.units)
-        found.append((file, geometry))
+    for file in list_index_files(store, part):
+        with part():
+            geometry = _geometry(file, known)
+            known = (geometry.slots, geometry.units) if geometry else known
+            found.append((file, geometry))
     return found
+
+
+def _geometry(file: IndexFile, known: tuple[int, int] | None) -> Geometry | None:
+    try:
+        return geometry_of(file, known)
+    except UnsupportedError:
+        return None
 
 
 def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[Part]:

@@ -111,7 +111,8 @@ class OneQueue:
             return stop
         moved = files.find(int(units.physical_offsets[0]))
         if moved is not None and moved != number:
-            self._shift = moved - int(units.queue_offsets[0])
+            # Batch units follow each other, whatever records between them cannot be read.
+            self._shift = moved - int(units.queue_offsets[0]) if files.queue.kind == "simple" else 0
             self._next = moved
             return 0
         return self._absent(files, units, found, number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
+from rmqtool.base.limits import open_files_at_once
 from rmqtool.files import InputFile, Reading
 
 _MOST = 128  # open at once; a process may have 256 on macOS
@@ -15,13 +16,14 @@ class OpenFiles:
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
+        self._most = open_files_at_once(_MOST)
         self._files: OrderedDict[Path, InputFile] = OrderedDict()
 
     def get(self, path: Path) -> InputFile:
         """The open file; raises UnreadableError."""
         file = self._files.get(path)
         if file is None:
-            if len(self._files) >= _MOST:
+            if len(self._files) >= self._most:
                 self._files.popitem(last=False)[1].close()
             file = self._files[path] = InputFile(path, self._reading)
         else:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from rmqtool.delay_levels import delay_levels_of
 from rmqtool.errors import Exit
-from rmqtool.files import list_directory
 from rmqtool.findings import Finding, counted
 from rmqtool.places import TIMER_LOG
 from rmqtool.verify.extents import Extents
-from rmqtool.verify.gaps import Gap, gaps_of_selection, gaps_of_store, wanted
+from rmqtool.verify.gaps import Gap, files_below, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.records import RecordTotals
@@ -105,6 +104,9 @@ def _gaps(verification: Verification, total: PartResult) -> Iterator[Gap]:
     for path in sorted(total.unreadable):
         file = verification.store.relative(Path(path))
         yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what leads to them")
+    for path in sorted(verification.read_errors.errors):
+        file = verification.store.relative(Path(path)) if path else "files"
+        yield Gap(file, "unreadable", f"{file}, which cannot be read, and what leads to it")
     if total.unread is not None:
         text = f"the rest of the log, for the running broker has deleted meanwhile: {total.unread}"
         yield Gap("the rest of the log", "changed", text)
@@ -128,7 +130,7 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
     yield from _unproven_levels(verification)
     yield from _unproven_start(outcome)
     timer_log = verification.store.root / TIMER_LOG
-    if timer_log.is_dir() and list_directory(timer_log):
+    if next(files_below(timer_log), None) is not None:
         yield "single units of timer wheel and timer log, of which only the newest are looked at"
     if outcome.total.deleted:
         deleted = ", ".join(verification.store.relative(Path(path)) for path in outcome.total.deleted)

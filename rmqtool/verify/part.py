@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.report import Report, Selection
+from rmqtool.verify.unread import INDEX_UNREAD
 from rmqtool.versions import Version
 
 Progress = Callable[[int], None]
@@ -89,8 +91,9 @@ class PartCheck:
             self._check_log(part)
             return self.result
         for index_file in self.settings.index_parts[part.first : part.stop]:
-            check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live,
-                         self._progress)  # fmt: skip
+            with self.result.read_errors.part():
+                check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live,
+                             self._progress)  # fmt: skip
         return self.result
 
     def close(self) -> None:
@@ -125,6 +128,7 @@ class _LogCheck:
         open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
     ) -> None:  # fmt: skip
         self._part = part
+        self._live = settings.live
         self._result = result
         self._seam = result.seam
         self._seam.index_start = self._seam.index_at = part.index_start
@@ -138,11 +142,11 @@ class _LogCheck:
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups, is_batch,
-                                      settings.live, found)  # fmt: skip
+                                      settings.live, found, result.read_errors)  # fmt: skip
             result.states = self._queues.states
         rules = settings.recovery
         self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
-        if settings.index:
+        if settings.index and part.index_start != INDEX_UNREAD:
             units = IndexUnits(settings.index_parts, open_files)
             stop = units.total if part.index_stop is None else part.index_stop
             self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
@@ -187,7 +191,7 @@ class _LogCheck:
         if self._walker is not None:
             self._walker.leave_out(unread.physical_offset)
         if self._index is not None:
-            self._index.leave_out(stop)
+            self._check_index(lambda check: check.leave_out(stop))
 
     def _frames(self, frames: Frames) -> None:
         dispatched = self._dispatcher.dispatch(frames)
@@ -199,7 +203,17 @@ class _LogCheck:
         if self._queues is not None:
             self._queues.add(dispatched.units, self._dispatcher.queues, dispatched.optional_units)
         if self._index is not None:
-            self._index.add(dispatched.keys, frames.physical_offset, end)
+            self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
+
+    def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
+        """Do a part of the comparison with the index, unless that gives an error."""
+        errors = len(self._result.read_errors.errors)
+        with self._result.read_errors.part() if not self._live else nullcontext():
+            if self._index is not None:
+                work(self._index)
+        if len(self._result.read_errors.errors) > errors:
+            self._index = None
+            self._seam.index_at = INDEX_UNREAD
 
     def finish(self) -> None:
         """The part has ended."""
@@ -212,4 +226,5 @@ class _LogCheck:
         if self._index is not None:
             self._seam.index_at = self._index.at
             if self._part.index_stop is not None:
-                self._index.finish(self._result.log_end or self._part.start if self._part.stop == MAX_OFFSET else None)
+                end = (self._result.log_end or self._part.start) if self._part.stop == MAX_OFFSET else None
+                self._check_index(lambda check: check.finish(end))

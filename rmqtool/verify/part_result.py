@@ -16,6 +16,7 @@ from rmqtool.verify.one_queue import tell_jump
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals, settle_held
 from rmqtool.verify.report import Report
+from rmqtool.verify.unread import INDEX_UNREAD, ReadErrors
 
 
 @dataclass
@@ -36,7 +37,8 @@ class Seam:
 
     def meets(self, later: Seam) -> bool:
         """Whether a later part has begun where this one has ended."""
-        if self.open_end or later.open_start or self.index_at != later.index_start:
+        is_index_read = INDEX_UNREAD not in (self.index_at, later.index_at)
+        if self.open_end or later.open_start or (is_index_read and self.index_at != later.index_start):
             return False
         return self.end is None or self.end == later.first
 
@@ -60,6 +62,7 @@ class PartResult:
     walks: list[FileWalk] = field(default_factory=list)
     unread: str | None = None  # why the rest of the part was not read
     unreadable: dict[str, UnreadableError] = field(default_factory=dict)  # log files of which bytes were not read
+    read_errors: ReadErrors = field(default_factory=ReadErrors)  # those of other files
     deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
     seam: Seam = field(default_factory=Seam)
@@ -82,6 +85,10 @@ class PartResult:
         if later.totals.messages:
             settle_held(self.totals, self.report, self.extents)
         self.extents.extend(later.extents)
+        self.read_errors.extend(later.read_errors)
+        for name in self.read_errors.queues:
+            self.states.pop(name, None)
+            later.states.pop(name, None)
         for name, state in later.states.items():
             known = self.states.setdefault(name, QueueState(name))
             if known.records and state.records:

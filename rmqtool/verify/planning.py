@@ -11,6 +11,7 @@ from rmqtool.files import InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.mapped_files import MappedFile
 from rmqtool.verify.index_units import IndexUnits, Part
+from rmqtool.verify.unread import INDEX_UNREAD, ReadErrors
 
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
@@ -50,12 +51,14 @@ def log_start_of(files: Sequence[MappedFile]) -> int:
 
 
 def log_parts(
-    files: Sequence[MappedFile], units: IndexUnits, reading: Reading, least: int = PART_SIZE
+    files: Sequence[MappedFile], units: IndexUnits, reading: Reading, read_errors: ReadErrors, least: int = PART_SIZE
 ) -> list[LogPart]:
     """Cut the log into parts that meet and cover all of it; raises UnreadableError."""
     size = sum(file.size for file in files)
     starts = [0, *_borders(files, max(least, size // _MOST_PARTS), reading)]
-    firsts = [0, *(units.first_from(start) for start in starts[1:])]
+    firsts = [INDEX_UNREAD] * len(starts)
+    with read_errors.part():
+        firsts = [0, *(units.first_from(start) for start in starts[1:])]
     ends = [*starts[1:], MAX_OFFSET]
     return [LogPart(start, end, first) for start, end, first in zip(starts, ends, firsts, strict=True)]
 

@@ -7,10 +7,14 @@ look taken, unit by unit where it must be.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.queues import Kind, Queue
@@ -21,12 +25,13 @@ from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles, files_in
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.report import Report
+from rmqtool.verify.unread import ReadErrors
 
-BATCH = 256 << 10
+BATCH = (32 if memory_is_short() else 256) << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
 
 _UNITS_PER_QUEUE = 256
-_MOST = 1 << 20
+_MOST = (128 if memory_is_short() else 1024) << 10
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _NAME_MAX = 255
 
@@ -39,7 +44,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, lookups: Lookups,
-        is_batch: Callable[[str], bool], live: bool, found: FoundQueues,
+        is_batch: Callable[[str], bool], live: bool, found: FoundQueues, read_errors: ReadErrors,
     ) -> None:  # fmt: skip
         """`found` keeps the files of each queue from part to part."""
         self.states: dict[QueueName, QueueState] = {}
@@ -51,6 +56,7 @@ class QueueCheck:
         self._is_batch = is_batch
         self._live = live
         self._found = found
+        self._read_errors = read_errors
         self._parts: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, OneQueue] = {}
@@ -74,8 +80,9 @@ class QueueCheck:
             zip(optional.queues.tolist(), optional.queue_offsets.tolist(), strict=True)
         ):
             name = names[number]
-            files = self._files_of(name)
-            held[row] = files is not None and files.read(offset, 1) == stored[row].tobytes()
+            with self._read_errors.queue(name) if not self._live else nullcontext():
+                files = self._files_of(name)
+                held[row] = files is not None and files.read(offset, 1) == stored[row].tobytes()
             if not held[row]:
                 self.states.setdefault(name, QueueState(name)).may_have(offset)
         both = QueueUnits.concatenate([units, optional[held]])
@@ -98,17 +105,29 @@ class QueueCheck:
         broken = np.flatnonzero(~follows)
         numbers = units.queues[order[bounds[:-1]]].tolist()
         for number, low, high in zip(numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            queue = self._queue(number, names[number])
             first, last = np.searchsorted(broken, (low, high))
             borders = broken[first:last].tolist()  # the group's own beginning is always one
-            for start, stop in zip(borders, [*borders[1:], high], strict=True):
-                queue.take(units, order[start:stop], stored[start:stop].tobytes())
+            rows = [(order[start:stop], stored[start:stop]) for start, stop in pairwise([*borders, high])]
+            if self._live:
+                self._take(number, names[number], units, rows)
+            elif names[number] not in self._read_errors.queues:
+                with self._read_errors.queue(names[number]):
+                    self._take(number, names[number], units, rows)
+                if names[number] in self._read_errors.queues:
+                    self.states.pop(names[number], None)
+
+    def _take(
+        self, number: int, name: QueueName, units: QueueUnits, runs: list[tuple[NDArray[np.intp], NDArray[np.void]]]
+    ) -> None:
+        """Compare the units of one queue; queue offsets follow each other within a run."""
+        queue = self._queue(number, name)
+        for rows, stored in runs:
+            queue.take(units, rows, stored.tobytes())
 
     def _queue(self, number: int, name: QueueName) -> OneQueue:
         queue = self._queues.get(number)
         if queue is None:
-            state = self.states.setdefault(name, QueueState(name))
-            files = self._files_of(name)
+            files, state = self._files_of(name), self.states.setdefault(name, QueueState(name))
             queue = OneQueue(state, files, self._report, self._extents, self._lookups, self._root)
             self._queues[number] = queue
         return queue

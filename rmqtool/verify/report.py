@@ -31,7 +31,7 @@ NEEDING_QUEUES = (
 NEEDING_INDEX = ("index.", "store.mixed")
 """Beginnings of the codes for which the queues, or the index, have to be held against the log."""
 
-UNREADABLE = frozenset({"commitlog.unreadable"})
+UNREADABLE = frozenset({"commitlog.unreadable", "store.unreadable"})
 """Codes of what could not be read: that says nothing about what it holds."""
 
 Verdict = Literal["clean", "unproven", "dirty", "corrupt"]
@@ -111,6 +111,12 @@ class Report:
         tally.total += found.count
         if len(tally.examples) < self.max_examples:
             tally.examples.append(found)
+
+    def insist(self, found: Finding) -> None:
+        """Add a finding whatever was selected: it is about what could not be looked at."""
+        tally = self._tallies.setdefault(found.code, Tally())
+        tally.total += found.count
+        tally.examples.append(found)
 
     def merge(self, other: Report) -> None:
         """Add what another part of the verification has found."""

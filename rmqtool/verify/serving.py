@@ -6,6 +6,7 @@ import signal
 from multiprocessing.connection import Connection
 from types import FrameType
 
+from rmqtool.base.limits import exhausted_or_raise
 from rmqtool.errors import RmqtoolError
 from rmqtool.processes import keep_arrow_to_one_thread, take_number
 from rmqtool.verify.part import PartCheck
@@ -76,3 +77,5 @@ def serve(connection: Connection, numbers: Connection) -> None:
         channel.send_last(error)
     except (EOFError, BrokenPipeError):
         return  # the parent is gone
+    except (MemoryError, ImportError, RuntimeError, OSError) as error:
+        channel.send_last(exhausted_or_raise(error))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.errors import UnreadableError, WrongKindError
+from rmqtool.errors import WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
@@ -113,9 +113,6 @@ def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_e
     report.check("checkpoint.missing")
     try:
         checkpoint = read_checkpoint(store)
-    except UnreadableError as error:
-        report.add("checkpoint.missing", error.message, file=CHECKPOINT)
-        return
     except WrongKindError:
         return  # told already
     if not totals.messages:

@@ -19,7 +19,7 @@ from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.signs import releases_of
-from rmqtool.store import Store
+from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.topics import Topics, load_topics
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
 from rmqtool.verify.consumers import check_delay_offsets, check_kind, check_offsets, check_topics
@@ -29,7 +29,6 @@ from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_headers, check_timestamps
 from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.joining import Joining
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
@@ -44,6 +43,7 @@ from rmqtool.verify.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selecti
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer
+from rmqtool.verify.unread import ReadErrors
 from rmqtool.verify.workers import Workers
 from rmqtool.versions import Version
 
@@ -74,6 +74,7 @@ class Verification:
         self.log: MappedFiles = store.commit_log()
         self.topics: Topics = load_topics(store)
         self.releases = releases_of(store, request.version)
+        self.read_errors = ReadErrors()
         self.complete = False
         self.lost: Counter[str] = Counter()
         self.log_start = log_start_of(self.log.files)
@@ -83,10 +84,11 @@ class Verification:
         self.starts: list[Prediction] = []
         self.not_predicted: str | None = None
         self.settings = self._settings()
-        self._index = known_geometries(store) if self.settings.index else []
+        self._index = known_geometries(store, self.read_errors.part) if self.settings.index else []
         self._parts = parts_of(self._index)
         if self.settings.live and any(geometry is None and file.keys for file, geometry in self._index):
             self._parts = []  # what is in the others would not be all
+        if self.read_errors.index_in(store) or (not self._parts and self.settings.live and self._index):
             self.settings = replace(self.settings, index=False)
         self._report = self.settings.report()
         self._committed: Sequence[CommittedOffset] = ()
@@ -96,7 +98,7 @@ class Verification:
 
     def _settings(self) -> Settings:
         store, request = self.store, self.request
-        light = has_light_queues(store, kinds_told)
+        light = has_light_queues(store, self.read_errors.part)
         rules = DispatchRules.of(self.releases.newest, store, light, may_be_older=not self.releases.is_named)
         selection = request.selection
         return Settings(
@@ -136,10 +138,13 @@ class Verification:
 
     def _run(self, progress: Callable[[int], None], crew: Crew) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
-        check_surroundings(self.store, self.log, self.holder, self._report, self.settings.releases)
-        check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
-        check_headers(self.store, self._index, self._report, self.settings.live)
-        check_index_names(self.store, [file for file, _ in self._index], self._report)
+        with self.read_errors.part():
+            check_surroundings(self.store, self.log, self.holder, self._report, self.settings.releases)
+        with self.read_errors.part():
+            check_environment(self.store, self.log, self.request.version, self.settings.live, self._report)
+        with self.read_errors.part():
+            check_headers(self.store, self._index, self._report, self.settings.live)
+            check_index_names(self.store, [file for file, _ in self._index], self._report)
         settings = replace(
             self.settings,
             tags_expected=tags_expected(self._index, self.log.files, self.request.version),
@@ -177,7 +182,7 @@ class Verification:
         if self.settings.live:
             of_log = live_parts(files, units, self.request.jobs)
         else:
-            of_log = log_parts(files, units, reading, self.request.part_size)
+            of_log = log_parts(files, units, reading, self.read_errors, self.request.part_size)
         open_files.close()
         return of_log, index_parts(self._parts, self.request.part_size)
 
@@ -192,15 +197,15 @@ class Verification:
         self._predict(total)
         if self.settings.queues:
             self._finish_queues(total, lookups)
-        self._finish_index(total, lookups)
-        if not self.settings.live:
-            is_end_read = not total.extents.end_unread(self.log_end)
-            check_checkpoint(self.store, self.log, total.totals, self.log_end, lookups, self._report, is_end_read)
-            if is_end_read:
-                check_log_end(self.store, self._log_seen(total), self._parts, self._report)
-        firsts = list(first_records(self.log.files, lookups))
-        check_times(self.store, firsts, self._report)
-        check_hosts(self.store, firsts, self.report_with(total.report), self._report)
+        with self.read_errors.part():
+            self._finish_index(total, lookups)
+        with self.read_errors.part():
+            if not self.settings.live:
+                self._finish_log_end(total, lookups)
+        with self.read_errors.part():
+            firsts = list(first_records(self.log.files, lookups))
+            check_times(self.store, firsts, self._report)
+            check_hosts(self.store, firsts, self.report_with(total.report), self._report)
         for file in self.log.files[1:]:
             if file.size and file.start_offset >= max(self.log_end, total.extents_end()):
                 self._report.add("commitlog.preallocated", "holds only zeros", file=self.store.relative(file.path))
@@ -216,8 +221,10 @@ class Verification:
             self._report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")
 
     def _predict(self, total: PartResult) -> None:
-        rules = self.settings.recovery
-        if rules is None:
+        if self.settings.recovery is None:
+            return
+        if self.read_errors.any_in(self.store, CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+            self.not_predicted = "not all of the queues could be read"
             return
         try:
             reading = self.settings.reading()
@@ -238,12 +245,13 @@ class Verification:
                          releases=self.settings.releases, start=self.start)  # fmt: skip
         ranges: dict[QueueName, QueueRange] = {}
         head = LogHead(self.log_start)
-        for queue in list_queues(self.store, kinds_told):
+        for queue in list_queues(self.store, self.read_errors.part):
             name = QueueName(queue.topic, queue.queue_id)
-            rest.check(queue, total.states.get(name))
-            check_kind(self.topics, queue, self._report)
-            head.look(queue, open_files)
-            ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
+            with self.read_errors.queue(name):
+                rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
+                check_kind(self.topics, queue, self._report)
+                head.look(queue, open_files)
+                ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
         open_files.close()
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
@@ -254,18 +262,21 @@ class Verification:
         ends = {name: state.next_offset for name, state in total.states.items()}
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).seen(), self._report)
         check_delay_offsets(self.store, ranges, self._report)
-        if not self.settings.live:
+        if self.settings.live:
+            return
+        with self.read_errors.part():
             head.check(self.store, self.log.files, self._parts, lookups, self._report)
             files, version = self.log.files, self.releases.newest
             seen = Witnesses(self.store, files, self.topics, ranges, total.states, total.totals, version)
             check_witnesses(seen, self._report)
+        with self.read_errors.part():
             ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
             latest = total.totals.latest
             check_timer(self.store, ends, self.log.files, latest, self._report, self.settings.reading())
 
     def _finish_index(self, total: PartResult, lookups: Lookups) -> None:
         """Units behind those of all messages; header timestamps against the messages that they are those of."""
-        if self.settings.index and not self.settings.live:
+        if self.settings.index and not self.settings.live and not self.read_errors.index_in(self.store):
             open_files = OpenFiles(self.settings.reading())
             units = IndexUnits(self._parts, open_files)
             rest = IndexCheck(self.store, total.report, units, total.extents, lookups, total.seam.index_at,
@@ -275,9 +286,14 @@ class Verification:
         if not self.settings.live:
             check_timestamps(self.store, self._parts, lookups, self._report)
 
-    def _log_seen(self, total: PartResult) -> LogSeen:
-        queue_ends = {name: state.next_offset for name, state in total.states.items()}
-        return LogSeen(self.log.files, self.log_start, self.log_end, total.totals, self._committed, queue_ends)
+    def _finish_log_end(self, total: PartResult, lookups: Lookups) -> None:
+        """The end of the log against what other files know of it."""
+        is_end_read = not total.extents.end_unread(self.log_end)
+        check_checkpoint(self.store, self.log, total.totals, self.log_end, lookups, self._report, is_end_read)
+        if is_end_read:
+            ends = {name: state.next_offset for name, state in total.states.items()}
+            seen = LogSeen(self.log.files, self.log_start, self.log_end, total.totals, self._committed, ends)
+            check_log_end(self.store, seen, self._parts, self._report)
 
     def merged(self) -> PartResult:
         """What all parts have found, those that were interrupted included; nothing can be added then."""
@@ -289,6 +305,7 @@ class Verification:
             self.unread = total.unread
             self.log_end = total.log_end if total.log_end is not None else self.log_end
             report_unreadable(self.store, self.log.files, total)
+            self.read_errors.extend(total.read_errors)
             self._total = total
         return self._total
 
@@ -297,4 +314,6 @@ class Verification:
         both = self.settings.report()
         both.merge(self._report)
         both.merge(found)
+        for error in self.read_errors.findings(self.store):
+            both.insist(error)
         return both

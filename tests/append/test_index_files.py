@@ -36,6 +36,9 @@ class Files:
         self.names.append(name)
         assert self.files[number]
 
+    def wants_bytes(self) -> bool:
+        return True
+
     def put(self, number: int, position: int, data: bytes | memoryview) -> None:
         self.files[number][position : position + len(data)] = data
         assert len(self.files[number]) == SIZE

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -83,6 +86,36 @@ def test_the_first_pass_and_nothing_else(store: Path) -> None:
     assert len(list((store / "commitlog").iterdir())) == 1
     last = clean(store, "--yes", "--json").document
     assert (last["result"]["state"], last["result"]["transaction"]) == ("nothing", None)
+
+
+@pytest.fixture
+def full_disk(store: Path, tmp_path: Path) -> Iterator[Path]:
+    """The store on a file system without a free byte."""
+    place = tmp_path / "full"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", place], capture_output=True, check=False)
+    if made.returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        copy = Path(shutil.copytree(store, place / "store"))
+        with suppress(OSError), (place / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(1 << 20)):
+                pass
+        with suppress(OSError), (place / "filler").open("ab", buffering=0) as filler:
+            while filler.write(bytes(4096)):
+                pass
+        assert os.statvfs(place).f_bavail == 0
+        yield copy
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk(full_disk: Path) -> None:
+    """Nothing is free, and what the dry run names goes."""
+    doomed, before = planned(full_disk), files(full_disk)
+    found = clean(full_disk, "--yes", "--json")
+    assert (found.status, found.document["result"]["state"]) == (Exit.OK, "done")
+    assert files(full_disk) == before - doomed
 
 
 def test_json(store: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -29,6 +32,7 @@ from tests.commands.running import (
 from tests.unchanged import unchanged
 
 BIG = 40_000
+RUN = "from rmqtool.__main__ import main\nmain()\n"
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +83,7 @@ def test_a_fault_of_our_own_is_no_answer(store: Path, options: list[str]) -> Non
         assert (done.stdout, "KeyError" in done.stderr.splitlines()[-2]) == ("", True)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("arguments", [["{}", "--scan"], ["{}/commitlog", "--json"]])
 def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:
     """A long scan or listing ends within two seconds, with its own status and without a word about it."""
@@ -96,6 +100,77 @@ def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signal
         return waited
 
     assert ends_soon(interrupt)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_terminal_closes(store: Path, jobs: str) -> None:
+    """The kernel tells all processes of the terminal; none stays, and what cannot be said any more is no error."""
+    ours, theirs = pty.openpty()
+    arguments: list[str | Path] = ["rebuild-cq", store, "--dry-run", "--limit-rate", "64K", "--jobs", jobs]
+    process = spawn(*arguments, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=lambda: become_leader(theirs))
+    os.close(theirs)
+    wait_until_it_reads(process, store / "commitlog")
+    os.close(ours)
+    assert process.wait(MAX_SECONDS) == 129
+    assert not group_members(process.pid)
+
+
+def become_leader(terminal: int) -> None:
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
+def group_members(group: int) -> list[int]:
+    return [number for number in map(int, filter(str.isdigit, os.listdir("/proc"))) if group_of(number) == group]
+
+
+def group_of(process: int) -> int | None:
+    try:
+        return os.getpgid(process)
+    except ProcessLookupError:
+        return None
+
+
+def test_who_wants_it_to_go_on(store: Path) -> None:
+    """Under nohup it does."""
+    process = spawn("inspect", store, "--scan", "--limit-rate", "3M", preexec_fn=ignore_hangup)
+    wait_until_it_reads(process, store / "commitlog")
+    process.send_signal(signal.SIGHUP)
+    assert finish(process).status == Exit.OK
+
+
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+MOMENTS = {
+    "while the interpreter ends": (
+        "import threading\nthreading._register_atexit(lambda: os.kill(os.getpid(), signal.{name}))\n"
+    ),
+    "while something is cleared away": (
+        "import rmqtool.overview as overview\n"
+        "class Cleared:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.{name}); time.sleep(0)\n"
+        "def look(*_):\n"
+        "    Cleared()\n"
+        "    time.sleep(60)\n"
+        "overview.look = look\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_between_two_commands_of_python(store: Path, moment: str, name: str) -> None:
+    """Python drops an interrupt in these moments with a message; here it counts, or comes too late to matter."""
+    code = "import os, signal, sys, time\n" + MOMENTS[moment].format(name=name) + RUN
+    command = [sys.executable, "-c", code, "inspect", str(store), "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=MAX_SECONDS)
+    assert done.stderr == ""
+    if moment == "while the interpreter ends":
+        assert (done.returncode, done.stdout[:1]) == (Exit.OK, "{")
+    else:
+        assert done.returncode == {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}[name]
 
 
 def test_a_reader_that_has_enough(store: Path) -> None:
@@ -165,7 +240,7 @@ def test_completion() -> None:
     assert finish(spawn(env=environment(**asked))).out == "plain,inspect\n"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_rebuild_that_is_ended_says_what_it_leaves(
     store: Path, tmp_path: Path, number: signal.Signals, status: int, jobs: str

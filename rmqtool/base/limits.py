@@ -1,0 +1,140 @@
+"""What the system lets this process take, as `ulimit` says it: address space and open files, and how to get by."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from contextlib import suppress
+
+if sys.platform != "win32":
+    import resource
+
+from rmqtool.errors import ExhaustedError, RmqtoolError
+
+NEEDED_MEMORY = 256 << 20
+"""Address space with which every command works on a store of usual size, bytes."""
+
+_PLENTY = 1 << 30  # address space from which on nothing has to be saved, bytes
+_FEW_FILES = 4  # that a pool keeps open at least
+_OTHER_FILES = 32  # that are open beside those of pools: standard streams, libraries, the log, pipes
+_FILES_OF_PROCESS = 4  # pipes to a process that helps
+_POOLS = 2  # of open files that are in use at the same time: those that are read, and those that are written
+_USUAL_FILES = 256  # where the limit cannot be asked for
+_ARENA_MAX = -8  # M_ARENA_MAX of glibc
+_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
+_LARGE = 256 << 10  # what is allocated in one piece of this size is given back to the system at once, bytes
+_NO_MEMORY = frozenset({errno.ENOMEM})
+_NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+_NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_UNMAPPABLE = ("cannot allocate memory", "failed to map segment", "cannot enable executable stack")
+
+
+def address_space() -> int | None:
+    """How large this process may become, bytes; None without a limit."""
+    return _soft("RLIMIT_AS")
+
+
+def memory_is_short() -> bool:
+    """Whether address space is limited so that less should be read at once."""
+    limits = [limit for limit in (address_space(), _soft("RLIMIT_DATA")) if limit is not None]
+    return bool(limits) and min(limits) < _PLENTY
+
+
+def require_memory() -> None:
+    """Raise ExhaustedError where libraries could not even be loaded: some of them end the process then."""
+    limit = address_space()
+    if limit is not None and limit < NEEDED_MEMORY:
+        raise ExhaustedError(
+            f"{limit >> 20} MiB of address space are too little: {NEEDED_MEMORY >> 20} MiB are needed",
+            hint=_raise_memory(),
+        )
+
+
+def save_memory() -> None:
+    """Let libraries that are not loaded yet take little address space, where it is short."""
+    if not memory_is_short():
+        return
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own pools begin with 64 MiB to 1 GiB
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # a thread has 8 MiB of stack
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        library = ctypes.CDLL(None)
+        library.mallopt(_ARENA_MAX, 1)  # each further one takes 64 MiB
+        library.mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def open_files_at_once(usual: int) -> int:
+    """How many files a pool may keep open: `usual`, or its share where the system allows few."""
+    limit = _soft("RLIMIT_NOFILE")
+    return usual if limit is None else min(usual, max(_FEW_FILES, (limit - _OTHER_FILES) // _POOLS))
+
+
+def processes_at_once(usual: int) -> int:
+    """How many processes may help this one: each takes descriptors, half of those that are not needed otherwise."""
+    limit = _soft("RLIMIT_NOFILE")
+    return usual if limit is None else min(usual, max(0, (limit - _OTHER_FILES) // 2 // _FILES_OF_PROCESS))
+
+
+def cannot_start(error: OSError) -> bool:
+    """Whether one more process cannot be had: this one does all by itself then."""
+    return error.errno in _NO_PROCESS
+
+
+def exhausted(error: BaseException) -> RmqtoolError | None:
+    """What to say of an error that means that the system gives no more memory, files or threads; None for any other.
+
+    pyarrow's is a MemoryError too, a library that cannot be mapped an ImportError.
+    """
+    text = str(error).lower()
+    if isinstance(error, OSError) and error.errno in _NO_FILES:
+        return no_more_files(error.filename)
+    is_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _NO_MEMORY)
+    is_mapping = isinstance(error, (ImportError, OSError)) and any(sign in text for sign in _UNMAPPABLE)
+    if is_memory or is_mapping:
+        return _no_more_memory()
+    if isinstance(error, RuntimeError) and "can't start new thread" in text:
+        return ExhaustedError(
+            "the system starts no more threads",
+            hint=f"raise the number of processes (ulimit -u); {_raise_memory()}",
+        )
+    return None
+
+
+def exhausted_or_raise(error: Exception) -> RmqtoolError:
+    """What `exhausted` says; an error that means something else is raised again."""
+    found = exhausted(error)
+    if found is None:
+        raise error
+    return found
+
+
+def no_more_files(file: str | None = None) -> ExhaustedError:
+    """The error when the system opens no more files for this process."""
+    limit = _soft("RLIMIT_NOFILE")
+    return ExhaustedError(
+        f"too many open files{f': the limit is {limit}' if limit else ''}",
+        file=file,
+        hint="raise the number of files that a process may have open: ulimit -n 1024",
+    )
+
+
+def _no_more_memory() -> ExhaustedError:
+    limit = address_space()
+    if limit is None:
+        return ExhaustedError(
+            "out of memory", hint="work with fewer processes (--jobs), or where more memory is free; nothing was lost"
+        )
+    return ExhaustedError(f"out of memory: {limit >> 20} MiB of address space are allowed", hint=_raise_memory())
+
+
+def _raise_memory() -> str:
+    return f"raise the limit of this shell: ulimit -v unlimited, or at least ulimit -v {2 * NEEDED_MEMORY >> 10}"
+
+
+def _soft(name: str) -> int | None:
+    """A limit of this process; None where there is none."""
+    if sys.platform == "win32" or not hasattr(resource, name):
+        return _USUAL_FILES if name == "RLIMIT_NOFILE" else None
+    found = resource.getrlimit(getattr(resource, name))[0]
+    return None if found == resource.RLIM_INFINITY else found

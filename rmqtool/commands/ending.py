@@ -1,0 +1,88 @@
+"""How signals end a command: at once while it works, not at all once it is done; none of them gets lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, NoReturn
+
+from rmqtool.errors import Exit
+
+_OUTPUTS = (1, 2)  # descriptors of standard output and standard error
+_GONE = (errno.EIO, errno.EBADF)
+_SOON = 0.02  # seconds
+_ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
+
+
+def heed_signals() -> None:
+    """SIGTERM and SIGHUP unwind the command as Ctrl-C does; who started it with nohup wants it to go on."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _hang_up)
+    sys.unraisablehook = _Unraisable(sys.unraisablehook)
+
+
+def ignore_signals() -> None:
+    """The command has its exit status: what comes while the interpreter ends must not change it, nor be printed."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class _Unraisable:
+    """Ctrl-C that comes while Python clears something away is dropped with a message: let it come once more."""
+
+    def __init__(self, usual: Callable[[Any], object]) -> None:
+        self._usual = usual
+
+    def __call__(self, dropped: Any) -> None:
+        number = _signal_of(dropped.exc_value)
+        if number is None:
+            self._usual(dropped)
+            return
+        # From here it would be dropped again.
+        again = threading.Timer(_SOON, signal.pthread_kill, (threading.main_thread().ident, number))
+        again.daemon = True
+        again.start()
+
+
+def _signal_of(error: BaseException | None) -> signal.Signals | None:
+    """The signal that an exception was made of."""
+    if isinstance(error, KeyboardInterrupt):
+        return signal.SIGINT
+    if isinstance(error, SystemExit) and error.code == Exit.TERMINATED:
+        return signal.SIGTERM
+    return signal.SIGHUP if isinstance(error, SystemExit) and error.code == Exit.HUNG_UP else None
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(Exit.TERMINATED)
+
+
+def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
+    for descriptor in _OUTPUTS:
+        if _is_gone(descriptor):
+            _drop(descriptor)
+    sys.exit(Exit.HUNG_UP)
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Whether a terminal was there: it takes nothing any more, and what a command says at its end would be an error."""
+    import termios
+
+    try:
+        termios.tcgetattr(descriptor)
+    except termios.error as error:
+        return error.args[0] in _GONE
+    return False
+
+
+def _drop(descriptor: int) -> None:
+    """Nobody takes what is still to be written."""
+    empty = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(empty, descriptor)
+    os.close(empty)

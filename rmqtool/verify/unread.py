@@ -1,0 +1,87 @@
+"""Files that give an error instead of their bytes: each is named once, and what can be read is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqtool.catalogue import finding
+from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import UnreadableError
+from rmqtool.files import unreadable
+from rmqtool.findings import Finding
+from rmqtool.store import INDEX, Store
+from rmqtool.verify.kinds import kinds_told
+
+INDEX_UNREAD = -1
+"""In the place of an index unit's number: the index gave an error."""
+
+
+@dataclass
+class ReadErrors:
+    """The errors by file, and the queues of which not all was read: nothing is said of these."""
+
+    errors: dict[str, UnreadableError] = field(default_factory=dict)
+    queues: set[QueueName] = field(default_factory=set)
+
+    def note(self, error: UnreadableError) -> None:
+        """Keep the first error of each file."""
+        self.errors.setdefault(error.file or "", error)
+
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Read a part of the store: its error ends the part; what is of another kind `check_kinds` reports."""
+        try:
+            with kinds_told(), _named():
+                yield
+        except UnreadableError as error:
+            self.note(error)
+
+    @contextmanager
+    def queue(self, name: QueueName) -> Iterator[None]:
+        """Read a queue, of which nothing is said any more once it gives an error."""
+        try:
+            with kinds_told(), _named():
+                yield
+        except UnreadableError as error:
+            self.note(error)
+            self.queues.add(name)
+
+    def extend(self, later: ReadErrors) -> None:
+        """Add what another part of the verification could not read."""
+        for error in later.errors.values():
+            self.note(error)
+        self.queues |= later.queues
+
+    def any_in(self, store: Store, *directories: str) -> bool:
+        """Whether a file or directory at or below one of these gave an error."""
+        names = [store.relative(Path(file)) for file in self.errors if file]
+        return any(f"{name}/".startswith(f"{directory}/") for name in names for directory in directories)
+
+    def index_in(self, store: Store) -> bool:
+        """Whether not all of the index was read."""
+        return self.any_in(store, INDEX)
+
+    def findings(self, store: Store) -> list[Finding]:
+        """One for each file."""
+        return [_finding(store, error) for _, error in sorted(self.errors.items())]
+
+
+def _finding(store: Store, error: UnreadableError) -> Finding:
+    hint = f" ({error.hint})" if error.hint else ""
+    file = store.relative(Path(error.file)) if error.file else None
+    message = f"{error.message}: nothing of it is verified{hint}"
+    return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Errors of the system that name a file are about what is read."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise unreadable(Path(error.filename), None, error) from error
