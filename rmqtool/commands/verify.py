@@ -33,7 +33,7 @@ _EPILOG = examples_and_statuses(
         Exit.OK: "nothing is wrong",
         Exit.FINDINGS: "there are findings above info",
         Exit.USAGE: "the command line is wrong",
-        Exit.FAILED: "the store cannot be listed, the layout is not supported, or memory is too little",
+        Exit.FAILED: "the store cannot be listed or its layout read, or memory is short",
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.INTERRUPTED: "interrupted by Ctrl-C; what was found until then is shown",
     },
