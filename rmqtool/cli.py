@@ -66,7 +66,7 @@ _EPILOG = examples_and_statuses(
         Exit.FINDINGS: "done; there are findings",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "done, but something could not be read or kept",
-        Exit.FAILED: "could not finish: I/O error, permission, unsupported format, too little memory",
+        Exit.FAILED: "could not finish: I/O error, permission, unknown format, memory",
         Exit.IN_USE: "the store is in use by a broker",
         Exit.NOT_A_STORE: "not a RocketMQ store",
         Exit.HUNG_UP: "the terminal has closed; the store is safe",

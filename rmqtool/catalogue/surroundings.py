@@ -22,10 +22,23 @@ STORE = (
         severity="error",
         title="A part of the store cannot be read",
         what="A file or a directory gives an error instead of its bytes. The rest of the store is shown.",
-        how="A permission, a link that leads nowhere, a directory in place of a file, a disk that fails.",
+        how="A permission, a link that leads nowhere, a disk that fails.",
         effect="does not start, or loses this part too, if the user that it runs as cannot read it either",
         versions=(("all", "read with the rights of the broker's user, and trip over the same bad sectors."),),
         repair="Run as the broker's user. Copy a failing disk with a tool that skips bad sectors; use the copy.",
+    ),
+    Entry(
+        code="store.wrong-kind",
+        fault=None,
+        severity="error",
+        title="A file stands where a directory belongs, or a directory where a file belongs",
+        what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of the "
+        "store is verified.",
+        how="A restore or a script that made a directory for a file, or wrote a file in the place of a directory.",
+        effect="does not start, or cannot write that part",
+        versions=(("all", "as the finding says of each part."),),
+        repair="Move away what stands there, and restore the part from a backup, or rebuild it if it is a queue or an "
+        "index.",
     ),
     Entry(
         code="store.unclean-stop",

@@ -41,7 +41,7 @@ _FILES: Mapping[str, str] = {
 def check_kinds(store: Store, report: Report) -> None:
     """Look at what stands in the places of directories and small files; what is not there is no fault."""
     for name, effect in (*_DIRECTORIES.items(), *_FILES.items()):
-        report.check("store.unreadable")
+        report.check("store.wrong-kind")
         try:
             mode = os.stat(store.root / name).st_mode
         except OSError:
@@ -50,7 +50,7 @@ def check_kinds(store: Store, report: Report) -> None:
         if not fits:
             found = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
             message = f"{found} where a {expected} should be: move it away; nothing of it is verified"
-            report.add("store.unreadable", message, effect=effect, file=name)
+            report.add("store.wrong-kind", message, effect=effect, file=name)
     with kinds_told():
         _check_index_directory(store, report)
     for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
@@ -63,7 +63,7 @@ def _check_index_directory(store: Store, report: Report) -> None:
         if is_index_name(entry.name) and not entry.is_file():
             message = "an index file should be here: move away what stands in its place; nothing of it is verified"
             effect = "the broker refuses to start; before 5.0.0 it loads no index file behind it"
-            report.add("store.unreadable", message, effect=effect, file=f"{INDEX}/{entry.name}")
+            report.add("store.wrong-kind", message, effect=effect, file=f"{INDEX}/{entry.name}")
 
 
 def _check_queue_directories(store: Store, name: str, report: Report) -> None:

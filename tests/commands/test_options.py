@@ -224,6 +224,7 @@ def test_help_loads_no_command() -> None:
     loaded = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr.split()
     assert "rmqtool.commands.lazy" in loaded
     assert not {name for name in loaded if name.startswith("rmqtool.commands.")} - {
+        "rmqtool.commands.ending",
         "rmqtool.commands.lazy",
         "rmqtool.commands.options",
     }

@@ -95,11 +95,11 @@ def _surroundings() -> Iterator[Circumstance]:
     yield Circumstance("store.mixed", other_broker)
     yield Circumstance("store.interrupted-run", interrupted_run)
     for name in ("checkpoint", "lock", "abort"):
-        yield Circumstance("store.unreadable", directory_in_place_of(name))
+        yield Circumstance("store.wrong-kind", directory_in_place_of(name))
     for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
                  "rocksdbstore", ".rmqtool"):  # fmt: skip
-        yield Circumstance("store.unreadable", file_in_place_of(name))
-    yield Circumstance("store.unreadable", lambda s: (s / "index" / "20261121113608184").mkdir())
+        yield Circumstance("store.wrong-kind", file_in_place_of(name))
+    yield Circumstance("store.wrong-kind", lambda s: (s / "index" / "20261121113608184").mkdir())
     yield Circumstance("consumequeue.stray", file_in_place_of(QUEUE))
     yield Circumstance("consumequeue.stray", file_in_place_of("consumequeue/orders"))
 

@@ -23,6 +23,7 @@ CAUSED = {*(damage.code for damage in DAMAGES.values()), *(each.code for each in
 TESTS = Path(__file__).parents[1]
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
 ELSEWHERE = {
+    "store.unreadable": "verify/test_unreadable.py::test_each_place_is_named_and_nothing_else",
     "rebuild.version-needed": "test_unnamed_releases.py::test_where_only_the_release_decides_a_rebuild_asks",
     "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
     "clean.delete-when": "clean/test_findings.py::test_delete_when",

@@ -28,7 +28,7 @@ from rmqtool.verify.part_result import PartResult, Seam
 from rmqtool.verify.planning import LogPart, log_parts
 from rmqtool.verify.report import Report
 from rmqtool.verify.serving import READY
-from rmqtool.verify.unread import Unread
+from rmqtool.verify.unread import ReadErrors
 from rmqtool.verify.verification import Request, Verification
 from rmqtool.verify_json import outcome_json
 from tests.building import START_TIME
@@ -223,7 +223,7 @@ def test_how_many_processes(tmp_path: Path) -> None:
 def parts_of(store: Path, size: int) -> list[LogPart]:
     """The parts of a log without an index."""
     files = list_mapped_files(store / "commitlog").files
-    return log_parts(files, IndexUnits([], OpenFiles(Reading())), Reading(), Unread(), size)
+    return log_parts(files, IndexUnits([], OpenFiles(Reading())), Reading(), ReadErrors(), size)
 
 
 def test_parts_meet(store: Path) -> None:

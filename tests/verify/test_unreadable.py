@@ -55,14 +55,19 @@ def serious(findings: Sequence[Finding]) -> set[tuple[str, str | None]]:
     return {(found.code, found.file) for found in findings if found.severity != "info"}
 
 
+def named(place: str) -> tuple[str, str]:
+    """The finding about a place that cannot be read."""
+    return f"{'commitlog' if place.startswith('commitlog/') else 'store'}.unreadable", place
+
+
 @pytest.mark.parametrize("calls", [("scandir", "listdir", "pread", "preadv"), HARDER], ids=["sectors", "harder"])
 @pytest.mark.parametrize("place", PLACES)
 def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tuple[str, ...]) -> None:
     """What cannot be proven without it is not called wrong."""
     with unchanged(store), broken(store / place, calls):
         found = verify(store)
-    assert serious(found.findings) == {("store.unreadable", place)}
-    assert found.verdict == "corrupt"
+    assert serious(found.findings) == {named(place)}
+    assert found.verdict == "unproven"
     assert found.totals.messages > 0
 
 
@@ -70,7 +75,7 @@ def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tu
 def test_with_processes(store: Path, place: str) -> None:
     with broken(store / place):
         found = verify(store, jobs=2)
-    assert serious(found.findings) == {("store.unreadable", place)}
+    assert serious(found.findings) == {named(place)}
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_a_bad_sector_within_a_file(store: Path, place: str, start: int, jobs: i
     """What stands before it was read."""
     with broken(store / place, start=start):
         found = verify(store, jobs)
-    assert serious(found.findings) == {("store.unreadable", place)}
+    assert serious(found.findings) == {named(place)}
 
 
 def test_index_files(store: Path) -> None:
@@ -110,7 +115,7 @@ def test_the_rest_is_verified(store: Path, tmp_path: Path, place: str) -> None:
     with broken(copy / place):
         found = verify(copy)
     codes = {finding.code for finding in found.findings}
-    assert ("store.unreadable", place) in serious(found.findings)
+    assert named(place) in serious(found.findings)
     assert "consumequeue.missing-queue" in codes
     assert any(code.startswith("commitlog.") for code in codes)
 
@@ -125,18 +130,19 @@ def test_bytes_that_were_not_read_are_listed(store: Path) -> None:
 def test_a_selection_does_not_hide_it(store: Path) -> None:
     with broken(store / "commitlog" / "00000000000000131072"):
         found = verify(store, only=("index.",))
-    assert serious(found.findings) == {("store.unreadable", "commitlog/00000000000000131072")}
-    assert found.verdict == "corrupt"
+    assert serious(found.findings) == {named("commitlog/00000000000000131072")}
+    assert found.verdict == "unproven"
 
 
 @pytest.mark.parametrize("place", ["commitlog/00000000000000131072", "consumequeue/SCHEDULE_TOPIC_XXXX", "index"])
 def test_a_user_without_permission(store: Path, place: str) -> None:
-    """The store is not called corrupt."""
+    """The store is not called corrupt, and the hint names the user who may read it."""
     with broken(store / place, HARDER, number=errno.EACCES):
         found = rmqtool("verify", store, "--json")
-    assert found.status == Exit.FAILED
-    assert found.document["error"]["file"] == str(store / place)
-    assert "run as the broker's user" in found.document["error"]["hint"]
+    assert (found.status, found.document["result"]["verdict"]) == (Exit.FINDINGS, "unproven")
+    (finding,) = (line for line in found.document["findings"] if line["code"].endswith(".unreadable"))
+    assert finding["file"] == place
+    assert "run as the broker's user" in finding["message"]
 
 
 def test_the_command(store: Path) -> None:
