@@ -32,8 +32,8 @@ STORE = (
         fault=None,
         severity="error",
         title="A file stands where a directory belongs, or a directory where a file belongs",
-        what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of the "
-        "store is verified.",
+        what="What has the name of a part of the store is not of its kind, so there is nothing to read. The rest of "
+        "the store is verified.",
         how="A restore or a script that made a directory for a file, or wrote a file in the place of a directory.",
         effect="does not start, or cannot write that part",
         versions=(("all", "as the finding says of each part."),),

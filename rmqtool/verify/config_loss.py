@@ -7,6 +7,7 @@ classes that were driven without a broker leave neither, and a log that was copi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
@@ -14,7 +15,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rmqtool.config_json import ConfigFile, load_config
-from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory
 from rmqtool.findings import counted
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
@@ -23,6 +23,7 @@ from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.topics import TOPICS
 from rmqtool.verify.consumers import is_system_topic
+from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 
 GROUPS = "subscriptionGroup.json"
@@ -70,10 +71,9 @@ class Contents:
     @cached_property
     def names(self) -> frozenset[str]:
         """Names of the files in `config/`, those included of which only the ``.bak`` is left."""
-        try:
-            entries = list_directory(self.store.root / CONFIG)
-        except RmqtoolError:
-            return frozenset()
+        entries: list[os.DirEntry[str]] = []
+        with kinds_told():
+            entries += list_directory(self.store.root / CONFIG)
         return frozenset(entry.name.removesuffix(".bak") for entry in entries if entry.is_file())
 
     @property
