@@ -79,6 +79,34 @@ def present() -> str:
     return heading + rest.partition(_NEXT)[0]
 
 
+def written(lost: recorded.Lost) -> dict[str, dict[str, str]]:
+    """The verdicts that stand in the page, by store and row."""
+    cells = _cells()
+    found: dict[str, dict[str, str]] = {store: {} for store in recorded.STORES}
+    for row, cell in cells.items():
+        stores = [store for store in recorded.STORES if row in lost[store]]
+        verdicts = cell.partition(" (")[0].split(" / ")
+        for store, verdict in zip(stores, verdicts * len(stores), strict=False):
+            found[store][row] = verdict.strip("*")
+    return found
+
+
+def _cells() -> dict[str, str]:
+    """By row, without those where nothing would change."""
+    found: dict[str, str] = {}
+    operations: list[str] = []
+    for line in present().splitlines():
+        first, *cells = line.removeprefix("| ").removesuffix(" |").split(" | ")
+        if line.startswith("| | "):
+            operations = line.removeprefix("| | ").removesuffix(" |").split(" | ")
+        elif line.startswith("| together"):
+            operations = []
+        elif line.startswith("| "):
+            rows = [f"{first}: {operation}" for operation in operations] or [first]
+            found.update(zip(rows, cells, strict=True))
+    return {row: cell for row, cell in found.items() if cell != "-"}
+
+
 def write(text: str) -> None:
     """Put the section in the place of the present one, or before the last."""
     page = PAGE.read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ import org.apache.rocketmq.store.QueryMessageResult;
  * network and without services that deliver.
  */
 final class Survey {
-    private static final long PATIENCE_S = 40; // on a machine that is shared
+    private static final long PATIENCE_S = 120; // on a machine that is shared
     private static final long SETTLE_MS = 4_000;
     private static final int MOST = 5_000; // offsets of one queue that are asked for: a damaged maximum has no bound
     private static final int PHYSICAL_OFFSET = 28;
