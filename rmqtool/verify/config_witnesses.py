@@ -55,7 +55,7 @@ def check_witnesses(seen: Witnesses, report: Report) -> None:
     )
     committed = load_offsets(seen.store)
     check_losses(contents, {one.group for one in committed.offsets}, report)
-    check_topic_lines(seen.store, seen.topics, committed, seen.states, messages, report)
+    check_topic_lines(seen.store, seen.topics, committed, seen.states, messages, filled, report)
     check_offset_witnesses(contents, committed, seen.ranges, messages, seen.totals.latest, report)
     _check_delays(contents, messages, seen.totals.latest, report)
 

@@ -78,11 +78,13 @@ def gaps_of_store(store: Store) -> Iterator[Gap]:
         if holds_rocksdb(store.root / name):
             text = f"topics, groups and offsets in the RocksDB database {name}, which this version does not read"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
-    compacted = (path for path in files_below(store.root / _COMPACTION) if path.name != _COMPACTION_CHECKPOINT)
+    compacted = (
+        path for path in files_below(store.root / _COMPACTION) if not path.name.startswith(_COMPACTION_CHECKPOINT)
+    )
     if next(compacted, None) is not None:
         text = f"compacted logs in {_COMPACTION}/, which are not compared with the commit log"
         yield Gap("compacted logs", "not-supported", text, ("commitlog.",))
-    if next(files_below(store.root / CONSUME_QUEUE_EXT), None) is not None:
+    if any(path.stat().st_size for path in files_below(store.root / CONSUME_QUEUE_EXT)):
         text = f"ext units of consume queues in {CONSUME_QUEUE_EXT}/, which are not compared with the messages"
         yield Gap("ext units of consume queues", "not-supported", text, ("consumequeue.",))
 

@@ -26,6 +26,7 @@ AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset
 
 NEEDING_QUEUES = (
     *("consumequeue.", "commitlog.queue-offset", "commitlog.deleted-topic", "commitlog.last-file-missing"),
+    "commitlog.head-missing",
     *("config.", "timer.", "start.", "store.abort-missing", "store.mixed"),
 )
 NEEDING_INDEX = ("index.", "store.mixed")

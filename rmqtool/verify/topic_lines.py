@@ -6,12 +6,13 @@ the table of topics was changed last, or when groups still have offsets in it, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from rmqtool.config_json import read_config_file
 from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
+from rmqtool.findings import Severity
 from rmqtool.offsets import CommittedOffsets
 from rmqtool.store import CONFIG, Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX
@@ -29,9 +30,12 @@ _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 def check_topic_lines(
     store: Store, topics: Topics, committed: CommittedOffsets, states: Mapping[QueueName, QueueState],
-    messages: SingleMessages, report: Report,
+    messages: SingleMessages, queued: Set[str], report: Report,
 ) -> None:  # fmt: skip
-    """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
+    """Report topics that the store proves to have been configured, and those whose permission stops consumers.
+
+    `queued` are topics whose queues hold units: a broker that deletes a topic deletes its queues.
+    """
     for name, table in _TABLES.items():
         _check_backup(store, name, table, report)
     if not topics.is_known or not topics.by_name:
@@ -45,7 +49,8 @@ def check_topic_lines(
         if topic.startswith(RETRY_PREFIX):
             message = "topics.json does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
-            report.add("config.topic-missing", message, severity="info", effect=effect, topic=topic)
+            severity: Severity | None = None if topic in queued else "info"
+            report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
         elif not is_system_topic(topic):
             proof = _proof(topic, committed, states, changed, messages)
             if proof:

@@ -177,7 +177,7 @@ LOSSES = {
     ),
     "topic and queue": Loss(topic_gone("payments"), "config.topic-missing", "warning", "billing", "5"),
     "retry topic": Loss(
-        edited("topics.json", table_without("topicConfigTable", "%RETRY%billing")), "config.topic-missing", "info"
+        edited("topics.json", table_without("topicConfigTable", "%RETRY%billing")), "config.topic-missing", "warning"
     ),
     "retry topic, perm": Loss(
         edited("topics.json", permission("%RETRY%billing", 0)), "config.topic-permission", "warning", "perm 0"

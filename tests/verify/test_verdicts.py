@@ -143,7 +143,8 @@ def interrupted(store: Path, events: int) -> Outcome:
         if left[0] < 0:
             raise KeyboardInterrupt
 
-    verification = Verification(open_store(store), Request(part_size=350))
+    no_index = BrokerConf({"messageIndexEnable": "false"})
+    verification = Verification(open_store(store, no_index), Request(part_size=350))
     with pytest.raises(KeyboardInterrupt):
         verification.run(stop)
     return outcome_of(verification)
