@@ -51,6 +51,7 @@ DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only pr
 DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceToDelete returns above 85 and 90 percent
 BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
 OFFSETS_HAVE_DATA_VERSION = Version(5, 0, 0)  # ConsumerOffsetManager
+LIGHT_QUEUES_EXPIRE = Version(5, 5, 0)  # LiteLifecycleManager; cleanUnusedTopic spares light queues before, too
 FASTJSON_2 = Version(5, 4, 0)  # RemotingSerializable: each offset on a line of its own
 QUEUE_WITHOUT_FILE_IS_RESET = Version(5, 5, 1)  # ConsumeQueue#correctMinOffset, as read in the sources
 TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object

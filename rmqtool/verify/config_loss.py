@@ -128,6 +128,7 @@ def check_losses(contents: Contents, offset_groups: Set[str], report: Report) ->
     _check_topics(contents, report)
     _check_offsets(contents, report)
     _check_groups(contents, offset_groups, report)
+    _check_backups_alone(contents, report)
 
 
 def report_loss(name: str, state: State, lost: str, report: Report, **details: Any) -> None:
@@ -137,6 +138,17 @@ def report_loss(name: str, state: State, lost: str, report: Report, **details: A
         f"it is there {state}"  # fmt: skip
     effect = _EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
     report.add("config.missing", f"{what}, {lost}", file=place, effect=effect, **details)
+
+
+def _check_backups_alone(contents: Contents, report: Report) -> None:
+    """A broker that stops leaves each file beside its .bak, which holds what was in the file before."""
+    for name in () if contents.is_unclean else (*_EFFECTS, LMQ_CONSUMER_OFFSET):
+        file = contents.file(name)
+        if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
+            message = "it is not there; a start reads its .bak, which is older by at least one change"
+            effect = _EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
+            report.add("config.missing", message, severity="warning", file=f"{CONFIG}/{name}",
+                       effect=f"of what has changed since: {effect}")  # fmt: skip
 
 
 def listed(names: Iterable[str]) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmqtool.config_json import ConfigFile, read_config_file
 from rmqtool.dispatch.units import QueueName
+from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
 from rmqtool.lock import ABORT_FILE
 from rmqtool.mapped_files import MappedFile
@@ -63,8 +65,7 @@ def check_witnesses(seen: Witnesses, report: Report) -> None:
 def _check_delays(contents: Contents, messages: SingleMessages, newest: int, report: Report) -> None:
     file = contents.file(DELAYS)
     table = main_table(DELAYS, file.content)
-    offsets = {int(level): offset for level, offset in (table or {}).items()
-               if level.isdecimal() and type(offset) is int}  # fmt: skip
+    offsets = _offsets_of(table)
     report.check("config.delay-offset", len(offsets))
     lost = contents.state(DELAYS)
     written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
@@ -78,6 +79,30 @@ def _check_delays(contents: Contents, messages: SingleMessages, newest: int, rep
         return
     for level in levels:
         _report_level(level, report)
+    reported = {level.level for level in levels if level.again or level.skipped}
+    for number, earlier in _in_backup(file).items():
+        offset = offsets.get(number, 0)
+        if number not in reported and offset < earlier:
+            message = f"level {number}: delivered up to {offset}, its .bak, written earlier, has {earlier}"
+            report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
+                       effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=number - 1,
+                       queue_offset=offset)  # fmt: skip
+
+
+def _in_backup(file: ConfigFile) -> dict[int, int]:
+    """Offsets by level in the .bak beside a file; none where the .bak itself is read."""
+    if file.path is None or file.path.suffix == ".bak":
+        return {}
+    try:
+        backup = read_config_file(file.path.with_name(f"{DELAYS}.bak"))
+    except RmqtoolError:
+        return {}
+    return _offsets_of(main_table(DELAYS, backup))
+
+
+def _offsets_of(table: Mapping[str, Any] | None) -> dict[int, int]:
+    return {int(level): offset for level, offset in (table or {}).items()
+            if level.isdecimal() and type(offset) is int}  # fmt: skip
 
 
 def _report_level(level: Level, report: Report) -> None:

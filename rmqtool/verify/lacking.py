@@ -6,17 +6,21 @@ from typing import Any
 
 from rmqtool.findings import counted
 from rmqtool.recovery import Start
+from rmqtool.rules.releases import Releases
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.report import Report
+from rmqtool.versions import LIGHT_QUEUES_EXPIRE
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
 
 
-def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report, start: Start | None) -> None:
+def tell_lacking(
+    state: QueueState, topics: Topics, live: bool, report: Report, start: Start | None, releases: Releases
+) -> None:
     """Tell what one queue lacks; what a running broker has still to dispatch is nothing.
 
     A killed broker may not have made a queue yet: where the predicted `start` derives all of it, nothing is lost.
@@ -28,7 +32,7 @@ def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report, 
         offset, physical_offset = lacking.places[0]
         message = f"{counted(lacking.count, 'message')} without a unit, the first at physical offset {physical_offset}"
         place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
-        if code == "consumequeue.missing-queue" and _is_deleted(name.topic, topics):
+        if code == "consumequeue.missing-queue" and _is_deleted(name.topic, topics, releases):
             report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)
         elif code == "consumequeue.missing-queue" and is_derived(start, name, state.first_offset, state.next_offset):
             report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **place)
@@ -36,7 +40,7 @@ def tell_lacking(state: QueueState, topics: Topics, live: bool, report: Report, 
             report.add(code, message, queue_offset=offset, **place)
 
 
-def _is_deleted(topic: str, topics: Topics) -> bool:
+def _is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
     if topic.startswith(LMQ_PREFIX):
-        return True  # light queues go when nobody uses them
+        return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
     return topics.is_known and topic not in topics.by_name and not is_system_topic(topic)

@@ -15,7 +15,15 @@ from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Severity
 from rmqtool.offsets import CommittedOffsets
 from rmqtool.store import CONFIG, Store
-from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX
+from rmqtool.system_topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    LMQ_PREFIX,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from rmqtool.times import rfc3339
 from rmqtool.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.consumers import is_system_topic
@@ -25,6 +33,7 @@ from rmqtool.verify.single_messages import SingleMessages
 
 _TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
 _ROUNDING_MS = 1_000
+_OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator sets their permission
 _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
@@ -89,9 +98,9 @@ def _check_permissions(topics: Topics, report: Report) -> None:
         lacking = [text for bit, text in ((READABLE, "read"), (WRITABLE, "written")) if not topic.perm & bit]
         if topic.name.startswith(DEAD_LETTER_PREFIX) or not lacking or topic.name.startswith("rmq_sys_SYNC_"):
             continue
-        is_retry = topic.name.startswith(RETRY_PREFIX)
+        is_brokers = topic.name.startswith(RETRY_PREFIX) or topic.name in _OF_BROKER
         message = f"perm {topic.perm}: it may not be {' nor '.join(lacking)}"
-        report.add("config.topic-permission", message, severity=None if is_retry else "info",
+        report.add("config.topic-permission", message, severity=None if is_brokers else "info",
                    file=f"{CONFIG}/{TOPICS}", topic=topic.name)  # fmt: skip
 
 

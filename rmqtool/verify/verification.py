@@ -257,7 +257,7 @@ class Verification:
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
-            tell_lacking(state, self.topics, self.settings.live, self._report, self.start)
+            tell_lacking(state, self.topics, self.settings.live, self._report, self.start, self.releases)
         check_topics(self.topics, ranges, self._report)
         ends = {name: state.next_offset for name, state in total.states.items()}
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).seen(), self._report)

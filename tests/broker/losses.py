@@ -25,7 +25,7 @@ from tests.verify import losses_recorded as recorded
 from tests.verify.losses import copy
 from tests.verify.losses_facts import Facts, judged, lost, wrong
 from tests.verify.losses_random import apply_some
-from tests.verify.losses_together import NO_WITNESS
+from tests.verify.losses_together import UNSEEN
 
 BATCH = 20  # stores that one Java process is asked about
 _ONE_IN = 10  # cases that a rebuild follows
@@ -55,7 +55,7 @@ class Result:
     @property
     def wrong(self) -> bool:
         """Whether the verdict says that nothing is lost although something is."""
-        return self.case.name not in NO_WITNESS and wrong(self.verdict, self.lost)
+        return self.case.name not in UNSEEN and wrong(self.verdict, self.lost)
 
     def __str__(self) -> str:
         """One line."""

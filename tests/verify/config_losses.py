@@ -183,7 +183,7 @@ LOSSES = {
         edited("topics.json", permission("%RETRY%billing", 0)), "config.topic-permission", "warning", "perm 0"
     ),
     "half topic, perm": Loss(
-        edited("topics.json", permission("RMQ_SYS_TRANS_HALF_TOPIC", 0)), "config.topic-permission", "info"
+        edited("topics.json", permission("RMQ_SYS_TRANS_HALF_TOPIC", 0)), "config.topic-permission", "warning"
     ),
     "offsets": Loss(gone(OFFSETS), "config.missing", "error", "billing"),
     "offsets, another table": Loss(

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses import DIRECTORIES, DIRECTORY_OPERATIONS, FILE_OPERATIONS, FILES
 from tests.verify.losses_facts import judged
-from tests.verify.losses_together import NO_WITNESS, joint_losses
+from tests.verify.losses_together import UNSEEN, joint_losses
 
 PAGE = Path(__file__).parents[2] / "docs" / "verify.md"
 HEADING = "## What may be lost, and what verify says"
@@ -47,7 +47,7 @@ def _tables(verdicts: Verdicts, lost: recorded.Lost) -> Iterator[str]:
     yield "|---|---|"
     for loss in joint_losses():
         if (cell := _cell(loss.name, verdicts, lost)) != "-":
-            reason = f" ({NO_WITNESS[loss.name]})" if loss.name in NO_WITNESS else ""
+            reason = f" ({UNSEEN[loss.name]})" if loss.name in UNSEEN else ""
             yield f"| {loss.name} | {cell}{reason} |"
     yield ""
 

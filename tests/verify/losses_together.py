@@ -65,6 +65,34 @@ NO_WITNESS: Mapping[str, str] = {
 """Rows that leave a store that a broker could have left: whatever verify says of them, it cannot know."""
 
 
+_MOMENT = "offsets of a moment before are offsets that a broker could have left"
+_SLAVE = "a slave may be behind the offsets of its master"
+_RESET = "so lost timers are brought back; that they come twice is information"
+UNSEEN: Mapping[str, str] = {
+    **NO_WITNESS,
+    **{
+        f"config/{name}: older copy": _MOMENT
+        for name in (
+            "lmqConsumerOffset.json",
+            "consumerOffset.json with .bak",
+            "delayOffset.json with .bak",
+            "lmqConsumerOffset.json with .bak",
+        )
+    },
+    "config/: older copy": _MOMENT,
+    "config and checkpoint: older copies": _MOMENT,
+    "everything but the timer: older copies": _MOMENT,
+    "timer wheel, log and check: older copies": _MOMENT,
+    "consumerOffset.json: offsets + 1": _SLAVE,
+    "lmqConsumerOffset.json: offsets + 1": _SLAVE,
+    "timer log and check: all deleted": _RESET,
+    "timer wheel, log and check: all deleted": _RESET,
+    "timer log file: cut in half": "the size of timer log files is stored nowhere",
+    "RMQ_SYS_TRANS_HALF_TOPIC in topics.json: line gone": "the broker makes it again",
+}
+"""The same, and rows of which a store of that state may be as it should be."""
+
+
 def joint_losses() -> Iterator[Loss]:
     """Every combination and every edited table."""
     for name, patterns in _DELETED:

@@ -12,7 +12,7 @@ from tests.unchanged import snapshot, unchanged
 from tests.verify import losses_page
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses_facts import judged, wrong
-from tests.verify.losses_together import NO_WITNESS, all_losses
+from tests.verify.losses_together import UNSEEN, all_losses
 
 LOST = recorded.load()
 WRITTEN = losses_page.written(LOST)
@@ -50,7 +50,7 @@ def check(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
     with unchanged(root):
         verdict, codes = judged(root)
     lost = LOST[store][row]
-    assert row in NO_WITNESS or not wrong(verdict, lost), f"{verdict} {codes}, but users lose {lost}"
+    assert row in UNSEEN or not wrong(verdict, lost), f"{verdict} {codes}, but users lose {lost}"
     if not row.startswith(recorded.RANDOM):
         assert WRITTEN[store][row] == verdict, "docs/verify.md says otherwise: python -m tests.verify.losses_page"
     if row.endswith(TOUCHED):
