@@ -169,7 +169,7 @@ def test_an_empty_last_file(store: Path) -> None:
     (store / LOG / file_name((1 << 16) + 8192)).touch()
     finding = the_finding(store)
     assert (finding.code, finding.severity, finding.fault) == ("commitlog.empty-file", "warning", "F03")
-    assert "since 5.1.3 a start deletes it" in finding.effect
+    assert "a start deletes it (5.1.3 to " in finding.effect
     os.truncate(store / LOG / file_name(1 << 16), 0)
     severities = [finding.severity for finding in seen(store).findings if finding.fault == "F03"]
     assert severities == ["error", "warning"]
@@ -216,7 +216,7 @@ def test_nothing_but_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / LOG).mkdir()
     (tmp_path / LOG / file_name(0)).touch()
     finding = the_finding(tmp_path)
-    assert (finding.code, finding.fault, finding.message) == ("commitlog.empty-file", "F03", "0 bytes")
+    assert (finding.code, finding.fault) == ("commitlog.empty-file", "F03")
 
 
 def test_rocksdb_queues_are_told(store: Path) -> None:
@@ -446,9 +446,9 @@ def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
 
 
 def test_a_queue_of_nothing_but_an_empty_file(store: Path) -> None:
-    """A broker refuses to start on it, and no other file tells its size."""
+    """Some brokers refuse to start on it, and no other file shows its size."""
     queue = store / "consumequeue" / "empty" / "0"
     queue.mkdir(parents=True)
     (queue / file_name(600)).touch()
     finding = the_finding(store)
-    assert (finding.code, finding.topic, finding.message) == ("consumequeue.file-size", "empty", "0 bytes")
+    assert (finding.code, finding.topic) == ("consumequeue.empty-file", "empty")

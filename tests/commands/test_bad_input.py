@@ -203,6 +203,7 @@ SIZE, EMPTY, CONFIG = "commitlog.file-size", "commitlog.empty-file", "config.con
 STRAY, FOLDER = "commitlog.stray", "commitlog.stray-directory"
 GAP, OVERLAP, GEOMETRY = "commitlog.gap", "commitlog.overlap", "index.geometry"
 UNCLEAN, AMBIGUOUS, UNREADABLE = "store.unclean-stop", "store.version-ambiguous", "store.unreadable"
+QUEUE_EMPTY = "consumequeue.empty-file"
 QUEUE_SIZE, QUEUE_GAP, QUEUE_STRAY = "consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"
 V4, V5 = NAMES[:1], NAMES[1:]
 
@@ -267,7 +268,7 @@ QUEUE_CASES = {
     "all ones": Case(on(queue, lambda data: b"\xff" * len(data))),
     "greatest numbers": Case(on(queue, lambda data: b"\x7f" + b"\xff" * 7 + data[8:])),
     "backwards": Case(on(queue, lambda data: b"".join(data[at : at + 20] for at in range(580, -1, -20)))),
-    "empty": Case(sparse(queue, 0), codes=(QUEUE_SIZE,)),
+    "empty": Case(sparse(queue, 0), codes=(QUEUE_EMPTY,)),
     "huge and sparse": Case(sparse(queue, 1 << 42), codes=(QUEUE_SIZE, QUEUE_GAP)),
     "stray names": Case(put("consumequeue/orders/0/readme", b"x"), codes=(QUEUE_STRAY,)),
     "off the grid": Case(
@@ -302,7 +303,7 @@ QUEUE_CASES = {
     "batch: partial unit": Case(on(batch, lambda data: data[:-3]), stores=V5, codes=(QUEUE_SIZE, QUEUE_GAP)),
     "batch: zeroed": Case(on(batch, lambda data: bytes(len(data))), stores=V5),
     "batch: all ones": Case(on(batch, lambda data: b"\xff" * len(data)), stores=V5),
-    "batch: empty": Case(sparse(batch, 0), stores=V5, codes=(QUEUE_SIZE,)),
+    "batch: empty": Case(sparse(batch, 0), stores=V5, codes=(QUEUE_EMPTY,)),
 }
 
 

@@ -66,7 +66,9 @@ def store(request: pytest.FixtureRequest, large: Path, tmp_path_factory: pytest.
 
 def answer(found: Result) -> Any:
     """What a command line has found out."""
-    return found.status, found.document["result"], found.document["findings"]
+    of_disk = ("disks", "forecast", "trigger")  # which others use meanwhile
+    result = {name: value for name, value in found.document["result"].items() if name not in of_disk}
+    return found.status, result, [finding["code"] for finding in found.document["findings"]]
 
 
 @pytest.mark.parametrize("line", READING)
@@ -91,8 +93,10 @@ def test_repairs_need_little(large: Path, tmp_path: Path) -> None:
     subprocess.run(["cp", "-r", "--sparse=always", large, store], check=True)
     shutil.rmtree(store / "consumequeue")
     shutil.rmtree(store / "index")
+    conf = tmp_path / "broker.conf"
+    conf.touch()  # a broker with the default sizes
     for command in ("rebuild-cq", "rebuild-index"):
-        found = limited(command, store, "--yes", "--json", "-j", "3")
+        found = limited(command, store, "--yes", "--json", "-j", "3", "--broker-conf", str(conf))
         assert (found.status, found.err) == (Exit.OK, "")
         assert found.document["result"]["state"] == "done"
     assert rmqtool("verify", store, "--json").document["result"]["verdict"] == "clean"

@@ -68,6 +68,7 @@ MAKE: Mapping[str, Callable[[Path], object]] = {
     "commitlog.gap": lambda store: log_file(store, 1).rename(log_file(store, 5)),
     "commitlog.overlap": _overlap,
     "consumequeue.stray": lambda store: write(store / "consumequeue/orders/0/a note.txt"),
+    "consumequeue.empty-file": lambda store: _queue_files(store, {0: 600, 600: 600, 1200: 0}),
     "consumequeue.file-size": lambda store: _queue_files(store, {0: 600, 600: 600, 1200: 7}),
     "consumequeue.gap": lambda store: _queue_files(store, {0: 600, 1200: 600}),
     "index.geometry": _bad_index,
