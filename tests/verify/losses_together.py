@@ -73,6 +73,7 @@ UNSEEN: Mapping[str, str] = {
     **{
         f"config/{name}: older copy": _MOMENT
         for name in (
+            "delayOffset.json",
             "lmqConsumerOffset.json",
             "consumerOffset.json with .bak",
             "delayOffset.json with .bak",
