@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
@@ -61,3 +63,11 @@ def test_the_time_that_broker_conf_tells(tmp_path: Path) -> None:
 def test_what_the_cleaner_leaves(name: str, tmp_path: Path) -> None:
     """Real cleaners over aged files: nothing is to be seen of somebody else."""
     assert CODE not in codes_of(verify(stores.unpack(name, tmp_path)), info=True)
+
+
+def test_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
+    """The cleaner may have made room by deleting what had not expired."""
+    store = stores.unpack("5.3.3-clean", tmp_path)
+    without_first_files(store, 1, 20 * MINUTE)
+    with patch("rmqtool.verify.log_head.shutil.disk_usage", return_value=SimpleNamespace(total=100, used=80)):
+        assert CODE not in codes_of(verify(store))
