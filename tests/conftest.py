@@ -25,6 +25,8 @@ UNAVAILABLE = "no real broker: "
 # A shell's background jobs ignore SIGINT, and what the tests start would inherit that; a handler is not inherited.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # what runs under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
 settings.register_profile("rmqtool", deadline=None, derandomize=True)
