@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -75,21 +75,22 @@ def releases_of(store: Store, version: Version | None = None, reading: Reading =
     """
     if version is not None:
         return Releases.named(version)
+    unread = Unread()
+    index, committed = list_index_files(store, unread.part), load_offsets(store)
     releases = Releases()
-    for sign in sorted_signs(_all_signs(store, reading)):
+    for sign in sorted_signs(_all_signs(store, index, committed, reading)):
         releases = releases.narrow(sign.name, since=sign.since)
-    for trace in (*_offset_traces(store), *_index_traces(store)):
+    for trace in (*_offset_traces(committed.file.path), *_index_traces(store, index)):
         releases = releases.narrow(trace.name, since=trace.since, before=trace.before)
     return releases
 
 
-def _all_signs(store: Store, reading: Reading) -> set[str]:
+def _all_signs(store: Store, index: Sequence[IndexFile], committed: CommittedOffsets, reading: Reading) -> set[str]:
     unread = Unread()
     found: set[str] = set()
     with suppress(RmqtoolError):
         light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, unread.part) else []
-        index = list_index_files(store, unread.part)
-        found |= version_signs(store, _checkpoint_of(store), light, index, load_offsets(store))
+        found |= version_signs(store, _checkpoint_of(store), light, index, committed)
     with suppress(RmqtoolError):
         found |= sampled_signs(store.commit_log(unread.part).files, reading)
     return found
@@ -101,9 +102,8 @@ def _checkpoint_of(store: Store) -> dict[str, int] | None:
     return None
 
 
-def _offset_traces(store: Store) -> Iterator[Trace]:
+def _offset_traces(path: Path | None) -> Iterator[Trace]:
     """A running broker writes its offsets every few seconds, so they are as the last one wrote them."""
-    path = load_offsets(store).file.path
     if path is None:
         return
     try:
@@ -118,9 +118,9 @@ def _offset_traces(store: Store) -> Iterator[Trace]:
             yield Trace("offsets-without-data-version", before=OFFSETS_HAVE_DATA_VERSION)
 
 
-def _index_traces(store: Store) -> Iterator[Trace]:
+def _index_traces(store: Store, index: Sequence[IndexFile]) -> Iterator[Trace]:
     with suppress(RmqtoolError):
-        newest = next((file for file in reversed(list_index_files(store)) if file.keys), None)
+        newest = next((file for file in reversed(index) if file.keys), None)
         if newest is None:
             return
         geometry = geometry_of(newest, store.conf.index_geometry)

@@ -80,7 +80,6 @@ class Verification:
         self.log_start = log_start_of(self.log.files)
         self.log_end = self.log_start
         self.ghosts_from: int | None = None
-        self.unread: str | None = None
         self.starts: list[Prediction] = []
         self.not_predicted: str | None = None
         self.settings = self._settings()
@@ -302,7 +301,6 @@ class Verification:
             for number in sorted(self._of_index):
                 total.extend(self._of_index[number])
             self.ghosts_from = total.ghosts_from
-            self.unread = total.unread
             self.log_end = total.log_end if total.log_end is not None else self.log_end
             report_unreadable(self.store, self.log.files, total)
             self.read_errors.extend(total.read_errors)
