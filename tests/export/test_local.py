@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,26 +87,18 @@ def test_a_split_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert time.monotonic() - began < LONG / 2
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process blocks is told by Linux")
-def test_processes_that_start_leave_ctrl_c_to_us(tmp_path: Path) -> None:
+def test_processes_that_start_leave_ctrl_c_to_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal tells each of them: in the midst of an import it would end with a trace."""
-    blocked: list[int] = []
+    inherited: list[set[int]] = []
+    start = multiprocessing.util.spawnv_passfds  # what is blocked while it runs, the new process inherits
 
-    def look() -> None:
-        deadline = time.monotonic() + LONG
-        while not (children := multiprocessing.active_children()):
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        blocked.append(0)
-        while not blocked[0] & 1 << signal.SIGINT - 1 and time.monotonic() < deadline:
-            with suppress(OSError):  # it may have ended
-                status = Path(f"/proc/{children[0].pid}/status").read_text()
-                blocked[0] = int(status.partition("SigBlk:")[2].split()[0], 16)
+    def look(*arguments: Any) -> int:
+        inherited.append(set(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        return int(start(*arguments))
 
-    thread = threading.Thread(target=look)
-    thread.start()
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", look)
     with pytest.raises(ValueError, match="this one fails"):
         run_local(work, [Slow(tmp_path / "0"), Slow(tmp_path / "1", fails=True)], 2, lambda _: None)
-    thread.join()
-    assert blocked[0] & 1 << signal.SIGINT - 1
+    assert inherited
+    assert all(signal.SIGINT in blocked for blocked in inherited)
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
