@@ -10,8 +10,8 @@ LOG_LOSSES = (
         fault="F10",
         severity="error",
         title="The commit log is gone, or in another place",
-        what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or timercheck "
-        "prove that it did. No cleaner deletes the newest file of a log.",
+        what="The log holds no message, and checkpoint, index, epochs, committed offsets, delay offsets or the "
+        "timer's files prove that it did. No cleaner deletes the newest file of a log.",
         how="A disk that is not mounted; storePathCommitLog in broker.conf points to another directory; the directory "
         "commitlog/ was deleted, moved or left out of a copy.",
         effect="the broker starts with an empty log and gives new messages offsets from 0 on, which groups have "

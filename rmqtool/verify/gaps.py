@@ -13,11 +13,12 @@ from rmqtool.catalogue import CATALOGUE
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import list_directory
 from rmqtool.places import CONSUME_QUEUE_EXT
-from rmqtool.store import ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store import CHECKPOINT, CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.verify.report import AROUND, NEEDING_QUEUES, Selection
 
-Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported"]
-"""`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it."""
+Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
+"""`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
+`empty`: there is nothing to look at, where there may have been."""
 
 _CHOSEN = ("only", "skip", "fast")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
@@ -68,8 +69,14 @@ def gaps_of_selection(selection: Selection, bodies: bool) -> Iterator[Gap]:
         yield Gap("bodies (--fast)", "fast", "bodies and their CRCs: --fast does not read them", codes)
 
 
-def gaps_of_store(store: Store) -> Iterator[Gap]:
-    """Parts of a store in formats that are not read."""
+def gaps_of_store(store: Store, has_log: bool) -> Iterator[Gap]:
+    """Parts of a store in formats that are not read, and a store of which nothing is there."""
+    if not has_log and not _has_started(store):
+        text = (
+            "what this store held: it has no log file, no checkpoint and no config, which a broker's first start "
+            "writes; it is new, or all of it is lost, or it lies elsewhere"
+        )
+        yield Gap("anything: the store is empty", "empty", text)
     if store.layout == "rocksdb":
         text = "consume queues: they are kept in RocksDB, which this version does not read"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
@@ -109,6 +116,14 @@ def summary_of(gaps: Sequence[Gap]) -> str:
 def _left_out(selection: Selection) -> tuple[str, ...]:
     counting = (code for code in CATALOGUE if is_of_verify(code) and code not in AROUND)
     return tuple(code for code in counting if not selection.wants(code))
+
+
+def _has_started(store: Store) -> bool:
+    """Whether anything shows that a broker was ever started here: its first start writes the checkpoint."""
+    try:
+        return (store.root / CONFIG).exists() or (store.root / CHECKPOINT).stat().st_size > 0
+    except OSError:
+        return False
 
 
 def _side_store(store: Store) -> Iterator[Gap]:

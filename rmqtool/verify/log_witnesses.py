@@ -7,7 +7,10 @@ had a message always holds one, and after a clean stop none of its files knows o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+
+import numpy as np
 
 from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.config_json import load_config
@@ -15,17 +18,19 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import RmqtoolError
 from rmqtool.files import InputFile, read_all
 from rmqtool.findings import counted
-from rmqtool.formats import timer_check
+from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.layout import parse
 from rmqtool.lock import ABORT_FILE
-from rmqtool.mapped_files import MappedFile
+from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.offsets import CommittedOffset
+from rmqtool.places import TIMER_LOG
 from rmqtool.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
 from rmqtool.times import rfc3339
 from rmqtool.verify.index_units import Part
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.report import Report
+from rmqtool.verify.timer_wheels import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
@@ -79,7 +84,7 @@ def check_log_end(store: Store, log: LogSeen, index: Sequence[Part], report: Rep
 def _check_nothing_left(store: Store, log: LogSeen, index: Sequence[Part], report: Report) -> None:
     report.check("commitlog.missing")
     witnesses = [*_of_checkpoint(store, log), *_of_index(store, index, log.end), *_of_epochs(store, log.end)]
-    texts = [each.text for each in witnesses] + [*_of_offsets(store, log.committed)]
+    texts = [each.text for each in witnesses] + [*_of_offsets(store, log.committed), *_of_timer_files(store)]
     if log.files and (store.root / ABORT_FILE).exists():
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
     if texts:
@@ -151,6 +156,19 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
     check = parse(timer_check.TimerCheck, data.ljust(timer_check.USED_SIZE, b"\0"))
     if check.last_timer_queue_offset > 0:
         yield f"{CONFIG}/timercheck has read {counted(check.last_timer_queue_offset, 'timer message')}"
+
+
+def _of_timer_files(store: Store) -> Iterator[str]:
+    """Timer messages that were entered into the timer log or the wheel."""
+    for mapped in list_mapped_files(store.root / TIMER_LOG).files[-1:]:
+        with suppress(RmqtoolError), InputFile(mapped.path) as file:
+            if any(file.read(0, timer_log.UNIT_SIZE)):
+                yield f"{store.relative(mapped.path)} has units of timer messages"
+    wheel = newest_wheel(store)
+    with suppress(RmqtoolError):
+        times = timer_wheel.decode_slots(read_all(wheel, timer_wheel.FILE_SIZE))["time"]
+        if slots := int(np.count_nonzero(times > 0)):
+            yield f"{store.relative(wheel)} has {counted(slots, 'second')} with timer messages"
 
 
 def _consumed_beyond(log: LogSeen) -> list[str]:

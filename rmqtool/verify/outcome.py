@@ -25,7 +25,7 @@ def outcome_of(verification: Verification) -> Outcome:
     report = verification.report_with(total.report)
     findings = report.findings()
     gaps = wanted([*_gaps(verification, total)], verification.request.selection)
-    verdict = verdict_of(findings, is_proven=not gaps)
+    verdict = verdict_of(findings, is_proven=not gaps, is_empty=any(gap.why == "empty" for gap in gaps))
     return Outcome(verification, verdict, findings, report, total.totals, total.extents, gaps, total)
 
 
@@ -116,7 +116,7 @@ def _gaps(verification: Verification, total: PartResult) -> Iterator[Gap]:
     if verification.not_predicted is not None:
         text = f"what a start would do: {verification.not_predicted}"
         yield Gap("what a start would do", "unreadable", text, ("start.",))
-    yield from gaps_of_store(verification.store)
+    yield from gaps_of_store(verification.store, bool(verification.log.files))
     yield from gaps_of_selection(request.selection, settings.bodies)
 
 

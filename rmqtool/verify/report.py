@@ -144,14 +144,19 @@ class Report:
         return sorted(found, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
 
 
-def verdict_of(findings: list[Finding], *, is_proven: bool) -> Verdict:
-    """The verdict of the contract; without `is_proven` something was not looked at, and nothing is called clean."""
+def verdict_of(findings: list[Finding], *, is_proven: bool, is_empty: bool = False) -> Verdict:
+    """The verdict of the contract; without `is_proven` something was not looked at, and nothing is called clean.
+
+    Of a store that `is_empty` nobody can say that a start mends it without loss.
+    """
     without = AROUND | UNREADABLE
     serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]
     if not serious:
         return "clean" if is_proven else "unproven"
     mended = all(finding.code in MENDED and finding.severity != "error" for finding in serious)
-    return "dirty" if mended else "corrupt"
+    if not mended:
+        return "corrupt"
+    return "unproven" if is_empty else "dirty"
 
 
 def _counted(tally: Tally) -> Iterator[Finding]:

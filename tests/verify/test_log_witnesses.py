@@ -108,3 +108,11 @@ def test_what_a_power_loss_takes(name: str, tmp_path: Path) -> None:
     assert "checkpoint.future" in codes_of(outcome)
     assert "commitlog.end-missing" not in codes_of(outcome)
     assert outcome.verdict == "dirty"
+
+
+@pytest.mark.parametrize("kept", ["timerlog", "timerwheel"])
+def test_only_the_timer_is_left(kept: str, tmp_path: Path) -> None:
+    """A unit in its log, or a slot of its wheel, was written for a message."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    both(emptied("commitlog"), without(*DERIVED, "checkpoint", "config", *{"timerlog", "timerwheel"} - {kept}))(store)
+    assert kept in message_of(store, "commitlog.missing")

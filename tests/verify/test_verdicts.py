@@ -110,6 +110,15 @@ def test_a_log_of_a_database_that_is_in_no_table(store: Path) -> None:
     assert verify(store).verdict == "unproven"
 
 
+def test_a_store_of_which_nothing_is_there(tmp_path: Path) -> None:
+    """New, or lost as a whole; a broker's first start leaves more than empty directories."""
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "lock").touch()
+    assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything: the store is empty"])
+    (tmp_path / "checkpoint").write_bytes(bytes(4096))
+    assert verify(tmp_path).verdict == "clean"
+
+
 def test_queues_that_were_not_asked_for(store: Path) -> None:
     """Without them it matters nothing that they are in RocksDB; with them it does."""
     database("consumequeue_rocksdb")(store)
