@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from rmqtool.errors import ExhaustedError, RmqtoolError
+from rmqtool.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.files import unreadable
 
 Part = Callable[[], AbstractContextManager[object]]
@@ -32,3 +32,15 @@ class Unread:
             if error.filename is None:  # not of what is read, for that has a name
                 raise
             self.errors.append(unreadable(Path(error.filename), None, error))
+
+
+@contextmanager
+def kinds_told() -> Iterator[None]:
+    """Read a part of the store; nothing of it is read where it is not of its kind, which `verify` reports."""
+    try:
+        yield
+    except WrongKindError:
+        pass
+    except UnreadableError as error:
+        if not isinstance(error.__cause__, NotADirectoryError):
+            raise

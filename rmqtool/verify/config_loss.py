@@ -18,12 +18,12 @@ from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.files import list_directory
 from rmqtool.findings import counted
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.parts import kinds_told
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.topics import TOPICS
 from rmqtool.verify.consumers import is_system_topic
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 
 GROUPS = "subscriptionGroup.json"

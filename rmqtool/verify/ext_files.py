@@ -6,11 +6,11 @@ from pathlib import Path
 
 from rmqtool.files import list_directory
 from rmqtool.mapped_files import list_mapped_files
+from rmqtool.parts import kinds_told
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rules.releases import Releases
 from rmqtool.store import Store
 from rmqtool.store_findings import empty_file_finding
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 
 

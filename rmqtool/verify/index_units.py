@@ -13,9 +13,9 @@ from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.mapped_files import MappedFile
 from rmqtool.parts import Part as ReadPart
+from rmqtool.parts import kinds_told
 from rmqtool.record_signs import index_signs
 from rmqtool.store import Store
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.open_files import OpenFiles
 from rmqtool.versions import INDEX_OF_TAGS, Version
 

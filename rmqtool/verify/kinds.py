@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
-from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.files import list_directory
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.lock import ABORT_FILE, LOCK_FILE
+from rmqtool.parts import kinds_told
 from rmqtool.places import CONSUME_QUEUE_EXT, TIMER_LOG
 from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.places import HOME
@@ -90,15 +89,3 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
     with kinds_told():
         found += list_directory(directory)
     return found
-
-
-@contextmanager
-def kinds_told() -> Iterator[None]:
-    """Read a part of the store; nothing of it is read where it is not of its kind, which `check_kinds` tells."""
-    try:
-        yield
-    except WrongKindError:
-        pass
-    except UnreadableError as error:
-        if not isinstance(error.__cause__, NotADirectoryError):
-            raise

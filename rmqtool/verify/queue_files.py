@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.parts import kinds_told
 from rmqtool.queues import Queue
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.open_files import OpenFiles
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}

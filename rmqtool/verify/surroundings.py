@@ -15,6 +15,7 @@ from rmqtool.errors import WrongKindError
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.mapped_files import MappedFile, MappedFiles
+from rmqtool.parts import kinds_told
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.store_findings import layout_findings, log_findings
@@ -22,7 +23,7 @@ from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
 from rmqtool.verify.ext_files import check_ext_files
-from rmqtool.verify.kinds import check_kinds, kinds_told
+from rmqtool.verify.kinds import check_kinds
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size

@@ -16,8 +16,8 @@ from rmqtool.findings import counted
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.parts import kinds_told
 from rmqtool.store import CONFIG, Store
-from rmqtool.verify.kinds import kinds_told
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer_wheels import WHEEL
 from rmqtool.verify.timers import TIMER_TOPIC, TimerState, check_timers

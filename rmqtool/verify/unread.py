@@ -12,8 +12,8 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.errors import UnreadableError
 from rmqtool.files import unreadable
 from rmqtool.findings import Finding
+from rmqtool.parts import kinds_told
 from rmqtool.store import INDEX, Store
-from rmqtool.verify.kinds import kinds_told
 
 INDEX_UNREAD = -1
 """In the place of an index unit's number: the index gave an error."""
