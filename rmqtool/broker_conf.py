@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 
 LOG_FILE_SIZE = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 QUEUE_FILE_SIZE = ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqtool.errors import UnreadableError, WrongKindError
-from rmqtool.files import read_all
+from rmqtool.base.errors import UnreadableError, WrongKindError
+from rmqtool.base.files import read_all
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
 from rmqtool.store import CHECKPOINT, Store
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqtool.base.times import rfc3339
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import Plan
@@ -12,7 +13,6 @@ from rmqtool.retention.disks import Disk
 from rmqtool.retention.log_files import Fate
 from rmqtool.retention.runs import Run
 from rmqtool.store import Store
-from rmqtool.times import rfc3339
 
 
 def clean_json(plan: Plan, losses: Losses, forecast: Forecast) -> dict[str, Any]:

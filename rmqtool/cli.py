@@ -12,11 +12,11 @@ from typing import NoReturn
 import click
 
 from rmqtool import __version__
+from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.limits import exhausted, require_memory
 from rmqtool.commands.ending import heed_signals, ignore_signals
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import examples_and_statuses, global_options
-from rmqtool.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.output import Style, write_error
 
 _NAME = "rmqtool"

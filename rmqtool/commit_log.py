@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import RmqtoolError, UnreadableError, WrongKindError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.files import InputFile
 from rmqtool.formats.java import decode_text
 from rmqtool.rules.config_shapes import shape_problem
 from rmqtool.versions import OLDEST, Version

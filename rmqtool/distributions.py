@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.times import MIN_TIMESTAMP
+from rmqtool.base.times import MIN_TIMESTAMP
 
 _MINUTE_MS = 60_000
 _MOST_PARTS = 512

@@ -10,13 +10,13 @@ from struct import Struct
 
 import numpy as np
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.commit_log import LogRange
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.java import decode_text
-from rmqtool.mapped_files import MappedFile
 from rmqtool.places import DLEDGER_DATA
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import Queue
 from rmqtool.store import Store

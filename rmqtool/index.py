@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.errors import UnsupportedError
-from rmqtool.files import InputFile, list_directory
+from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.tolerant import Part
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,
@@ -24,7 +25,6 @@ from rmqtool.formats.index_file import (
     file_size,
     unit_position,
 )
-from rmqtool.parts import Part
 from rmqtool.store import INDEX, Store
 
 _NUMBER = re.compile(r"\d+", re.ASCII)

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from rmqtool.errors import RmqtoolError, UnsupportedError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,

@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.base.errors import UnreadableError, UnsupportedError, WrongKindError
+from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import UnreadableError, UnsupportedError, WrongKindError
-from rmqtool.files import InputFile, list_directory
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.looks import as_hint, look_at, name_of
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.places import (
     COMPACTION,
     COMPACTION_LOG,

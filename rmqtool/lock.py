@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqtool.errors import UnreadableError, WrongKindError
-from rmqtool.files import InputFile, read_all
+from rmqtool.base.errors import UnreadableError, WrongKindError
+from rmqtool.base.files import InputFile, read_all
 
 LOCK_FILE = "lock"
 ROCKSDB_LOCK_FILE = "rocksdbstore/LOCK"  # since 5.4.0, held from before the recovery on

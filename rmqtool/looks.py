@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.errors import WrongKindError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import WrongKindError
+from rmqtool.base.files import InputFile
 from rmqtool.formats import (
     batch_consume_queue,
     checkpoint,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rmqtool.base.times import rfc3339
 from rmqtool.messages import BODY_COLUMNS, MESSAGE_COLUMNS, BodyChoice, MessageShape, message_rows
 from rmqtool.rows import KIND
 from rmqtool.scan.frames import Frames
-from rmqtool.times import rfc3339
 
 _TIMES = {"born_time": "born_timestamp", "store_time": "store_timestamp"}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from rmqtool.errors import Exit, RmqtoolError
+from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.findings import Finding
 
 if TYPE_CHECKING:

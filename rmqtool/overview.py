@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
 
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.tolerant import Part, Unread
 from rmqtool.catalogue import finding
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.dledger_log import dledger_range
-from rmqtool.errors import RmqtoolError, UnsupportedError
-from rmqtool.files import RateLimit, Reading
 from rmqtool.findings import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
-from rmqtool.parts import Part, Unread
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.rules.releases import ANY_RELEASE, Releases

@@ -10,12 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rmqtool.base.times import rfc3339
 from rmqtool.log_statistics import LogStatistics, Totals
 from rmqtool.output import Columns, Style, byte_size, show_behind, show_finding, show_table, table
 from rmqtool.overview import Overview
 from rmqtool.overview_facts import bytes_per_hour, group_failures, out_of_range, waiting
 from rmqtool.overview_next import note_next
-from rmqtool.times import rfc3339
 
 _LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32

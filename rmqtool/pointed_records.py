@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.filters import Filters, Mask
 from rmqtool.formats.message import HEADER_DTYPES, MAGIC_CODE_V1, MAGIC_CODE_V2, MIN_MESSAGE_SIZE, PREFIX_DTYPE
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.block import BLOCK_SIZE, PADDING, Block, Positions
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import MAX_MESSAGE_SIZE

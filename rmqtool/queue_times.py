@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from rmqtool.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError
 from rmqtool.log_bytes import LogBytes
 from rmqtool.queue_units import LoadedQueue, QueueFile, Unit
 from rmqtool.versions import TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.queues import Kind, Queue, QueueRange, written_end
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 

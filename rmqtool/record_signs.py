@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
 from rmqtool.index import Geometry, IndexFile
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.lookup import record_at

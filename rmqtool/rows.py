@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.base.times import rfc3339
 from rmqtool.scan.text import constant_strings
-from rmqtool.times import rfc3339
 
 KIND = "kind"
 

@@ -9,16 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import UNLIMITED, Reading, read_all
+from rmqtool.base.mapped_files import MappedFiles
+from rmqtool.base.tolerant import Unread
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.config_json import ConfigFile, load_config
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import UNLIMITED, Reading, read_all
 from rmqtool.formats.java import decode_text
 from rmqtool.index import IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE
-from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
-from rmqtool.parts import Unread
 from rmqtool.queues import Queue, has_light_queues
 from rmqtool.record_signs import holds_tags, sampled_signs
 from rmqtool.rules.releases import Releases

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.errors import UsageError
-from rmqtool.files import RateLimit, Reading
+from rmqtool.base.errors import UsageError
+from rmqtool.base.files import RateLimit, Reading
 from rmqtool.filters import Filters
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.messages import BodyChoice

@@ -9,11 +9,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
+from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.commit_log import log_range, written_end
-from rmqtool.files import InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import lock_holder
-from rmqtool.mapped_files import MappedFile
 from rmqtool.named_stores import NamedStore
 
 SPLIT_SIZE = 128 << 20

@@ -9,13 +9,13 @@ from pathlib import Path
 from shlex import quote
 from typing import Literal
 
+from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
+from rmqtool.base.files import list_directory, unreadable
+from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.base.tolerant import Part
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
-from rmqtool.files import list_directory, unreadable
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.lock import LOCK_FILE
-from rmqtool.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.parts import Part
 
 Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.delay_levels import DelayLevels, delay_levels_of
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import InputFile, list_directory
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.queues import Queue, written_end
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import CONSUME_QUEUE, Store

@@ -10,12 +10,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.catalogue import finding
 from rmqtool.config_json import ConfigFile
-from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Finding
 from rmqtool.index import IndexFile
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CONSUMER_OFFSET
 from rmqtool.queues import Queue
 from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of

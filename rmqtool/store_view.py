@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import RateLimit, Reading, list_directory
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.config_json import load_config
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import RateLimit, Reading, list_directory
 from rmqtool.index_search import Index, open_index
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.log_bytes import LogBytes
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CommittedOffsets, load_offsets
 from rmqtool.queue_units import LoadedQueue, find_queue
 from rmqtool.queues import list_queues, queue_range

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 
 _TEXT = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?:\.(\d{1,3}))?", re.ASCII)
 _ANY_PATCH = 999

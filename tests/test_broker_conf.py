@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import UsageError
 from rmqtool.broker_conf import BrokerConf, parse_broker_conf
-from rmqtool.errors import UsageError
 
 # A file, and the settings that java.util.Properties finds in it (`test_java_agrees` asks it).
 CASES: dict[str, tuple[str, dict[str, str]]] = {

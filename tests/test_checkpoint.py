@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.errors import UnreadableError, WrongKindError
 from rmqtool.store import open_store
 from rmqtool.versions import Version, parse_version
 from tests.conftest import GoldenStore

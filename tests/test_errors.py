@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import errors
-from rmqtool.errors import Exit, RmqtoolError
+from rmqtool.base import errors
+from rmqtool.base.errors import Exit, RmqtoolError
 
 STATUSES = {
     "UsageError": (2, "usage"),

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqtool.base.errors import UnsupportedError
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import UnsupportedError
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,

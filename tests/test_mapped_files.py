@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.formats.file_name import MAX_OFFSET, file_name
-from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from tests.building import write_sparse
 from tests.unchanged import unchanged
 
@@ -193,7 +193,7 @@ def test_a_file_that_vanishes_is_left_out(tmp_path: Path, monkeypatch: pytest.Mo
         Path(found[0].path).unlink()
         return found
 
-    monkeypatch.setattr("rmqtool.mapped_files.list_directory", list_and_delete)
+    monkeypatch.setattr("rmqtool.base.mapped_files.list_directory", list_and_delete)
     assert [file.start_offset for file in list_mapped_files(tmp_path).files] == [100]
 
 

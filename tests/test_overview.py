@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commit_log import LogRange
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile
 from rmqtool.findings import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.lock import Holder
-from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview, look
 from rmqtool.store import open_store

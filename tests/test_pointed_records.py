@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.filters import Filters
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.pointed_records import Heads, passing_records, read_heads

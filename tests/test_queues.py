@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rmqtool import queues
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Kind, Queue, QueueRange, list_queues, queue_range
 from rmqtool.store import open_store
 from rmqtool.versions import NEWEST, Version, parse_version

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
 from rmqtool.index import IndexFile
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.offsets import load_offsets
 from rmqtool.overview import look
 from rmqtool.queues import list_queues

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.formats.file_name import file_name
 from rmqtool.store import Store, holds_rocksdb, open_store, relative_to
 from tests.conftest import GoldenStore
@@ -196,7 +196,7 @@ def test_paths_are_shown_relative_to_the_store(tmp_path: Path) -> None:
 _LOOK = """
 import os, sys
 from pathlib import Path
-from rmqtool.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError
 from rmqtool.overview import look
 from rmqtool.store import open_store
 

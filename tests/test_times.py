@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.times import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_time, rfc3339
+from rmqtool.base.times import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_time, rfc3339
 
 
 @pytest.mark.parametrize(

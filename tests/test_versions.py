@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, SIGNS, Version, parse_version, sorted_signs
 
 

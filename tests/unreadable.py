@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rmqtool import files
+from rmqtool.base import files
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from contextlib import suppress
 if sys.platform != "win32":
     import resource
 
-from rmqtool.errors import ExhaustedError, RmqtoolError
+from rmqtool.base.errors import ExhaustedError, RmqtoolError
 
 NEEDED_MEMORY = 256 << 20
 """Address space with which every command works on a store of usual size, bytes."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
+from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.plan import Plan
-from rmqtool.errors import RmqtoolError, UsageError
 from rmqtool.transaction import Committed, Transaction
 
 

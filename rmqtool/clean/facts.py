@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.commit_log import LogRange, log_range
-from rmqtool.errors import UnreadableError
-from rmqtool.files import RateLimit, Reading
 from rmqtool.index import IndexFile, list_index_files
 from rmqtool.lock import Holder, lock_holder
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.offsets import CommittedOffsets, load_offsets
 from rmqtool.queues import list_queues
 from rmqtool.retention.disks import disk_of

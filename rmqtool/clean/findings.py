@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from shlex import quote
 
+from rmqtool.base.times import rfc3339
 from rmqtool.catalogue import finding
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.mtimes import WrongTime, wrong_times
@@ -17,7 +18,6 @@ from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.runs import Rules
 from rmqtool.retention.settings import settings_of
 from rmqtool.store_findings import layout_findings, log_findings, offset_findings
-from rmqtool.times import rfc3339
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.versions import NEWEST, OLDEST, Version
 

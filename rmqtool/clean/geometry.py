@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqtool.base.errors import UsageError
 from rmqtool.broker_conf import (
     BATCH_QUEUE_FILE_SIZE,
     DEFAULT_LOG_FILE_SIZE,
@@ -13,7 +14,6 @@ from rmqtool.broker_conf import (
 )
 from rmqtool.catalogue import finding
 from rmqtool.clean.facts import Facts
-from rmqtool.errors import UsageError
 from rmqtool.findings import Finding
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size

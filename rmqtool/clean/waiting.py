@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.config_json import load_config
-from rmqtool.files import InputFile
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.retention.queue_files import QueueState
 from rmqtool.scan.columns import record_batches

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.clean_options import cleaner_options, given_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
-from rmqtool.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.output import Style, byte_size, write_document, write_text
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
     from rmqtool.clean.forecast import Forecast
     from rmqtool.clean.losses import Losses
     from rmqtool.clean.plan import Plan
-    from rmqtool.files import RateLimit
     from rmqtool.findings import Finding
     from rmqtool.lock import Holder
     from rmqtool.transaction import Recovered

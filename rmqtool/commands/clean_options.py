@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.times import parse_time
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import RmqtoolError
 from rmqtool.retention.hours import MAX_TIME, parse_zone
 from rmqtool.retention.settings import NAMES
-from rmqtool.times import parse_time
 from rmqtool.versions import Version
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,7 +8,7 @@ from rmqtool.output import Style
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit
+    from rmqtool.base.files import RateLimit
     from rmqtool.findings import Finding
     from rmqtool.store import Store
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NoReturn
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 
 _OUTPUTS = (1, 2)  # descriptors of standard output and standard error
 _GONE = (errno.EIO, errno.EBADF)

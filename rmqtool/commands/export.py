@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.errors import Exit, UnreadableError, UsageError
 from rmqtool.output import Style, write_document
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
     from rmqtool.export.check import CheckResult
     from rmqtool.export.options import ExportOptions, Mode
-    from rmqtool.files import RateLimit
     from rmqtool.filters import Filters
 
 _EPILOG = examples_and_statuses(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.output import Style
 
 if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
     from rmqtool.export.plan import Plan
     from rmqtool.export.results import PartResult
-    from rmqtool.files import RateLimit
 
 
 @contextmanager

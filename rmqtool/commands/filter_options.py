@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqtool.base.errors import UsageError
+from rmqtool.base.times import parse_time
 from rmqtool.commands.completion import complete_queue, complete_topic
-from rmqtool.errors import UsageError
-from rmqtool.times import parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])
 

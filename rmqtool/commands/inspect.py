@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.inspect_place import FILTERS, Wanted, is_given, list_from, spelt
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.errors import Exit, UnreadableError, UsageError
 from rmqtool.output import Style, write_document
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit, Reading
+    from rmqtool.base.files import RateLimit, Reading
+    from rmqtool.base.mapped_files import MappedFile, MappedFiles
     from rmqtool.log_statistics import LogStatistics
-    from rmqtool.mapped_files import MappedFile, MappedFiles
     from rmqtool.overview import Overview
     from rmqtool.places import Kind
     from rmqtool.scan.reader import Event
@@ -157,7 +157,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
 
 def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
-    from rmqtool.files import Reading
+    from rmqtool.base.files import Reading
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
 

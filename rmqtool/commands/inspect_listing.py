@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from rmqtool.errors import Exit, UsageError
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.output import Style, flush, json_text, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.inspect_listing import Format, Shown, checked_columns, list_at, show_counts
-from rmqtool.errors import Exit, UsageError
 from rmqtool.output import Style, note
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit, Reading
+    from rmqtool.base.files import RateLimit, Reading
     from rmqtool.filters import Filters
     from rmqtool.listing.by_record import RecordFilter
     from rmqtool.listing.kinds import Found
@@ -67,7 +67,7 @@ def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: Br
 def _options(
     place: Place, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
 ) -> ListingOptions:
-    from rmqtool.files import Reading
+    from rmqtool.base.files import Reading
     from rmqtool.listing.kinds import LISTINGS
     from rmqtool.listing.options import ListingOptions
     from rmqtool.lock import lock_holder

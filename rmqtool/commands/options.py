@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.files import RateLimit, read_all
 from rmqtool.broker_conf import BrokerConf, parse_broker_conf
-from rmqtool.errors import Exit, RmqtoolError
-from rmqtool.files import RateLimit, read_all
 from rmqtool.output import Style
 from rmqtool.versions import Version, parse_version
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
-from rmqtool.errors import Exit, UsageError
 from rmqtool.output import Style, note, write_line, write_text
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
-    from rmqtool.files import RateLimit
+    from rmqtool.base.files import RateLimit
     from rmqtool.query.lookup import Message
     from rmqtool.query.notes import Notes
     from rmqtool.store_view import StoreView

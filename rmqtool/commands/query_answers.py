@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
-from rmqtool.errors import Exit, UsageError
 from rmqtool.output import Style, write_line, write_text
-from rmqtool.times import rfc3339
 from rmqtool.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
 
 if TYPE_CHECKING:

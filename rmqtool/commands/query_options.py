@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from rmqtool.base.errors import UsageError
+from rmqtool.base.times import parse_time
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.errors import UsageError
-from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
     from rmqtool.query.scan import Condition

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import Given, Request, command_line, narrow, rebuild_options, request_of
 from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
-from rmqtool.errors import Exit, RmqtoolError, UsageError
 from rmqtool.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _save(path: Path, text: str) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> RmqtoolError:
-    from rmqtool.errors import UnwritableError
+    from rmqtool.base.errors import UnwritableError
 
     place = Path(error.filename) if isinstance(error.filename, str) else path
     return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=place)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqtool.base.errors import UsageError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import F, global_options, store_options
 from rmqtool.commands.writing import yes_option
-from rmqtool.errors import UsageError
 from rmqtool.output import Style
 from rmqtool.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.append.simple_queues import Order
-    from rmqtool.files import RateLimit
+    from rmqtool.base.files import RateLimit
     from rmqtool.rebuild.options import Part, RebuildOptions
     from rmqtool.store import Store
 
@@ -130,7 +130,7 @@ def _require_consistent(given: Given, part: Part) -> None:
 
 
 def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
-    from rmqtool.files import Reading
+    from rmqtool.base.files import Reading
     from rmqtool.lock import lock_holder
     from rmqtool.rebuild.names import Selection
     from rmqtool.rebuild.options import RebuildOptions

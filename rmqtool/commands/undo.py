@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqtool.base.errors import Exit
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
-from rmqtool.errors import Exit
 from rmqtool.output import Style, byte_size, note, visible, write_document, write_text
 
 if TYPE_CHECKING:

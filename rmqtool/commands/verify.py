@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from rmqtool.base.errors import Exit
+from rmqtool.base.files import RateLimit
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.catalogue import CATALOGUE, close_matches
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.errors import Exit
-from rmqtool.files import RateLimit
 from rmqtool.output import Style, write_document, write_text
 from rmqtool.versions import Version
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.output import Style, note, visible
 
 if TYPE_CHECKING:

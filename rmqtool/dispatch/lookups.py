@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import UnreadableError
 from rmqtool.formats.host import format_host
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.lookup import record_at
 from rmqtool.versions import Version
 

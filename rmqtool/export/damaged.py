@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rmqtool.base.files import InputFile
 from rmqtool.export.options import Target
 from rmqtool.export.sink import DataFile, abandon, file_crc32, output_errors, sync
-from rmqtool.files import InputFile
 from rmqtool.scan.events import Damage
 from rmqtool.splits import Split
 

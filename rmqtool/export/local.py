@@ -11,8 +11,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
-from rmqtool.errors import RmqtoolError
-from rmqtool.processes import uninterrupted
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.parallel import uninterrupted
 from rmqtool.splits import HasSplit
 
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes

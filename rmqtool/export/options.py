@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
+from rmqtool.base.times import rfc3339
 from rmqtool.split_reader import Query
 from rmqtool.splits import SPLIT_SIZE
-from rmqtool.times import rfc3339
 
 Mode = Literal["error", "append", "overwrite", "incremental"]
 PartitionKey = Literal["topic", "date", "hour", "queue"]

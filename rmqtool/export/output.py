@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rmqtool.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.export.options import Mode, Target
 from rmqtool.export.sink import DataFile, sync, unwritable
 

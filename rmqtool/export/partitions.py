@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.base.times import rfc3339
 from rmqtool.export.options import PartitionKey
-from rmqtool.times import rfc3339
 
 PARTITION_COLUMNS: dict[PartitionKey, str] = {
     "topic": "topic",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import RmqtoolError, UsageError
+from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.export.options import ExportOptions, Mode, Target
 from rmqtool.export.results import Totals
 from rmqtool.export.write import Task

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.output import Commit, Output

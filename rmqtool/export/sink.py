@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.export.options import ExportOptions
 
 ROW_GROUP_BYTES = 64 << 20

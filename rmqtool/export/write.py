@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.export.damaged import DamagedTable
 from rmqtool.export.options import ExportOptions, Target
 from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
 from rmqtool.export.results import SUMMED_COLUMNS, PartResult, Summing
 from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
-from rmqtool.processes import keep_arrow_to_one_thread
 from rmqtool.scan.events import Damage
 from rmqtool.split_reader import SplitReader
 from rmqtool.splits import Split

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import NotAStoreError, UnreadableError
+from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import NotAStoreError, UnreadableError
-from rmqtool.files import UNLIMITED, Reading
 from rmqtool.filters import Filters, Mask
 from rmqtool.locate import Part, Place
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.places import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
 from rmqtool.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.store import open_store

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dledger_log import Event, committed_index, scan_backwards, scan_entries
 from rmqtool.filters import Mask
 from rmqtool.formats import dledger
@@ -18,7 +19,6 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import require_kind
-from rmqtool.mapped_files import MappedFile
 from rmqtool.messages import extent_row, message_rows
 from rmqtool.rows import Rows, make_rows, names_taken
 from rmqtool.scan.block import Block, Positions

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
 from rmqtool.formats.properties import tags_code
 from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.queues import is_wanted
 from rmqtool.locate import Part, Place
 from rmqtool.looks import require_kind
-from rmqtool.mapped_files import MappedFile
 from rmqtool.rows import Rows, times_of
 
 _WINDOW = 1 << 20  # bytes

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.commit_log import log_range, written_end
-from rmqtool.files import InputFile
 from rmqtool.listing.log import event_rows
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Part, Place
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.rows import Rows
 from rmqtool.scan.reader import scan_files
 

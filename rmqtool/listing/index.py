@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.errors import UnsupportedError, WrongKindError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import UnsupportedError, WrongKindError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.times import rfc3339
 from rmqtool.filters import Filters
 from rmqtool.formats import index_file
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
@@ -18,10 +20,8 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import as_hint, look_at, name_of, require_kind
-from rmqtool.mapped_files import MappedFile
 from rmqtool.rows import Rows, make_rows, one_row
 from rmqtool.scan.text import constant_strings
-from rmqtool.times import rfc3339
 
 HEADER_COLUMNS = (
     "begin_timestamp", "begin_time", "end_timestamp", "end_time", "begin_physical_offset", "end_physical_offset",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.commit_log import written_end
-from rmqtool.files import InputFile
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place
-from rmqtool.mapped_files import MappedFile
 from rmqtool.messages import extent_row, message_rows
 from rmqtool.rows import Rows
 from rmqtool.scan.frames import Frames

@@ -7,8 +7,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from rmqtool.base.files import Reading
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.files import Reading
 from rmqtool.filters import Filters, Mask
 from rmqtool.listing.by_record import RecordFilter
 from rmqtool.locate import Part

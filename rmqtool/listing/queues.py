@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.filters import Filters, Mask
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import start_offset_of
@@ -17,7 +18,6 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Part, Place
 from rmqtool.looks import require_kind
-from rmqtool.mapped_files import MappedFile
 from rmqtool.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.scan.text import constant_strings
 from rmqtool.system_topics import SCHEDULE_TOPIC

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import read_all
+from rmqtool.base.times import rfc3339
 from rmqtool.config_json import read_config_file
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import read_all
 from rmqtool.formats import timer_check
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.java import decode_text
@@ -19,7 +20,6 @@ from rmqtool.locate import Place
 from rmqtool.lock import lock_holder
 from rmqtool.looks import require_kind
 from rmqtool.rows import Rows, one_row
-from rmqtool.times import rfc3339
 
 _MAX_TEXT = 1 << 20  # bytes of a text file that are shown
 _BACKUP = ".bak"

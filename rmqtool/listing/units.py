@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.files import InputFile, Reading
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 
 BLOCK_UNITS = 1 << 16
 """Units that are read at once."""

@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.times import rfc3339
 from rmqtool.config_json import load_config
-from rmqtool.errors import RmqtoolError
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.lookup import Message, message_at
@@ -18,7 +19,6 @@ from rmqtool.query.relatives import Relative
 from rmqtool.store import CONFIG
 from rmqtool.store_view import StoreView
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.times import rfc3339
 
 _DELAY_OFFSETS = "delayOffset.json"
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rmqtool.base.times import rfc3339
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
 from rmqtool.messages import BodyChoice
@@ -17,7 +18,6 @@ from rmqtool.query.notes import Notes
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store_view import StoreView
-from rmqtool.times import rfc3339
 
 
 @dataclass(frozen=True)

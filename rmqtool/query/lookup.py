@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Any
 
-from rmqtool.errors import UnsupportedError, UsageError
+from rmqtool.base.errors import UnsupportedError, UsageError
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id

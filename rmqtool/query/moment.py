@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rmqtool.files import InputFile
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.messages import BodyChoice
 from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.times import rfc3339
 from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
@@ -18,7 +19,6 @@ from rmqtool.query.transactions import Transaction, transaction_of
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.lookup import record_at
 from rmqtool.store_view import StoreView
-from rmqtool.times import rfc3339
 
 _DEFAULT_RESERVED_HOURS = 72  # MessageStoreConfig.fileReservedTime
 _HOUR_MS = 3_600_000

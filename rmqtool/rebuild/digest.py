@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from rmqtool.append.simple_queues import Order
 from rmqtool.append.stored_units import StoredUnits
+from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
-from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent
 from rmqtool.rebuild.names import Selection
 from rmqtool.scan.checksums import wrong_bodies

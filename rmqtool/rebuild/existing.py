@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from rmqtool.append.filler import pre_blank_units
 from rmqtool.append.simple_queues import Head
 from rmqtool.append.sinks import FileGrid, Units
+from rmqtool.base.files import InputFile
 from rmqtool.base.limits import open_files_at_once
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.units import QueueName
-from rmqtool.files import InputFile
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Kind, Queue
 
 FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from rmqtool.base.errors import UnsupportedError, UsageError
 from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, DEFAULT_QUEUE_UNITS, QUEUE_FILE_SIZE
 from rmqtool.catalogue import finding
-from rmqtool.errors import UnsupportedError, UsageError
 from rmqtool.findings import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files

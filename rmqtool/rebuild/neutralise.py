@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rmqtool.errors import UnsupportedError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
 from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
-from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild.lost import LOST_TOPIC, MAX_KEPT, NEUTRALISED, LostExtents
 from rmqtool.store import Store
 from rmqtool.transaction import Transaction

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqtool.append.simple_queues import Order
-from rmqtool.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.rebuild.names import Selection
 from rmqtool.versions import Version
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rmqtool.append.file_tree import FileTree, create_file, set_time, write_all
 from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
+from rmqtool.base.errors import UsageError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import UsageError
-from rmqtool.files import InputFile
 from rmqtool.formats.file_name import file_name
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Kind
 from rmqtool.rebuild.index_files import IndexTree
 from rmqtool.rebuild.names import directory_of

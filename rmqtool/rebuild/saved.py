@@ -8,8 +8,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import ChangedError, UsageError
-from rmqtool.files import list_directory, read_all
+from rmqtool.base.errors import ChangedError, UsageError
+from rmqtool.base.files import list_directory, read_all
 from rmqtool.lock import ABORT_FILE
 from rmqtool.rebuild.names import Selection
 from rmqtool.rebuild.options import RebuildOptions

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import UnsupportedError
 from rmqtool.findings import Finding
-from rmqtool.mapped_files import MappedFiles
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import UNIT_SIZES, Kind, Queue, list_queues
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget

@@ -9,9 +9,9 @@ from zlib import crc32
 
 from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import FileGrid, Timestamps, Units
+from rmqtool.base.errors import UnwritableError
+from rmqtool.base.files import InputFile
 from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.errors import UnwritableError
-from rmqtool.files import InputFile
 from rmqtool.formats.index_file import file_size
 from rmqtool.index import Geometry
 from rmqtool.transaction import StagedFile, Transaction

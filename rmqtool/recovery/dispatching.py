@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
-from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue
 from rmqtool.recovery.queue_state import QueueState

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqtool.base.files import list_directory
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.config_json import load_config
-from rmqtool.files import list_directory
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.index import IndexFile, list_index_files
 from rmqtool.lock import LOCK_FILE
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Kind, Queue, list_queues
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.store import CHECKPOINT, CONFIG, INDEX, Store

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.formats.crc import CRC_MASK
 from rmqtool.formats.message import (
     HEADER_DTYPES,

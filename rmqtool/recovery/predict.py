@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.files import UNLIMITED, Reading
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.lock import ABORT_FILE
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import DIRECTORIES, Queue, QueueRange, queue_range
 from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
 from rmqtool.recovery.load import Loaded, load, loaded_index_files

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}

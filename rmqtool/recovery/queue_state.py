@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import file_name
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, read_units
 from rmqtool.recovery.rules import RecoveryRules

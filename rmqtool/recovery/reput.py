@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rmqtool.files import InputFile
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.recovery.dispatching import Dispatching
 from rmqtool.recovery.parser import parse_at
 from rmqtool.recovery.rules import RecoveryRules

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V1, MAGIC_CODE_V2
-from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.parser import STORE_TIMESTAMP_POSITIONS, parse_at
 from rmqtool.recovery.rules import RecoveryRules
 

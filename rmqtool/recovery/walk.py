@@ -12,11 +12,11 @@ from typing import Literal
 
 import numpy as np
 
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.files import InputFile
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
-from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.parser import NOTHING_WRITTEN, parse_at
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions

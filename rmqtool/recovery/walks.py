@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.files import UNLIMITED, InputFile, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker, suspects_of
 from rmqtool.scan.block import Positions

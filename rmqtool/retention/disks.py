@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqtool.files import unreadable
+from rmqtool.base.files import unreadable
 from rmqtool.versions import DISK_RATIO_AS_DF, STORE_CREATES_DIRECTORIES, Version
 
 

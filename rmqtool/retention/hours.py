@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.files import unreadable
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.files import unreadable
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.retention.settings import Settings
 from rmqtool.retention.trigger import Trigger
 

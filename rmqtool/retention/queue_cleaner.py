@@ -6,7 +6,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.retention.queue_files import QueueState, follow, newest_offset_in
 from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats import consume_queue
 from rmqtool.index import IndexFile
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.queues import Queue, QueueRange, moved_range, queue_range
 from rmqtool.versions import Version
 

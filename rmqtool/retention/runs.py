@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.index import IndexFile
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.retention.log_files import LogFile, LogRun, allocated_bytes, run_over
 from rmqtool.retention.queue_cleaner import QueueCleaner

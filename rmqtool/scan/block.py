@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import DTypeLike, NDArray
 
+from rmqtool.base.files import InputFile
 from rmqtool.base.limits import memory_is_short
-from rmqtool.files import InputFile
 
 # Larger blocks miss the processor's cache, smaller ones cost calls; what a block needs around it grows with it.
 BLOCK_SIZE = (1 if memory_is_short() else 4) << 20

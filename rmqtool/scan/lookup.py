@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqtool.files import InputFile
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.scan.block import Block
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.probe import Place

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from construct import Struct
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.host import format_host
 from rmqtool.formats.java import decode_text
@@ -33,7 +34,6 @@ from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties, split_keys
 from rmqtool.formats.sys_flag import compression, transaction
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.bodies import BodyError, decompress
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 

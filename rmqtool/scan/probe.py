@@ -6,7 +6,7 @@ import re
 import struct
 from typing import Literal
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.formats.message import (
     BLANK_SIZE,
     HEADER_DTYPES,

@@ -10,10 +10,10 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from rmqtool.errors import UnreadableError
-from rmqtool.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason

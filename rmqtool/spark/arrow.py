@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.split_reader import MESSAGE_COLUMNS, STORE_COLUMN, Query
 
 _DDL = {

@@ -10,7 +10,7 @@ from itertools import pairwise
 from threading import Event
 from typing import Any, TypeVar
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.splits import HasSplit
 
 _MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 
 OLDEST_JAVA = 17
 """Spark 4 needs it."""

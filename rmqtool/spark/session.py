@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.spark.gateway import Launch, is_submitted, spark_conf
 from rmqtool.spark.package import is_on_this_machine, share_python_path, ship
 

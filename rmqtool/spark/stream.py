@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.named_stores import NamedStore
 from rmqtool.spark.batches import SplitPartition, read_batches
 from rmqtool.spark.options import SourceOptions

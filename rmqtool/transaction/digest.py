@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.transaction.system import System
 
 Manifest = dict[str, Any] | None

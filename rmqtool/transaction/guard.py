@@ -12,7 +12,7 @@ import os
 import struct
 from pathlib import Path
 
-from rmqtool.errors import StoreInUseError, UnwritableError
+from rmqtool.base.errors import StoreInUseError, UnwritableError
 from rmqtool.lock import HELD_HERE, LOCK_FILE, Holder, lock_holder
 from rmqtool.transaction.attributes import Neighbours, set_attributes
 from rmqtool.transaction.places import Places

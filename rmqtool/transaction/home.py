@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import UnsupportedError
-from rmqtool.files import list_directory
+from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.files import list_directory
 from rmqtool.transaction.attributes import Neighbours, read_attributes, set_attributes
 from rmqtool.transaction.journal import Journal, State, number_of, read_journal, read_state
 from rmqtool.transaction.places import HOME, Places

@@ -19,8 +19,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile, read_all
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile, read_all
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.transaction.digest import Manifest, text_digest
 from rmqtool.transaction.places import Places

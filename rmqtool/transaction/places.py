@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from rmqtool.errors import UnsupportedError, UnwritableError
+from rmqtool.base.errors import UnsupportedError, UnwritableError
 from rmqtool.transaction.system import System
 
 HOME = ".rmqtool"

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqtool.errors import UnwritableError
+from rmqtool.base.errors import UnwritableError
 
 _HINTS = {
     errno.ENOSPC: "make room on the file system of the store and run the command again",

@@ -7,7 +7,7 @@ import pwd
 from pathlib import Path
 from types import TracebackType
 
-from rmqtool.errors import UnwritableError
+from rmqtool.base.errors import UnwritableError
 from rmqtool.transaction.attributes import Neighbours
 from rmqtool.transaction.guard import StoreGuard
 from rmqtool.transaction.home import STAGING, Home, Recovered

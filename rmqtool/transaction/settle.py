@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from rmqtool.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
 from rmqtool.transaction.mover import Mover, Names, Progress

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux 3.15: ext4, xfs, btrfs, tmpfs, f2fs, overlayfs
@@ -49,7 +49,7 @@ class System:
         return os.readlink(path)
 
     def open_input(self, path: str) -> InputFile:
-        """A file to read, see `rmqtool.files`; raises UnreadableError."""
+        """A file to read, see `rmqtool.base.files`; raises UnreadableError."""
         return InputFile(Path(path))
 
     def free_bytes(self, path: str) -> int:

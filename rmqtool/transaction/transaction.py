@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from rmqtool.errors import UnwritableError
+from rmqtool.base.errors import UnwritableError
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.store import Store
 from rmqtool.transaction.attributes import set_attributes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from rmqtool.errors import ChangedError
+from rmqtool.base.errors import ChangedError
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
 from rmqtool.transaction.journal import (

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import list_directory
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.config_json import backup_problem_of, load_config, read_config_file
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import list_directory
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
-from rmqtool.parts import kinds_told
 from rmqtool.store import CONFIG, Store, holds_rocksdb
 from rmqtool.store_findings import offset_findings
 from rmqtool.topics import TOPICS

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from rmqtool.base.files import list_directory
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.config_json import ConfigFile, load_config
-from rmqtool.files import list_directory
 from rmqtool.findings import counted
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
-from rmqtool.parts import kinds_told
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.config_json import ConfigFile, read_config_file
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
 from rmqtool.lock import ABORT_FILE
-from rmqtool.mapped_files import MappedFile
 from rmqtool.offsets import load_offsets
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.store import CONFIG, Store

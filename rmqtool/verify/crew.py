@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rmqtool.base.limits import cannot_start, processes_at_once
-from rmqtool.processes import start_process
+from rmqtool.base.parallel import start_process
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

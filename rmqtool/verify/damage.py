@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.store import Store

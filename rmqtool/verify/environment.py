@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.base.errors import RmqtoolError, UnreadableError
+from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.errors import RmqtoolError, UnreadableError
-from rmqtool.mapped_files import MappedFile, MappedFiles
 from rmqtool.retention.disks import Disk, disk_of
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.settings import Settings, settings_of
 from rmqtool.store import Store
-from rmqtool.times import rfc3339
 from rmqtool.verify.report import Report
 from rmqtool.versions import NEWEST, Version
 

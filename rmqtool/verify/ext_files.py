@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqtool.files import list_directory
-from rmqtool.mapped_files import list_mapped_files
-from rmqtool.parts import kinds_told
+from rmqtool.base.files import list_directory
+from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rules.releases import Releases
 from rmqtool.store import Store

@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import list_directory
 from rmqtool.catalogue import CATALOGUE
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import list_directory
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.store import CHECKPOINT, CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.verify.report import AROUND, NEEDING_QUEUES, Selection

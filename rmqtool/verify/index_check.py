@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import UnreadableError
 from rmqtool.dispatch.keys import TAGS, IndexKeys
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.errors import UnreadableError
 from rmqtool.findings import counted
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.checkpoint import read_checkpoint
-from rmqtool.errors import RmqtoolError
 from rmqtool.lock import ABORT_FILE
 from rmqtool.store import Store
 

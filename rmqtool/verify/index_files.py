@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.files import InputFile, Reading
 from rmqtool.findings import Severity, counted
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.tolerant import Part as ReadPart
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.mapped_files import MappedFile
-from rmqtool.parts import Part as ReadPart
-from rmqtool.parts import kinds_told
 from rmqtool.record_signs import index_signs
 from rmqtool.store import Store
-from rmqtool.verify.open_files import OpenFiles
 from rmqtool.versions import INDEX_OF_TAGS, Version
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rmqtool.processes import uninterrupted
+from rmqtool.base.parallel import uninterrupted
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import LogPart
 

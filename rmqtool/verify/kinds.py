@@ -7,10 +7,10 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqtool.files import list_directory
+from rmqtool.base.files import list_directory
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.lock import ABORT_FILE, LOCK_FILE
-from rmqtool.parts import kinds_told
 from rmqtool.places import CONSUME_QUEUE_EXT, TIMER_LOG
 from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.places import HOME

@@ -10,17 +10,17 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.lock import ABORT_FILE
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.store import Store
-from rmqtool.times import rfc3339
 from rmqtool.verify.index_units import Part
-from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.report import Report
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.commit_log import written_end
-from rmqtool.errors import UnreadableError
-from rmqtool.files import Reading
-from rmqtool.mapped_files import MappedFile
 from rmqtool.scan.reader import Event, scan_files
 
 _LIVE_SCANS = 2  # the second is of what has been written during the first

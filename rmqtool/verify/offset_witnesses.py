@@ -13,8 +13,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
@@ -22,7 +23,6 @@ from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets_in
 from rmqtool.queue_units import LoadedQueue
 from rmqtool.store import Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqtool.times import rfc3339
 from rmqtool.verify.config_loss import Contents
 from rmqtool.verify.consumers import Ranges
 from rmqtool.verify.report import Report

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.base.errors import Exit
 from rmqtool.delay_levels import delay_levels_of
-from rmqtool.errors import Exit
 from rmqtool.findings import Finding, counted
 from rmqtool.places import TIMER_LOG
 from rmqtool.verify.extents import Extents

@@ -7,14 +7,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.errors import UnreadableError
-from rmqtool.files import RateLimit, Reading
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import LogWalker, RecoveryRules
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.scan.events import Blank
@@ -27,7 +28,6 @@ from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains
 from rmqtool.verify.index_units import IndexUnits, Part
 from rmqtool.verify.log_reading import Unread, scan_live, scan_readable
-from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck

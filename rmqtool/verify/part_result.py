@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import UnreadableError
-from rmqtool.mapped_files import MappedFile
 from rmqtool.recovery import FileWalk, join_walks
 from rmqtool.store import Store
 from rmqtool.verify.extents import UNREAD, Extents

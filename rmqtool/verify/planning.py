@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rmqtool.errors import UnreadableError
-from rmqtool.files import InputFile, Reading
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.mapped_files import MappedFile
 from rmqtool.verify.index_units import IndexUnits, Part
 from rmqtool.verify.unread import INDEX_UNREAD, ReadErrors
 

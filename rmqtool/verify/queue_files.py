@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
+from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.parts import kinds_told
 from rmqtool.queues import Queue
-from rmqtool.verify.open_files import OpenFiles
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.consume_queue import is_pre_blank
@@ -21,7 +22,6 @@ from rmqtool.store_findings import queue_findings
 from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.extents import UNREAD, Extents
-from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
 from rmqtool.verify.report import Report

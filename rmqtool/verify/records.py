@@ -9,6 +9,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.dispatcher import Dispatched
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
@@ -24,7 +25,6 @@ from rmqtool.formats.sys_flag import (
 from rmqtool.scan.block import Positions
 from rmqtool.scan.checksums import body_crcs, wrong_bodies
 from rmqtool.scan.frames import Frames
-from rmqtool.times import rfc3339
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.report import Report
 from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version

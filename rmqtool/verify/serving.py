@@ -6,9 +6,9 @@ import signal
 from multiprocessing.connection import Connection
 from types import FrameType
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import exhausted_or_raise
-from rmqtool.errors import RmqtoolError
-from rmqtool.processes import keep_arrow_to_one_thread, take_number
+from rmqtool.base.parallel import keep_arrow_to_one_thread, take_number
 from rmqtool.verify.part import PartCheck
 
 READY, DONE = "ready", "done"

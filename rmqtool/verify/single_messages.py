@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from rmqtool.errors import RmqtoolError
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.message_dicts import message_dicts
 from rmqtool.queue_units import LoadedQueue, find_queue
 from rmqtool.queues import queue_range

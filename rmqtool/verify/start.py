@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rmqtool.base.files import Reading
 from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.files import Reading
 from rmqtool.findings import Finding, counted
 from rmqtool.recovery import FileWalk, LogWalks, Recovery, RecoveryRules, Start, start_findings
 from rmqtool.recovery.by_release import alike, label

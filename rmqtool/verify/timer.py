@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.findings import counted
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
-from rmqtool.mapped_files import MappedFile, MappedFiles, list_mapped_files
-from rmqtool.parts import kinds_told
 from rmqtool.store import CONFIG, Store
 from rmqtool.verify.report import Report
 from rmqtool.verify.timer_wheels import WHEEL

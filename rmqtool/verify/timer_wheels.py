@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import InputFile, Reading, list_directory
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import InputFile, Reading, list_directory
 from rmqtool.formats import timer_wheel
 from rmqtool.store import Store
 

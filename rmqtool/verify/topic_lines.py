@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.times import rfc3339
 from rmqtool.config_json import read_config_file
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import RmqtoolError
 from rmqtool.findings import Severity
 from rmqtool.offsets import CommittedOffsets
 from rmqtool.store import CONFIG, Store
@@ -24,7 +25,6 @@ from rmqtool.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from rmqtool.times import rfc3339
 from rmqtool.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.queue_state import QueueState

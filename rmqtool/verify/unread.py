@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import unreadable
+from rmqtool.base.tolerant import kinds_told
 from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import UnreadableError
-from rmqtool.files import unreadable
 from rmqtool.findings import Finding
-from rmqtool.parts import kinds_told
 from rmqtool.store import INDEX, Store
 
 INDEX_UNREAD = -1

@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.mapped_files import MappedFiles
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
-from rmqtool.errors import RmqtoolError
 from rmqtool.findings import counted
 from rmqtool.lock import Holder, lock_holder
-from rmqtool.mapped_files import MappedFiles
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.recovery import RecoveryRules, Start
@@ -33,7 +34,6 @@ from rmqtool.verify.lacking import tell_lacking
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.mixed import check_hosts
-from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.part import Settings
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait
 
-from rmqtool.errors import RmqtoolError
-from rmqtool.processes import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, take_number, uninterrupted
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.parallel import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, take_number, uninterrupted
 from rmqtool.verify.crew import Crew, Member
 from rmqtool.verify.part import PartCheck, Progress, Settings
 from rmqtool.verify.part_result import PartResult

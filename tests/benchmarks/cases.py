@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.listing.kinds import list_place
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place, locate
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.messages import MessageShape
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output import write_output

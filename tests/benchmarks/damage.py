@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tests.benchmarks.__main__ as runner
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.crc import CRC_MASK, body_crc
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS
 from rmqtool.scan.events import Damage
 from rmqtool.scan.reader import scan_files

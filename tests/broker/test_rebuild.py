@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 from tests.broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.broker.rebuilds import compare

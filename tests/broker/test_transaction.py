@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import StoreInUseError
+from rmqtool.base.errors import StoreInUseError
 from rmqtool.transaction import Transaction, Undo, kept_transactions
 from rmqtool.transaction.home import STAGING, TRASH
 from rmqtool.transaction.places import HOME

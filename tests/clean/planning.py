@@ -8,13 +8,13 @@ from datetime import timezone
 from pathlib import Path
 from typing import Any
 
+from rmqtool.base.times import parse_time
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.clean.facts import gather
 from rmqtool.clean.plan import Plan, plan
 from rmqtool.retention.runs import Rules
 from rmqtool.retention.settings import settings_of
 from rmqtool.store import open_store
-from rmqtool.times import parse_time
 from rmqtool.versions import Version
 from tests.building import LogBuilder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.formats.consume_queue import build_unit
 from tests.building import LogBuilder
 from tests.commands.running import inspect

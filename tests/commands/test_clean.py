@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.clean.planning import HOUR, aged_log, set_mtime
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, set_mtime
 from tests.commands.running import ROOT, Result, rmqtool

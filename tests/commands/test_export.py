@@ -15,8 +15,8 @@ import click
 import pyarrow.parquet as pq
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
-from rmqtool.errors import Exit
 from rmqtool.output import Style
 from tests.building import LogBuilder, write_log
 from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.transaction.system import System
 from tests.broker.harness import GEOMETRY
 from tests.building import LogBuilder

@@ -9,8 +9,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from rmqtool.base.errors import UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.errors import UsageError
 from rmqtool.filters import Filters
 
 

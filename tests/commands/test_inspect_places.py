@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.places import KINDS
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore

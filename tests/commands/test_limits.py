@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.building import START_TIME
 from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
 from tests.deriving import derive

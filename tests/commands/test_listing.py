@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.properties import encode_properties
 from rmqtool.formats.sys_flag import COMPRESSED

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.building import LogBuilder, message
 from tests.commands.running import ROOT, environment, finish, inspect, listing, rmqtool, spawn
 from tests.test_lock import JAVA, another_process

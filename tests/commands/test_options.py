@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
-from rmqtool.errors import Exit
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, command_named, inspect, rmqtool
 from tests.unchanged import unchanged

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.lock import lock_holder
 from tests.building import LogBuilder
 from tests.commands.running import (

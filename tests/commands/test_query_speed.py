@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, HEADER_SIZE, file_size, key_hash, unit_position
 from tests.building import START_TIME, LogBuilder, write_sparse
 from tests.commands.running import rmqtool

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.transaction.system import System
 from tests.broker.harness import GEOMETRY

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.building import LogBuilder, message
 from tests.commands.running import MAX_SECONDS, ROOT, environment, inspect, listing
 from tests.conftest import GoldenStore

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.home import STAGING
 from tests.commands.running import MAX_SECONDS, ROOT, rmqtool

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqtool.base.errors import UsageError
 from rmqtool.broker_conf import parse_broker_conf
 from rmqtool.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
 from rmqtool.dispatch.dispatcher import Dispatcher
@@ -14,7 +15,6 @@ from rmqtool.dispatch.keys import Texts, split_keys
 from rmqtool.dispatch.multi import more_queues
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueUnits
-from rmqtool.errors import UsageError
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.formats.sys_flag import INNER_BATCH

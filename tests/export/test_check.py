@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 from tests.building import LogBuilder, write_log
 from tests.export.exporting import check, export, manifest_of
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from rmqtool.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError
 from rmqtool.scan.events import Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqtool.errors import RmqtoolError, UsageError
+from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.filters import Filters
 from tests.building import LogBuilder, write_log
 from tests.export.exporting import check, export, manifest_of, rows_of

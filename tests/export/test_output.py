@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.errors import RmqtoolError, UnreadableError, UsageError
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.export.output import Output
 from rmqtool.export.plan import Plan
 from rmqtool.export.results import PartResult

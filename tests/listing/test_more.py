@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool.base.errors import WrongKindError
 from rmqtool.dledger_log import scan_backwards
-from rmqtool.errors import WrongKindError
 from rmqtool.filters import Filters
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name

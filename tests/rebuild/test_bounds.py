@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import make_plan

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import Exit
-from rmqtool.files import InputFile
+from rmqtool.base.errors import Exit
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.message import MIN_MESSAGE_SIZE, parse_message
-from rmqtool.mapped_files import MappedFile
 from rmqtool.rebuild.neutralise import Patch, inert_record
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.parallel import start_process, take_number
 from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.mapped_files import MappedFile
-from rmqtool.processes import start_process, take_number
 from rmqtool.rebuild import source, workers
 from rmqtool.rebuild.digest import PassNumbers, Task
 from rmqtool.rebuild.options import RebuildOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.formats.message import MAGIC_CODE_V2, build_blank
 from rmqtool.recovery.parser import NOTHING_WRITTEN, Parsed, parse_at
 from rmqtool.recovery.rules import RecoveryRules

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.queues import Queue
 from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import recover_queue

@@ -6,7 +6,8 @@ from datetime import timedelta, timezone
 
 import pytest
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
+from rmqtool.base.times import parse_time
 from rmqtool.retention.hours import (
     CleanerFailsError,
     failing_hours,
@@ -16,7 +17,6 @@ from rmqtool.retention.hours import (
     next_start,
     parse_zone,
 )
-from rmqtool.times import parse_time
 
 UTC = timezone.utc
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.retention.log_files import LogFile, LogRun, run_over, stat_log_file
 from rmqtool.retention.settings import settings_of
 from rmqtool.retention.trigger import Trigger

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.index import IndexFile
-from rmqtool.mapped_files import MappedFile
 from rmqtool.queues import list_queues
 from rmqtool.retention.queue_files import QueueState, expired_index_files, first_state, follow
 from rmqtool.store import open_store

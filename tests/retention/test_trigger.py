@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.times import parse_time
 from rmqtool.retention.disks import Disk, disk_of
 from rmqtool.retention.settings import settings_of
 from rmqtool.retention.trigger import Disks, Trigger, trigger_at
-from rmqtool.times import parse_time
 from rmqtool.versions import NEWEST, OLDEST, Version
 
 NOON = parse_time("2026-11-21T12:00:00Z")

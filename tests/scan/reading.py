@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.scan import chain, plain, probe, reader
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.events import Blank, Damage

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqtool import mapped_files
-from rmqtool.errors import WrongKindError
-from rmqtool.files import InputFile, list_directory
+from rmqtool.base import mapped_files
+from rmqtool.base.errors import WrongKindError
+from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.message import MAGIC_CODE_V1, build_blank
-from rmqtool.mapped_files import MappedFile, list_mapped_files
 from rmqtool.scan import reader
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.chain import chain
@@ -29,7 +29,7 @@ MAX_MEMORY = 300 << 20
 _MEASURE = """
 import re, resource, sys
 from pathlib import Path
-from rmqtool.mapped_files import list_mapped_files
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.formats.message import HEADER_DTYPES
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Damage
 from rmqtool.scan.probe import find_next

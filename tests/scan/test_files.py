@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import UnreadableError, WrongKindError
-from rmqtool.files import InputFile, RateLimit, Reading, list_directory, read_all
+from rmqtool.base.errors import UnreadableError, WrongKindError
+from rmqtool.base.files import InputFile, RateLimit, Reading, list_directory, read_all
 from tests.building import write_sparse
 from tests.unchanged import snapshot, unchanged
 
@@ -182,7 +182,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.longest = 1000.0, 0.0
-        monkeypatch.setattr("rmqtool.files.time", self)
+        monkeypatch.setattr("rmqtool.base.files.time", self)
 
     def monotonic(self) -> float:
         return self.now

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.commands.running import ROOT, check_json, environment, spawn
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, oracle_row, rows_of, sorted_properties

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.filters import Filters
 from rmqtool.spark import engine
 from rmqtool.spark.options import OPTIONS, parse_options

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rmqtool.errors import UnreadableError
+from rmqtool.base.errors import UnreadableError
 from rmqtool.transaction.system import System
 
 Fault = Literal["kill-before", "kill-after", "fail-once", "fail-on", "full-once", "full-on", "short-once"]

@@ -10,7 +10,7 @@ from tempfile import NamedTemporaryFile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.files import InputFile
+from rmqtool.base.files import InputFile
 from rmqtool.transaction.digest import file_digest, manifest_of
 from rmqtool.transaction.system import SYSTEM
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.lock import HELD_HERE
 from rmqtool.transaction import Undo, interrupted, kept_transactions
 from rmqtool.transaction.system import SYSTEM, System

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from rmqtool.errors import UnwritableError
+from rmqtool.base.errors import UnwritableError
 from rmqtool.transaction import Transaction, interrupted
 from rmqtool.transaction.system import System
 from tests.transaction.small import make_store, repair_one, tree, trim

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.transaction import Undo, interrupted, kept_transactions, staging
 from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.disk import Contents, Disk, Recorder, write_contents

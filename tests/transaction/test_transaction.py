@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from rmqtool.errors import StoreInUseError, UnsupportedError, UnwritableError
+from rmqtool.base.errors import StoreInUseError, UnsupportedError, UnwritableError
 from rmqtool.lock import HELD_HERE, lock_holder
 from rmqtool.store import Store, open_store
 from rmqtool.transaction import Transaction, Undo, interrupted, kept_transactions

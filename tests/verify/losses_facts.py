@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import RmqtoolError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification

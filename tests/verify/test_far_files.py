@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from tests.commands.running import rmqtool
 from tests.golden import stores
 from tests.unchanged import unchanged

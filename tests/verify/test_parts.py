@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from rmqtool.errors import RmqtoolError
-from rmqtool.files import Reading
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import Reading
+from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
-from rmqtool.mapped_files import list_mapped_files
 from rmqtool.store import open_store
 from rmqtool.verify.crew import WORTH, Crew, crew_for
 from rmqtool.verify.index_units import IndexUnits
 from rmqtool.verify.joining import Joining
-from rmqtool.verify.open_files import OpenFiles
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartResult, Seam
 from rmqtool.verify.planning import LogPart, log_parts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqtool.mapped_files import list_mapped_files
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.verify.extents import Extents

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import Exit
+from rmqtool.base.errors import Exit
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.verification import Request, Verification

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.base.errors import Exit
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.errors import Exit
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.report import Selection

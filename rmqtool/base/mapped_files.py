@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.files import list_directory, unreadable
+from rmqtool.base.files import list_directory, unreadable
+from rmqtool.base.tolerant import Part
 from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
-from rmqtool.parts import Part
 
 StrayKind = Literal["directory", "name", "special"]
 

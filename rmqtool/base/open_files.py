@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
+from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.limits import open_files_at_once
-from rmqtool.files import InputFile, Reading
 
 _MOST = 128  # open at once; a process may have 256 on macOS
 

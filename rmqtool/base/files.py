@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.limits import exhausted
-from rmqtool.errors import RmqtoolError, UnreadableError, WrongKindError
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from rmqtool.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
-from rmqtool.files import unreadable
+from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
+from rmqtool.base.files import unreadable
 
 Part = Callable[[], AbstractContextManager[object]]
 """Makes the context in which one part is read; `nullcontext` lets errors through."""
