@@ -14,7 +14,7 @@ from rmqtool.clean.plan import Plan
 from rmqtool.clean.waiting import Waiting
 from rmqtool.clean_answer import answer, duration, moment
 from rmqtool.clean_rows import day_table, file_table
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
 from rmqtool.retention.hours import local_time
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.output import Style, byte_size, show_behind, show_finding
 from rmqtool.scan.events import REASON_MEANINGS
 

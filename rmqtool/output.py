@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 
 if TYPE_CHECKING:
     from rich.console import Console

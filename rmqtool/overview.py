@@ -12,11 +12,11 @@ from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.base.files import RateLimit, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.tolerant import Part, Unread
-from rmqtool.catalogue import finding
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.commit_log import LogRange, log_range
 from rmqtool.dledger_log import dledger_range
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets

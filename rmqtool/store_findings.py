@@ -12,9 +12,9 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.catalogue import finding
 from rmqtool.config_json import ConfigFile
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.index import IndexFile
 from rmqtool.offsets import CONSUMER_OFFSET
 from rmqtool.queues import Queue

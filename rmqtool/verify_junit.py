@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from xml.etree import ElementTree
 
-from rmqtool.catalogue import CATALOGUE
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import CATALOGUE
+from rmqtool.findings.finding import Finding
 from rmqtool.verify.gaps import is_of_verify
 from rmqtool.verify.outcome import Outcome
 

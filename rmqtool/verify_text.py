@@ -8,7 +8,7 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.findings import Finding, counted
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.output import Style, byte_size, note, show_behind, visible
 from rmqtool.recovery import Start
 from rmqtool.recovery.by_release import label

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from rmqtool.catalogue import CATALOGUE, Entry
 from rmqtool.commands.explain import sentence, shown_remedy
+from rmqtool.findings.catalogue import CATALOGUE, Entry
 
 PAGE = Path(__file__).parents[1] / "docs" / "findings.md"
 _HEAD = """\

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.catalogue import CATALOGUE, Entry, close_matches, finding, lookup
+from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, finding, lookup
 from rmqtool.scan.events import REASON_MEANINGS
 from tests.findings_page import PAGE, page
 

@@ -16,7 +16,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.broker_conf import BrokerConf
 from rmqtool.commit_log import LogRange
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.lock import Holder

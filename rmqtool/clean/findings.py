@@ -8,11 +8,11 @@ from datetime import datetime, timezone
 from shlex import quote
 
 from rmqtool.base.times import rfc3339
-from rmqtool.catalogue import finding
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.mtimes import WrongTime, wrong_times
 from rmqtool.clean.plan import Plan, cleaner_of
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.lock import ABORT_FILE
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.runs import Rules

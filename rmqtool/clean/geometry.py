@@ -12,9 +12,9 @@ from rmqtool.broker_conf import (
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
 )
-from rmqtool.catalogue import finding
 from rmqtool.clean.facts import Facts
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
 from rmqtool.queues import Kind

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqtool.clean.forecast import Forecast
     from rmqtool.clean.losses import Losses
     from rmqtool.clean.plan import Plan
-    from rmqtool.findings import Finding
+    from rmqtool.findings.finding import Finding
     from rmqtool.lock import Holder
     from rmqtool.transaction import Recovered
 

@@ -9,7 +9,7 @@ from rmqtool.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
-    from rmqtool.findings import Finding
+    from rmqtool.findings.finding import Finding
     from rmqtool.store import Store
 
 _EVERY = 1 << 31  # examples: each finding names its queue
@@ -34,9 +34,9 @@ def damaged_index(style: Style, store: Store, version: Version | None, limit: Ra
 def _verify(
     style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int, prefix: str
 ) -> list[Finding]:
+    from rmqtool.findings.report import Selection
     from rmqtool.progress import byte_progress
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.report import Selection
     from rmqtool.verify.verification import Request, Verification
 
     rate = limit.bytes_per_second if limit else None

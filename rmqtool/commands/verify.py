@@ -11,8 +11,8 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.catalogue import CATALOGUE, close_matches
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.output import Style, write_document, write_text
 from rmqtool.versions import Version
 
@@ -118,10 +118,10 @@ def verify(
     STORE is the directory that broker.conf calls storePathRootDir. A store that a broker runs on may be verified too:
     what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
+    from rmqtool.findings.report import Selection
     from rmqtool.store import open_store
     from rmqtool.verify.crew import crew_for
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.report import Selection
     from rmqtool.verify.verification import Request, Verification
 
     style.store = str(path)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.append.simple_queues import Irregular
-from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding, counted
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.names import refusal, refused_finding
 from rmqtool.rebuild.neutralise import Patch

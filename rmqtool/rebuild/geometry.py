@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from rmqtool.base.errors import UnsupportedError, UsageError
 from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, DEFAULT_QUEUE_UNITS, QUEUE_FILE_SIZE
-from rmqtool.catalogue import finding
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.queues import UNIT_SIZES, Kind, Queue

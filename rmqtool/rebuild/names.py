@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding, counted
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.queues import Kind
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 

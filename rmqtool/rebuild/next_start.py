@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from rmqtool.catalogue import finding
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import Source
 from rmqtool.recovery import Recovery, RecoveryRules

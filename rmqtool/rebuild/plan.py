@@ -11,7 +11,7 @@ from rmqtool.append.batch_queues import BatchQueues
 from rmqtool.append.simple_queues import SimpleQueues
 from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.index import IndexFile, list_index_files
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import Kind, Queue, queue_range

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqtool.catalogue import finding
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import Releases
 from rmqtool.store import Store
 from rmqtool.versions import INDEX_OF_TAGS

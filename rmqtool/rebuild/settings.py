@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rmqtool.catalogue import finding
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.store import Store

@@ -12,7 +12,7 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.queues import UNIT_SIZES, Kind, Queue, list_queues
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget

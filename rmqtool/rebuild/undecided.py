@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding, counted
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rules.releases import Releases

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.catalogue import finding
-from rmqtool.findings import Finding, counted
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.recovery.parser import NOTHING_WRITTEN
 from rmqtool.recovery.predict import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.recovery.start import Start

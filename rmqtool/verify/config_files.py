@@ -10,11 +10,11 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.config_json import backup_problem_of, load_config, read_config_file
+from rmqtool.findings.report import Report
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
 from rmqtool.store import CONFIG, Store, holds_rocksdb
 from rmqtool.store_findings import offset_findings
 from rmqtool.topics import TOPICS
-from rmqtool.verify.report import Report
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
 _SIDE_STORE = "rocksdbstore"

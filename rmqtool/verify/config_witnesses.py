@@ -10,7 +10,8 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.config_json import ConfigFile, read_config_file
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.lock import ABORT_FILE
 from rmqtool.offsets import load_offsets
 from rmqtool.rules.config_shapes import main_table
@@ -23,7 +24,6 @@ from rmqtool.verify.deliveries import Deliveries, Level
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals
-from rmqtool.verify.report import Report
 from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.topic_lines import check_topic_lines
 from rmqtool.versions import NEWEST, Version

@@ -7,13 +7,13 @@ from typing import Any
 
 from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.offsets import CommittedOffset
 from rmqtool.queues import Queue, QueueRange
 from rmqtool.store import CONFIG, Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.topics import Topics
-from rmqtool.verify.report import Report
 
 _DELAY_OFFSETS = "delayOffset.json"
 _SYSTEM = (

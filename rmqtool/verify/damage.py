@@ -10,6 +10,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.findings.report import Report
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
@@ -17,7 +18,6 @@ from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
-from rmqtool.verify.report import Report
 from rmqtool.versions import Version
 
 _HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms

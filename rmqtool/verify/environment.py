@@ -12,11 +12,11 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.lookups import Lookups
+from rmqtool.findings.report import Report
 from rmqtool.retention.disks import Disk, disk_of
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.settings import Settings, settings_of
 from rmqtool.store import Store
-from rmqtool.verify.report import Report
 from rmqtool.versions import NEWEST, Version
 
 _HOUR = 3_600_000  # ms

@@ -7,11 +7,11 @@ from pathlib import Path
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import kinds_told
+from rmqtool.findings.report import Report
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rules.releases import Releases
 from rmqtool.store import Store
 from rmqtool.store_findings import empty_file_finding
-from rmqtool.verify.report import Report
 
 
 def check_ext_files(store: Store, releases: Releases, report: Report) -> None:

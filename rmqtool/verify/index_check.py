@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UnreadableError
 from rmqtool.dispatch.keys import TAGS, IndexKeys
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_units import IndexUnits
-from rmqtool.verify.report import Report
 
 _AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
 _CHUNK = 1 << 16

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.findings import Severity, counted
+from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.index import Geometry, IndexFile
 from rmqtool.lock import ABORT_FILE
 from rmqtool.store import Store
 from rmqtool.verify.index_units import Part
-from rmqtool.verify.report import Report
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.recovery import Start
 from rmqtool.rules.releases import Releases
 from rmqtool.system_topics import LMQ_PREFIX
@@ -12,7 +13,6 @@ from rmqtool.topics import Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.report import Report
 from rmqtool.versions import LIGHT_QUEUES_EXPIRE
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"

@@ -15,13 +15,13 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.lookups import Lookups
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.lock import ABORT_FILE
 from rmqtool.queues import Queue
 from rmqtool.store import Store
 from rmqtool.verify.index_units import Part
-from rmqtool.verify.report import Report
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
 _HOUR = 3_600_000  # ms; fileReservedTime is in whole hours

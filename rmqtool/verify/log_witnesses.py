@@ -19,7 +19,8 @@ from rmqtool.base.times import rfc3339
 from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.layout import parse
@@ -29,7 +30,6 @@ from rmqtool.places import TIMER_LOG
 from rmqtool.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
 from rmqtool.verify.index_units import Part
 from rmqtool.verify.records import RecordTotals
-from rmqtool.verify.report import Report
 from rmqtool.verify.timer_wheels import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"

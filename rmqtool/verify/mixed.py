@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from rmqtool.findings.report import Report
 from rmqtool.store import Store
 from rmqtool.verify.environment import FirstRecord
-from rmqtool.verify.report import Report
 
 _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")
 """What is found where the log's files and what was derived are not of one broker."""

@@ -16,7 +16,8 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets_in
@@ -25,7 +26,6 @@ from rmqtool.store import Store
 from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.verify.config_loss import Contents
 from rmqtool.verify.consumers import Ranges
-from rmqtool.verify.report import Report
 from rmqtool.verify.single_messages import Message, SingleMessages
 
 _FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, is not that far behind

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueUnits
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.store import relative_to
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
-from rmqtool.verify.report import Report
 from rmqtool.verify.unit_differences import differences
 
 

@@ -15,6 +15,7 @@ from rmqtool.broker_conf import BrokerConf
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.findings.report import Report, Selection
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.recovery import LogWalker, RecoveryRules
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -32,7 +33,6 @@ from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
-from rmqtool.verify.report import Report, Selection
 from rmqtool.verify.unread import INDEX_UNREAD
 from rmqtool.versions import Version
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.units import QueueName
+from rmqtool.findings.report import Report
 from rmqtool.recovery import FileWalk, join_walks
 from rmqtool.store import Store
 from rmqtool.verify.extents import UNREAD, Extents
@@ -15,7 +16,6 @@ from rmqtool.verify.log_reading import Unread
 from rmqtool.verify.one_queue import tell_jump
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals, settle_held
-from rmqtool.verify.report import Report
 from rmqtool.verify.unread import INDEX_UNREAD, ReadErrors
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
+from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.queues import Queue
 from rmqtool.recovery import Start
@@ -24,7 +25,6 @@ from rmqtool.verify.derived import is_derived
 from rmqtool.verify.extents import UNREAD, Extents
 from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
-from rmqtool.verify.report import Report
 
 _CHUNK = 1 << 16  # units
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.times import rfc3339
 from rmqtool.dispatch.dispatcher import Dispatched
+from rmqtool.findings.report import Report
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import (
@@ -26,7 +27,6 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.checksums import body_crcs, wrong_bodies
 from rmqtool.scan.frames import Frames
 from rmqtool.verify.extents import Extents
-from rmqtool.verify.report import Report
 from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version
 
 _KNOWN_FLAGS = 0x7FF

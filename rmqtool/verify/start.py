@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rmqtool.base.files import Reading
-from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding, counted
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.report import Report
 from rmqtool.recovery import FileWalk, LogWalks, Recovery, RecoveryRules, Start, start_findings
 from rmqtool.recovery.by_release import alike, label
 from rmqtool.rules.releases import Releases
 from rmqtool.store import Store
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.report import Report
 from rmqtool.versions import Version
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")

@@ -15,6 +15,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.dispatch.lookups import Lookups
+from rmqtool.findings.report import Report
 from rmqtool.index import IndexFile
 from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -25,7 +26,6 @@ from rmqtool.verify.config_files import check_config_files
 from rmqtool.verify.ext_files import check_ext_files
 from rmqtool.verify.kinds import check_kinds
 from rmqtool.verify.records import RecordTotals
-from rmqtool.verify.report import Report
 from rmqtool.verify.timer import check_wheel_size
 
 _OTHER_WRITERS = 0o022

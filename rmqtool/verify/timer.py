@@ -14,11 +14,11 @@ from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.store import CONFIG, Store
-from rmqtool.verify.report import Report
 from rmqtool.verify.timer_wheels import WHEEL
 from rmqtool.verify.timers import TIMER_TOPIC, TimerState, check_timers
 

@@ -17,7 +17,8 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
-from rmqtool.findings import Severity, counted
+from rmqtool.findings.finding import Severity, counted
+from rmqtool.findings.report import Report
 from rmqtool.formats import timer_log
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
 from rmqtool.formats.properties import decode_properties
@@ -25,7 +26,6 @@ from rmqtool.lock import ABORT_FILE
 from rmqtool.queue_units import find_queue
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import Store
-from rmqtool.verify.report import Report
 from rmqtool.verify.timer_wheels import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"

@@ -13,7 +13,8 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
 from rmqtool.config_json import read_config_file
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Severity
+from rmqtool.findings.finding import Severity
+from rmqtool.findings.report import Report
 from rmqtool.offsets import CommittedOffsets
 from rmqtool.store import CONFIG, Store
 from rmqtool.system_topics import (
@@ -28,7 +29,6 @@ from rmqtool.system_topics import (
 from rmqtool.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.report import Report
 from rmqtool.verify.single_messages import SingleMessages
 
 _TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}

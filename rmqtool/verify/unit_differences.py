@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.dispatch.units import QueueUnits
-from rmqtool.findings import Severity
+from rmqtool.findings.finding import Severity
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 
 

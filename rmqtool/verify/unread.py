@@ -10,9 +10,9 @@ from pathlib import Path
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import unreadable
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.catalogue import finding
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import Finding
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.store import INDEX, Store
 
 INDEX_UNREAD = -1

@@ -14,7 +14,8 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
-from rmqtool.findings import counted
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.lock import Holder, lock_holder
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
@@ -39,7 +40,6 @@ from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
 from rmqtool.verify.queue_rest import LogBounds, QueueRest
 from rmqtool.verify.records import finish_end, finish_times
-from rmqtool.verify.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer import check_timer

@@ -7,9 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from rmqtool.catalogue import CATALOGUE
 from rmqtool.cli import cli
 from rmqtool.commands.explain import explain
+from rmqtool.findings.catalogue import CATALOGUE
 from tests.commands.running import SCHEMAS, errors_of, rmqtool, validator
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.catalogue import CATALOGUE
+from rmqtool.findings.catalogue import CATALOGUE
 from tests.building import LOG, LogBuilder
 from tests.commands.running import ROOT, inspect, rmqtool
 from tests.conftest import GoldenStore

@@ -228,7 +228,7 @@ def test_help_loads_no_command() -> None:
         "rmqtool.commands.lazy",
         "rmqtool.commands.options",
     }
-    assert not {"rich", "numpy", "construct", "rmqtool.catalogue"} & set(loaded)
+    assert not {"rich", "numpy", "construct", "rmqtool.findings.catalogue"} & set(loaded)
 
 
 def test_a_command_that_is_none() -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqtool.catalogue import CATALOGUE
+from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from tests.commands.running import rmqtool

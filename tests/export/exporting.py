@@ -22,7 +22,7 @@ from rmqtool.export.results import PartResult
 from rmqtool.export.run import Exported, run_export
 from rmqtool.export.write import write_split
 from rmqtool.filters import Filters
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.formats.properties import split_keys
 from rmqtool.formats.sys_flag import compression, transaction
 from rmqtool.messages import BodyChoice

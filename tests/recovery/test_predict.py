@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import build_blank

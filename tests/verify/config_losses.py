@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.config_json import read_config_file
-from rmqtool.findings import Severity
+from rmqtool.findings.finding import Severity
 
 Apply = Callable[[Path], object]
 Edit = Callable[[dict[str, Any]], object]

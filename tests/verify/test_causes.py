@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.catalogue import CATALOGUE
+from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification

@@ -17,6 +17,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import Reading
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.open_files import OpenFiles
+from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.store import open_store
@@ -26,7 +27,6 @@ from rmqtool.verify.joining import Joining
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartResult, Seam
 from rmqtool.verify.planning import LogPart, log_parts
-from rmqtool.verify.report import Report
 from rmqtool.verify.serving import READY
 from rmqtool.verify.unread import ReadErrors
 from rmqtool.verify.verification import Request, Verification

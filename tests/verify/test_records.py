@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.findings.report import Report
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.records import RecordChecks, RecordTotals
-from rmqtool.verify.report import Report
 from tests.building import LogBuilder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker_conf import BrokerConf
-from rmqtool.findings import Severity
+from rmqtool.findings.finding import Severity
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification

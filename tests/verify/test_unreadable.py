@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.findings import Finding
+from rmqtool.findings.finding import Finding
+from rmqtool.findings.report import Selection
 from rmqtool.store import open_store
 from rmqtool.verify.extents import UNREAD
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.report import Selection
 from rmqtool.verify.verification import Request, Verification
 from tests.commands.broken_disk import broken
 from tests.commands.running import rmqtool

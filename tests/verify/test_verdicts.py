@@ -10,9 +10,9 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.findings.report import Selection
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.report import Selection
 from rmqtool.verify.verification import Request, Verification
 from rmqtool.versions import parse_version
 from tests.conftest import GoldenStore

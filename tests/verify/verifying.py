@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.broker_conf import BrokerConf
+from rmqtool.findings.report import Selection
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.report import Selection
 from rmqtool.verify.verification import Request, Verification
 from rmqtool.versions import parse_version
 from tests.unchanged import unchanged

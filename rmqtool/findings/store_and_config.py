@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.catalogue.entry import Entry
+from rmqtool.findings.entry import Entry
 
 STORE = (
     Entry(

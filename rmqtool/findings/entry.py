@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.findings import Severity
+from rmqtool.findings.finding import Severity
 
 
 @dataclass(frozen=True, kw_only=True)

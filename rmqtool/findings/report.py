@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rmqtool.catalogue import CATALOGUE, finding
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings.catalogue import CATALOGUE, finding
+from rmqtool.findings.finding import Finding, Severity
 
 MENDED = frozenset(
     {
@@ -88,7 +88,7 @@ class Report:
         return self.selection.wants(code) and (tally is None or len(tally.examples) < self.max_examples)
 
     def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
-        """Add a finding of the catalogue; `details` as in `rmqtool.catalogue.finding`. It stands for `count`."""
+        """Add a finding of the catalogue; `details` as in `rmqtool.findings.catalogue.finding`. It stands for `count`."""
         if self.wants_example(code):
             self.take(replace(finding(code, message, store=self.root, **details), count=count))
         else:

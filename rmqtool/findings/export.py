@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.catalogue.entry import Entry
+from rmqtool.findings.entry import Entry
 
 _EFFECT = "none: the store is not concerned"
 _VERSIONS = (("all", "know nothing of exports."),)

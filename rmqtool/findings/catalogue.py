@@ -10,22 +10,22 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any
 
-from rmqtool.catalogue.cleaning import CLEANING, OWN_RUNS
-from rmqtool.catalogue.config_losses import CONFIG_LOSSES
-from rmqtool.catalogue.consume_queue_files import CONSUME_QUEUE_FILES
-from rmqtool.catalogue.consume_queues import CONSUME_QUEUES
-from rmqtool.catalogue.derived import DERIVED
-from rmqtool.catalogue.entry import Entry
-from rmqtool.catalogue.exports import EXPORTS
-from rmqtool.catalogue.log_files import LOG_FILES
-from rmqtool.catalogue.log_losses import LOG_LOSSES
-from rmqtool.catalogue.messages import MESSAGES
-from rmqtool.catalogue.rebuilds import REBUILDS
-from rmqtool.catalogue.records import RECORDS
-from rmqtool.catalogue.starts import STARTS
-from rmqtool.catalogue.surroundings import CONFIG, STORE
-from rmqtool.catalogue.timer import TIMER
-from rmqtool.findings import Finding, Severity
+from rmqtool.findings.clean import CLEANING, OWN_RUNS
+from rmqtool.findings.commitlog_damage import RECORDS
+from rmqtool.findings.commitlog_files import LOG_FILES
+from rmqtool.findings.commitlog_losses import LOG_LOSSES
+from rmqtool.findings.commitlog_messages import MESSAGES
+from rmqtool.findings.config_losses import CONFIG_LOSSES
+from rmqtool.findings.consumequeue_files import CONSUME_QUEUE_FILES
+from rmqtool.findings.consumequeue_units import CONSUME_QUEUES
+from rmqtool.findings.entry import Entry
+from rmqtool.findings.export import EXPORTS
+from rmqtool.findings.finding import Finding, Severity
+from rmqtool.findings.index_and_checkpoint import DERIVED
+from rmqtool.findings.rebuild import REBUILDS
+from rmqtool.findings.start import STARTS
+from rmqtool.findings.store_and_config import CONFIG, STORE
+from rmqtool.findings.timer import TIMER
 
 __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 

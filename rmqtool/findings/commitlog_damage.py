@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.catalogue.entry import Entry
+from rmqtool.findings.entry import Entry
 
 _SCAN_ENDS_HERE = (
     "not noticed while messages are served; but a recovery scan that reaches it takes it for the end of the log, "

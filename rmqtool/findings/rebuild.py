@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.catalogue.entry import Entry
+from rmqtool.findings.entry import Entry
 
 _VERIFY = "rmqtool verify {store}"
 _AS_IT_IS = (("all", "uses what is written like its own."),)
