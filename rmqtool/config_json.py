@@ -12,7 +12,7 @@ from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import InputFile
 from rmqtool.formats.java import decode_text
 from rmqtool.rules.config_shapes import shape_problem
-from rmqtool.versions import OLDEST, Version
+from rmqtool.rules.versions import OLDEST, Version
 
 _EMPTY = "the file is empty"
 _NOTHING: dict[str, Any] = {}  # what the file ``null`` is decoded to: no decoder refuses it

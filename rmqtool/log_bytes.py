@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rmqtool.base.files import UNLIMITED, InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE
+from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
 
 _SYS_FLAG_END = PREFIX_DTYPE.fields["sys_flag"][1] + 4  # type: ignore[index]
 _LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())

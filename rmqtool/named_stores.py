@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UsageError
-from rmqtool.broker_conf import BrokerConf
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import Store, open_store
 
 _DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default

@@ -23,6 +23,7 @@ from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
 from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.rules.releases import ANY_RELEASE, Releases
+from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 from rmqtool.signs import version_signs
 from rmqtool.store import CHECKPOINT, Store
 from rmqtool.store_findings import (
@@ -36,7 +37,6 @@ from rmqtool.store_findings import (
     with_next_command,
 )
 from rmqtool.transaction.findings import interrupted_findings
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 
 
 @dataclass(frozen=True)

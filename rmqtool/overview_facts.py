@@ -11,8 +11,15 @@ from rmqtool.config_json import load_config
 from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview
 from rmqtool.queues import QueueRange
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from rmqtool.store import CONFIG
-from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 _HOUR_MS = 3_600_000
 _LEAST_SPAN_MS = 60_000  # a shorter time tells no growth per hour

@@ -8,7 +8,7 @@ from shlex import quote
 from rmqtool.output import note
 from rmqtool.overview import Overview
 from rmqtool.overview_facts import group_failures, out_of_range
-from rmqtool.system_topics import DEAD_LETTER_PREFIX
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
 
 
 def note_next(overview: Overview, *, is_scanned: bool) -> None:

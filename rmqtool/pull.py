@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.ext_units import ExtTags
 from rmqtool.formats.java import string_hash
 from rmqtool.log_bytes import LogBytes
 from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.queues import QueueRange
-from rmqtool.store_view import StoreView
-from rmqtool.versions import (
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import (
     BEYOND_MAX_TO_MAX,
     FILTERED_BYTES_INCLUSIVE,
     FILTERED_IN_BYTES,
     PULL_BY_UNITS,
     Version,
 )
+from rmqtool.store_view import StoreView
 
 Status = Literal[
     "FOUND",

@@ -16,9 +16,9 @@ from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import Part
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
-from rmqtool.system_topics import LMQ_PREFIX
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 
 Kind = Literal["simple", "batch"]
 

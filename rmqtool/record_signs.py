@@ -1,4 +1,4 @@
-"""Signs of the broker's version in records and in index units (see `rmqtool.versions.SIGNS`)."""
+"""Signs of the broker's version in records and in index units (see `rmqtool.rules.versions.SIGNS`)."""
 
 from __future__ import annotations
 

@@ -22,9 +22,8 @@ from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffse
 from rmqtool.queues import Queue, has_light_queues
 from rmqtool.record_signs import holds_tags, sampled_signs
 from rmqtool.rules.releases import Releases
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
-from rmqtool.system_topics import LMQ_PREFIX
-from rmqtool.versions import (
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import (
     FASTJSON_2,
     INDEX_COUNTS_SLOTS,
     INDEX_OF_TAGS,
@@ -32,6 +31,7 @@ from rmqtool.versions import (
     Version,
     sorted_signs,
 )
+from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
 
 _BY_PATH = {
     "abort.bak": "abort.bak",

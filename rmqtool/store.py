@@ -13,9 +13,9 @@ from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedErro
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import Part
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.lock import LOCK_FILE
+from rmqtool.rules.broker_conf import BrokerConf
 
 Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 

@@ -16,9 +16,9 @@ from rmqtool.offsets import CommittedOffsets, load_offsets
 from rmqtool.queue_units import LoadedQueue, find_queue
 from rmqtool.queues import list_queues, queue_range
 from rmqtool.rules.releases import Releases
+from rmqtool.rules.versions import Version
 from rmqtool.signs import releases_of
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store
-from rmqtool.versions import Version
 
 
 class StoreView:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.broker_conf import BrokerConf, parse_broker_conf
+from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
 
 # A file, and the settings that java.util.Properties finds in it (`test_java_agrees` asks it).
 CASES: dict[str, tuple[str, dict[str, str]]] = {

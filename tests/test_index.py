@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rmqtool.base.errors import UnsupportedError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,
@@ -23,6 +22,7 @@ from rmqtool.formats.index_file import (
 )
 from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files, read_header
 from rmqtool.overview import look
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import open_store
 from tests.building import START_TIME, write_sparse
 from tests.conftest import GoldenStore

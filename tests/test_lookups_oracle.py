@@ -13,10 +13,10 @@ import pytest
 
 from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Subscription, puller_of
+from rmqtool.rules.versions import PULL_BY_UNITS, parse_version
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
-from rmqtool.versions import PULL_BY_UNITS, parse_version
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

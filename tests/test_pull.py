@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.consume_queue_ext import address_of
 from rmqtool.formats.java import string_hash
 from rmqtool.pull import Answer, Puller, Subscription, limits_of, puller_of
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
-from rmqtool.versions import parse_version
 from tests.query.making import StoreMaker, write_queue
 from tests.unchanged import unchanged
 

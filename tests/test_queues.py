@@ -20,8 +20,8 @@ from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
 from rmqtool.queues import Kind, Queue, QueueRange, list_queues, queue_range
+from rmqtool.rules.versions import NEWEST, Version, parse_version
 from rmqtool.store import open_store
-from rmqtool.versions import NEWEST, Version, parse_version
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged

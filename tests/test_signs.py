@@ -17,9 +17,9 @@ from rmqtool.offsets import load_offsets
 from rmqtool.overview import look
 from rmqtool.queues import list_queues
 from rmqtool.record_signs import sampled_signs
+from rmqtool.rules.versions import parse_version
 from rmqtool.signs import version_signs
 from rmqtool.store import open_store
-from rmqtool.versions import parse_version
 from tests.building import LOG, LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores

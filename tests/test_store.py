@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.file_name import file_name
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import Store, holds_rocksdb, open_store, relative_to
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, SIGNS, Version, parse_version, sorted_signs
+from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, OLDEST, SIGNS, Version, parse_version, sorted_signs
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ from rmqtool.retention.log_files import LogFile, stat_log_file
 from rmqtool.retention.queue_files import QueueState, first_state
 from rmqtool.retention.trigger import Disks
 from rmqtool.rules.releases import Releases
+from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
 from rmqtool.scan.lookup import record_at
 from rmqtool.signs import releases_of
 from rmqtool.store import CONSUME_QUEUE, Store
-from rmqtool.versions import SEVERAL_LOG_PATHS, Version
 
 T = TypeVar("T")
 

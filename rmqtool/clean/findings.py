@@ -16,10 +16,10 @@ from rmqtool.findings.finding import Finding
 from rmqtool.lock import ABORT_FILE
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.runs import Rules
-from rmqtool.retention.settings import settings_of
+from rmqtool.rules.retention import settings_of
+from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store_findings import layout_findings, log_findings, offset_findings
 from rmqtool.transaction.findings import interrupted_findings
-from rmqtool.versions import NEWEST, OLDEST, Version
 
 _HOUR_MS = 3_600_000
 _DIFFERENT_RULES = (OLDEST, Version(4, 9, 2), Version(5, 0, 0), Version(5, 2, 0), NEWEST)  # one for each set of rules

@@ -16,10 +16,10 @@ from rmqtool.config_json import load_config
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.queues import Queue
 from rmqtool.retention.queue_files import QueueState
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import CONFIG, Store
-from rmqtool.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 Kind = Literal["delay", "timer", "transaction"]
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.clean_options import cleaner_options, given_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
 from rmqtool.output import Style, byte_size, write_document, write_text
-from rmqtool.versions import Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -78,7 +78,7 @@ def clean(
     from rmqtool.clean.facts import gather, steadily
     from rmqtool.clean.plan import plan
     from rmqtool.retention.runs import Rules
-    from rmqtool.retention.settings import settings_of
+    from rmqtool.rules.retention import settings_of
     from rmqtool.store import open_store
 
     style.store = str(path)

@@ -13,10 +13,10 @@ import click
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import parse_time
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.retention.hours import MAX_TIME, parse_zone
-from rmqtool.retention.settings import NAMES
-from rmqtool.versions import Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.retention import NAMES
+from rmqtool.rules.versions import Version
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqtool.output import Style
-from rmqtool.versions import Version
+from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit

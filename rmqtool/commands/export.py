@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UnreadableError, UsageError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.output import Style, write_document
-from rmqtool.versions import Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit

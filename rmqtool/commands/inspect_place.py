@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.inspect_listing import Format, Shown, checked_columns, list_at, show_counts
 from rmqtool.output import Style, note
+from rmqtool.rules.broker_conf import BrokerConf
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit, Reading

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
 from rmqtool.output import Style, note, write_line, write_text
-from rmqtool.versions import Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit

@@ -8,7 +8,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
 from rmqtool.output import Style, write_line, write_text
-from rmqtool.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
+from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
 
 if TYPE_CHECKING:
     from rmqtool.pull import Answer, Subscription

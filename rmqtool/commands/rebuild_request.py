@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqtool.base.errors import UsageError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import F, global_options, store_options
 from rmqtool.commands.writing import yes_option
 from rmqtool.output import Style
-from rmqtool.versions import Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.append.simple_queues import Order

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
 from rmqtool.output import Style, byte_size, note, visible, write_document, write_text
+from rmqtool.rules.broker_conf import BrokerConf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

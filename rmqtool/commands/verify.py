@@ -10,11 +10,11 @@ import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.output import Style, write_document, write_text
-from rmqtool.versions import Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.verify.crew import Crew

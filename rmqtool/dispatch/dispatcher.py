@@ -29,11 +29,11 @@ from rmqtool.formats import properties as names
 from rmqtool.formats.java import string_hash
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
-from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 _SEPARATOR = bytes([NAME_VALUE_SEPARATOR])

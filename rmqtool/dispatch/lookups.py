@@ -11,8 +11,8 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.host import format_host
+from rmqtool.rules.versions import Version
 from rmqtool.scan.lookup import record_at
-from rmqtool.versions import Version
 
 _OLDER = Version(4, 9, 0)  # the last before VALUES_MAY_HOLD_SEPARATOR
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from rmqtool.formats.java import decode_text
-from rmqtool.system_topics import LMQ_PREFIX
+from rmqtool.rules.system_topics import LMQ_PREFIX
 
 _LMQ_QUEUE_ID = 0  # MixAll.LMQ_QUEUE_ID
 _SEPARATOR = ","

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqtool.broker_conf import BrokerConf
-from rmqtool.delay_levels import DelayLevels, delay_levels_of
-from rmqtool.store import Store
-from rmqtool.store_delays import delay_levels_of_store
-from rmqtool.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
-from rmqtool.versions import (
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqtool.rules.versions import (
     INDEX_OF_TAGS,
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
@@ -18,6 +16,8 @@ from rmqtool.versions import (
     VALUES_MAY_HOLD_SEPARATOR,
     Version,
 )
+from rmqtool.store import Store
+from rmqtool.store_delays import delay_levels_of_store
 
 _SYSTEM_TOPICS = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
 _DEAD_LETTERS = (DEAD_LETTER_PREFIX,)

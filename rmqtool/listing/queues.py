@@ -19,8 +19,8 @@ from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Part, Place
 from rmqtool.looks import require_kind
 from rmqtool.rows import Rows, make_rows, names_taken, times_of
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.text import constant_strings
-from rmqtool.system_topics import SCHEDULE_TOPIC
 
 _KINDS = ("empty", "message", "pre_blank")
 _BATCH_KINDS = ("empty", "batch", "end_mark")

@@ -11,9 +11,9 @@ from rmqtool.dispatch.units import QueueUnits
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.queues import has_light_queues
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import Frames
 from rmqtool.store_view import StoreView
-from rmqtool.system_topics import SCHEDULE_TOPIC
 from rmqtool.topics import load_topics
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]

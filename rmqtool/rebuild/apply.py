@@ -27,9 +27,9 @@ from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Plan
 from rmqtool.rebuild.source import Sinks, derive, grid_of
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
+from rmqtool.rules.versions import CHECKPOINT_TELLS_OFFSET
 from rmqtool.store import CHECKPOINT, INDEX
 from rmqtool.transaction import Committed, Transaction
-from rmqtool.versions import CHECKPOINT_TELLS_OFFSET
 
 _PAGE = 4096  # a file takes at least this, and its directory too
 

@@ -25,8 +25,8 @@ from rmqtool.rebuild.names import refusal
 from rmqtool.rebuild.optional_units import OptionalUnits, StoredUnit
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.workers import items_of_processes
+from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.events import Blank, Damage
-from rmqtool.versions import INDEX_COUNTS_SLOTS
 
 _FEW_UNITS = 3 << (14 if memory_is_short() else 17)  # a batch this small stays in the processor's cache ...
 _MOST_UNITS = 1 << (17 if memory_is_short() else 20)  # ... and this large in memory

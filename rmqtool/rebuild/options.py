@@ -9,7 +9,7 @@ from typing import Literal
 from rmqtool.append.simple_queues import Order
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.rebuild.names import Selection
-from rmqtool.versions import Version
+from rmqtool.rules.versions import Version
 
 Part = Literal["queues", "index"]
 

@@ -26,7 +26,7 @@ from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.source import Sinks, Source, derive, open_source
 from rmqtool.rebuild.undecided import undecided_of
-from rmqtool.versions import VALUES_MAY_HOLD_SEPARATOR
+from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 
 Action = Literal["create", "replace", "keep"]
 

@@ -14,8 +14,8 @@ from rmqtool.lock import ABORT_FILE
 from rmqtool.rebuild.names import Selection
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import Plan
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, Store
-from rmqtool.versions import parse_version
 
 SCHEMA = "rmqtool.rebuild-plan/1"
 _MAX_SIZE = 1 << 30

@@ -8,8 +8,8 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rules.versions import INDEX_OF_TAGS
 from rmqtool.store import Store
-from rmqtool.versions import INDEX_OF_TAGS
 
 
 def honour_settings(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:

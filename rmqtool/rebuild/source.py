@@ -24,10 +24,10 @@ from rmqtool.rebuild.rules_version import version_findings
 from rmqtool.rebuild.settings import honour_settings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
+from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.signs import releases_of
 from rmqtool.store import Store
 from rmqtool.topics import load_topics
-from rmqtool.versions import BATCH_QUEUES, Version
 
 
 @dataclass

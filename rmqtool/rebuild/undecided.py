@@ -12,7 +12,7 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rules.releases import Releases
-from rmqtool.versions import (
+from rmqtool.rules.versions import (
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     VALUES_MAY_HOLD_SEPARATOR,

@@ -10,10 +10,10 @@ is not read again, but for what is derived from it after a crash.
 
 from rmqtool.recovery.findings import start_findings
 from rmqtool.recovery.predict import NO_CHECKPOINT, Recovery
-from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.start import QueueChange, Start
 from rmqtool.recovery.walk import FileWalk, suspects_of
 from rmqtool.recovery.walks import LogWalker, LogWalks, join_walks
+from rmqtool.rules.recovery import RecoveryRules
 
 __all__ = [
     "NO_CHECKPOINT",

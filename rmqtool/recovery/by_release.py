@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from rmqtool.broker_conf import BrokerConf
-from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import RELEASES, Releases
-from rmqtool.versions import (
+from rmqtool.rules.versions import (
     MULTI_DISPATCH,
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,

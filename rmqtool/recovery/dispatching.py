@@ -16,13 +16,13 @@ from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
 from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue
 from rmqtool.recovery.queue_state import QueueState
-from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.walk import FileWalk, FileWalker
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.block import Block
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import scan_files
 from rmqtool.topics import Topics
-from rmqtool.versions import BATCH_QUEUES
 
 _BODY_SIZE_WIDTH = 4
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.recovery.queue_state import QueueState
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, QUEUE_WITHOUT_FILE_IS_RESET, Version
+from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, QUEUE_WITHOUT_FILE_IS_RESET, Version
 
 
 def min_offset_of(state: QueueState, log_min_offset: int, version: Version) -> int:

@@ -23,8 +23,8 @@ from rmqtool.formats.message import (
     topic_size_width,
 )
 from rmqtool.formats.properties import DELAY, INNER_BASE, INNER_NUM, decode_properties
-from rmqtool.recovery.rules import RecoveryRules
-from rmqtool.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
 _HEAD = struct.Struct(">ii")

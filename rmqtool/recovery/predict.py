@@ -8,7 +8,6 @@ from functools import cached_property
 
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -21,14 +20,15 @@ from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.recovery.reput import reput
-from rmqtool.recovery.rules import RecoveryRules, not_modelled
 from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
 from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
 from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
+from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
+from rmqtool.rules.recovery import RecoveryRules, not_modelled
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import Version
 from rmqtool.store import CONSUME_QUEUE, Store
-from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.topics import load_topics
-from rmqtool.versions import Version
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
 """What a broker reads where the file checkpoint is missing."""

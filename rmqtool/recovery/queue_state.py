@@ -17,7 +17,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import file_name
 from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, read_units
-from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.rules.recovery import RecoveryRules
 
 _PRE_BLANK_PHYSICAL_OFFSET = 0
 

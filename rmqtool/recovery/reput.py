@@ -9,7 +9,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.recovery.dispatching import Dispatching
 from rmqtool.recovery.parser import parse_at
-from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.rules.recovery import RecoveryRules
 
 
 def reput(

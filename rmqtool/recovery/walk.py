@@ -18,7 +18,7 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.recovery.parser import NOTHING_WRITTEN, parse_at
-from rmqtool.recovery.rules import RecoveryRules
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.chain import chain
 from rmqtool.scan.checksums import wrong_bodies

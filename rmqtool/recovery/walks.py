@@ -11,8 +11,8 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.recovery.rules import RecoveryRules
 from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker, suspects_of
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event, scan_files

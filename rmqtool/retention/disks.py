@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.base.files import unreadable
-from rmqtool.versions import DISK_RATIO_AS_DF, STORE_CREATES_DIRECTORIES, Version
+from rmqtool.rules.versions import DISK_RATIO_AS_DF, STORE_CREATES_DIRECTORIES, Version
 
 
 @dataclass(frozen=True)

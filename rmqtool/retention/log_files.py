@@ -10,8 +10,8 @@ from typing import Literal
 
 from rmqtool.base.files import unreadable
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.retention.settings import Settings
 from rmqtool.retention.trigger import Trigger
+from rmqtool.rules.retention import Settings
 
 Reason = Literal[
     "expired",

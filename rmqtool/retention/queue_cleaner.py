@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.queues import Queue
 from rmqtool.retention.queue_files import QueueState, follow, newest_offset_in
-from rmqtool.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
+from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 
 
 class QueueCleaner:

@@ -10,7 +10,7 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats import consume_queue
 from rmqtool.index import IndexFile
 from rmqtool.queues import Queue, QueueRange, moved_range, queue_range
-from rmqtool.versions import Version
+from rmqtool.rules.versions import Version
 
 _OFFSET_SIZE = 8  # every unit begins with the physical offset
 

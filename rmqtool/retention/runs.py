@@ -13,9 +13,9 @@ from rmqtool.queues import Queue
 from rmqtool.retention.log_files import LogFile, LogRun, allocated_bytes, run_over
 from rmqtool.retention.queue_cleaner import QueueCleaner
 from rmqtool.retention.queue_files import expired_index_files
-from rmqtool.retention.settings import Settings
 from rmqtool.retention.trigger import Disks, Trigger, trigger_at
-from rmqtool.versions import Version
+from rmqtool.rules.retention import Settings
+from rmqtool.rules.versions import Version
 
 _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 

@@ -8,8 +8,8 @@ from datetime import tzinfo
 
 from rmqtool.retention.disks import Disk
 from rmqtool.retention.hours import CleanerFailsError, is_time, local_time
-from rmqtool.retention.settings import Settings
-from rmqtool.versions import DISK_LEVEL_DECIDES_AT_ONCE, Version
+from rmqtool.rules.retention import Settings
+from rmqtool.rules.versions import DISK_LEVEL_DECIDES_AT_ONCE, Version
 
 _NO_PATH = 100.0  # what the minimum over the log's paths begins with
 

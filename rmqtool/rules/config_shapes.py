@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.versions import OLDEST, Version
+from rmqtool.rules.versions import OLDEST, Version
 
 _Check = Callable[[object, Version], "str | None"]
 

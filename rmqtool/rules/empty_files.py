@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqtool.rules.releases import RELEASES, Releases
-from rmqtool.versions import Version
+from rmqtool.rules.versions import Version
 
 _REFUSED_SINCE = Version(4, 5, 1)
 _LEFT_OUT_AGAIN = Version(4, 9, 2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rmqtool.versions import Version
+from rmqtool.rules.versions import Version
 
 RELEASES = (
     *(Version(4, 4, 0), Version(4, 5, 0), Version(4, 5, 1), Version(4, 5, 2), Version(4, 6, 0), Version(4, 6, 1)),

@@ -21,8 +21,15 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.rules.config_shapes import main_table
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
-from rmqtool.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.topics import TOPICS
 from rmqtool.verify.consumers import is_system_topic
 

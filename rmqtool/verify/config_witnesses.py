@@ -15,8 +15,9 @@ from rmqtool.findings.report import Report
 from rmqtool.lock import ABORT_FILE
 from rmqtool.offsets import load_offsets
 from rmqtool.rules.config_shapes import main_table
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.versions import NEWEST, Version
 from rmqtool.store import CONFIG, Store
-from rmqtool.system_topics import SCHEDULE_TOPIC
 from rmqtool.topics import Topics
 from rmqtool.verify.config_loss import DELAYS, Contents, check_losses, report_loss
 from rmqtool.verify.consumers import Ranges
@@ -26,7 +27,6 @@ from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.topic_lines import check_topic_lines
-from rmqtool.versions import NEWEST, Version
 
 _FLUSH_MS = 60_000  # delay offsets are written every 10 s; with room for slow machines
 _CLOCK_MS = 1_000

@@ -11,8 +11,8 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.offsets import CommittedOffset
 from rmqtool.queues import Queue, QueueRange
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store import CONFIG, Store
-from rmqtool.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.topics import Topics
 
 _DELAY_OFFSETS = "delayOffset.json"

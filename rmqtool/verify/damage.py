@@ -14,11 +14,11 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
+from rmqtool.rules.versions import Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.store import Store
 from rmqtool.verify.extents import Extents
-from rmqtool.versions import Version
 
 _HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)

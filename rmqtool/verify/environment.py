@@ -15,9 +15,9 @@ from rmqtool.dispatch.lookups import Lookups
 from rmqtool.findings.report import Report
 from rmqtool.retention.disks import Disk, disk_of
 from rmqtool.retention.hours import failing_hours, matching_hours
-from rmqtool.retention.settings import Settings, settings_of
+from rmqtool.rules.retention import Settings, settings_of
+from rmqtool.rules.versions import NEWEST, Version
 from rmqtool.store import Store
-from rmqtool.versions import NEWEST, Version
 
 _HOUR = 3_600_000  # ms
 _TOLERANCE = _HOUR  # the kernel writes a map's pages, and the time with them, later than the message came

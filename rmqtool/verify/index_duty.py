@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.checkpoint import read_checkpoint
 from rmqtool.lock import ABORT_FILE
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import Store
 
 _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms

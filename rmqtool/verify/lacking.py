@@ -8,12 +8,12 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.recovery import Start
 from rmqtool.rules.releases import Releases
-from rmqtool.system_topics import LMQ_PREFIX
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
 from rmqtool.topics import Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.versions import LIGHT_QUEUES_EXPIRE
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
 

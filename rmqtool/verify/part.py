@@ -11,14 +11,15 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import RateLimit, Reading
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.findings.report import Report, Selection
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.recovery import LogWalker, RecoveryRules
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.releases import ANY_RELEASE, Releases
+from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event
@@ -34,7 +35,6 @@ from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.records import RecordChecks
 from rmqtool.verify.unread import INDEX_UNREAD
-from rmqtool.versions import Version
 
 Progress = Callable[[int], None]
 """Told how many more bytes are done."""

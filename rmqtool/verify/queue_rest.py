@@ -18,9 +18,9 @@ from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.queues import Queue
 from rmqtool.recovery import Start
 from rmqtool.rules.releases import ANY_RELEASE, Releases
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store import Store
 from rmqtool.store_findings import queue_findings
-from rmqtool.system_topics import LMQ_PREFIX
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.extents import UNREAD, Extents
 from rmqtool.verify.queue_files import QueueFiles

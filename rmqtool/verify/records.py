@@ -23,11 +23,11 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
 )
+from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
 from rmqtool.scan.checksums import body_crcs, wrong_bodies
 from rmqtool.scan.frames import Frames
 from rmqtool.verify.extents import Extents
-from rmqtool.versions import MAGIC_CODE_V2_SINCE, Version
 
 _KNOWN_FLAGS = 0x7FF
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7

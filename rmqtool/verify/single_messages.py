@@ -11,9 +11,9 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.message_dicts import message_dicts
 from rmqtool.queue_units import LoadedQueue, find_queue
 from rmqtool.queues import queue_range
+from rmqtool.rules.versions import Version
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import Store
-from rmqtool.versions import Version
 
 Message = dict[str, Any]
 """The message object of the machine interface."""

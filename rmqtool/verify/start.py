@@ -13,9 +13,9 @@ from rmqtool.findings.report import Report
 from rmqtool.recovery import FileWalk, LogWalks, Recovery, RecoveryRules, Start, start_findings
 from rmqtool.recovery.by_release import alike, label
 from rmqtool.rules.releases import Releases
+from rmqtool.rules.versions import Version
 from rmqtool.store import Store
 from rmqtool.verify.queue_state import QueueState
-from rmqtool.versions import Version
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")
 _QUEUE_LOSS = "start.queue-loss"

@@ -16,8 +16,7 @@ from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.offsets import CommittedOffsets
-from rmqtool.store import CONFIG, Store
-from rmqtool.system_topics import (
+from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
     LMQ_PREFIX,
@@ -26,6 +25,7 @@ from rmqtool.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
+from rmqtool.store import CONFIG, Store
 from rmqtool.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.queue_state import QueueState

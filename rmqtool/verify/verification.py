@@ -20,6 +20,7 @@ from rmqtool.lock import Holder, lock_holder
 from rmqtool.offsets import CommittedOffset, load_offsets
 from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.recovery import RecoveryRules, Start
+from rmqtool.rules.versions import Version
 from rmqtool.signs import releases_of
 from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.topics import Topics, load_topics
@@ -45,7 +46,6 @@ from rmqtool.verify.surroundings import check_checkpoint, check_index_names, che
 from rmqtool.verify.timer import check_timer
 from rmqtool.verify.unread import ReadErrors
 from rmqtool.verify.workers import Workers
-from rmqtool.versions import Version
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")

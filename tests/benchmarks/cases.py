@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.listing.kinds import list_place
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place, locate
@@ -21,13 +20,14 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rendering.csv_lines import csv_lines
 from rmqtool.rendering.json_lines import json_lines
 from rmqtool.rows import Rows
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification
-from rmqtool.versions import Version
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.derived import make_derived
 from tests.benchmarks.logs import log_files

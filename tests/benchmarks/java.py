@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from rmqtool.rebuild.options import Part
-from rmqtool.versions import parse_version
+from rmqtool.rules.versions import parse_version
 from tests.benchmarks.cases import rebuild
 from tests.benchmarks.logs import BODY_SIZES, log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Run, run_once

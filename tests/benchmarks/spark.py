@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import Output
 from rmqtool.export.plan import Plan
@@ -31,6 +30,7 @@ from rmqtool.export.write import Task, write_split
 from rmqtool.filters import Filters
 from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.spark.engine import run_on_spark
 from rmqtool.spark.package import share_python_path
 from rmqtool.spark.session import spark_context

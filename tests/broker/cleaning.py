@@ -20,16 +20,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.clean.facts import Facts, gather
 from rmqtool.clean.plan import cleaner_of
 from rmqtool.retention.disks import Disk
 from rmqtool.retention.hours import local_time, parse_zone
 from rmqtool.retention.runs import Cleaner, Rules
-from rmqtool.retention.settings import settings_of
 from rmqtool.retention.trigger import Disks
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.retention import settings_of
+from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version
 from rmqtool.store import open_store
-from rmqtool.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version
 from tests.broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.golden import stores
 

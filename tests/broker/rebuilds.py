@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.source import open_source
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import open_store
-from rmqtool.versions import parse_version
 from tests.broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.rebuild.random_logs import RandomLog
 

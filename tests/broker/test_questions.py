@@ -16,10 +16,10 @@ from rmqtool.formats.java import string_hash
 from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Subscription, puller_of
 from rmqtool.queue_times import QueueTimes
+from rmqtool.rules.versions import TIME_BY_RECORDS, parse_version
 from rmqtool.scan.lookup import record_at
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
-from rmqtool.versions import TIME_BY_RECORDS, parse_version
 from tests.broker.harness import VERSIONS, Harness
 from tests.building import START_TIME, LogBuilder, message
 from tests.golden import stores

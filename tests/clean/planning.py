@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.times import parse_time
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.clean.facts import gather
 from rmqtool.clean.plan import Plan, plan
 from rmqtool.retention.runs import Rules
-from rmqtool.retention.settings import settings_of
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.retention import settings_of
+from rmqtool.rules.versions import Version
 from rmqtool.store import open_store
-from rmqtool.versions import Version
 from tests.building import LogBuilder
 
 HOUR = 3_600_000

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.clean.findings import findings_of
 from rmqtool.clean.plan import Plan
 from rmqtool.findings.finding import Finding
-from rmqtool.versions import NEWEST, Version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import NEWEST, Version
 from tests.clean.planning import FOUR, HOUR, aged_log, planned, set_mtime
 from tests.conftest import GoldenStore
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.clean.losses import losses_of
-from rmqtool.versions import OLDEST, parse_version
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import OLDEST, parse_version
 from tests.clean.planning import FOUR, HOUR, aged_log, planned, set_mtime
 from tests.conftest import GoldenStore
 from tests.golden import stores

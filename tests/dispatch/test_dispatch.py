@@ -14,12 +14,12 @@ from rmqtool.dispatch.keys import TAGS, IndexKeys
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.formats.index_file import key_hash
+from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.plain import read_log
 from rmqtool.scan.reader import scan_files
 from rmqtool.store import open_store
 from rmqtool.topics import load_topics
-from rmqtool.versions import Version, parse_version
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.broker_conf import parse_broker_conf
-from rmqtool.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
 from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.keys import Texts, split_keys
 from rmqtool.dispatch.multi import more_queues
@@ -18,10 +16,12 @@ from rmqtool.dispatch.units import QueueUnits
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.formats.sys_flag import INNER_BATCH
+from rmqtool.rules.broker_conf import parse_broker_conf
+from rmqtool.rules.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
+from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store import open_store
-from rmqtool.versions import Version, parse_version
 from tests.building import START_TIME, LogBuilder
 
 

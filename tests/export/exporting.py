@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.export.check import check_files, check_split, check_sums, plan_check
 from rmqtool.export.local import run_local
 from rmqtool.export.options import ExportOptions, Mode
@@ -27,6 +26,7 @@ from rmqtool.formats.properties import split_keys
 from rmqtool.formats.sys_flag import compression, transaction
 from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.split_reader import make_query
 from rmqtool.splits import SPLIT_SIZE
 from tests.unchanged import unchanged

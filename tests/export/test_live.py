@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.lock import Holder
 from rmqtool.named_stores import open_stores
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.split_reader import Query, SplitReader
 from rmqtool.splits import find_source, split_source, whole_records_end
 from tests.building import LOG, LogBuilder, write_log

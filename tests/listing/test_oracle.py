@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.filters import Filters
 from rmqtool.formats.java import string_hash
 from rmqtool.listing.kinds import count_place, list_place
@@ -15,6 +14,7 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place, locate
 from rmqtool.places import Kind
 from rmqtool.rows import Rows
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

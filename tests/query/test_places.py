@@ -10,8 +10,8 @@ import pytest
 
 from rmqtool.query.lookup import message_at
 from rmqtool.query.places import Places, places_of
+from rmqtool.rules.versions import parse_version
 from rmqtool.store_view import StoreView
-from rmqtool.versions import parse_version
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -12,9 +12,9 @@ from rmqtool.query.keys import KeyQuery, by_key
 from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
 from rmqtool.query.places import Places, places_of
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
-from rmqtool.versions import parse_version
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.source import open_source
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 from rmqtool.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
-from rmqtool.versions import Version
 from tests.building import LogBuilder
 from tests.transaction.faults import FAULTS, Fault
 from tests.transaction.small import SYSTEMS, Tree, tree, undo

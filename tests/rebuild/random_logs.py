@@ -19,7 +19,7 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from rmqtool.system_topics import SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from tests.broker.versions import features
 from tests.building import START_TIME, LogBuilder
 

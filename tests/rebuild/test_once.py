@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.rebuild import derive, source
 from rmqtool.rebuild.once import Prepared, prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import Store, open_store
 from rmqtool.transaction import Committed, Transaction
 from rmqtool.transaction.system import SYSTEM, System
-from rmqtool.versions import parse_version
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
 from tests.rebuild.damaging import INDEX_DAMAGE, QUEUE_DAMAGE, Damage, index_gone, last_units_lost, unit_zeroed, write

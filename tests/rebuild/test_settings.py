@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
 from rmqtool.store import open_store
 from rmqtool.transaction import Transaction
-from rmqtool.versions import Version
 from tests.building import LogBuilder
 from tests.golden import stores
 from tests.unchanged import unchanged

@@ -11,8 +11,8 @@ import pytest
 from rmqtool.base.files import InputFile
 from rmqtool.formats.message import MAGIC_CODE_V2, build_blank
 from rmqtool.recovery.parser import NOTHING_WRITTEN, Parsed, parse_at
-from rmqtool.recovery.rules import RecoveryRules
-from rmqtool.versions import Version
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import Version
 from tests.building import START_TIME, message
 
 OLD = RecoveryRules(Version(4, 4, 0))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import build_blank
 from rmqtool.recovery import Recovery, RecoveryRules, Start, start_findings
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store import open_store
-from rmqtool.versions import Version, parse_version
 from tests.building import LOG, LogBuilder, message
 from tests.unchanged import unchanged
 

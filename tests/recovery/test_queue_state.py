@@ -15,8 +15,8 @@ from rmqtool.queues import Queue
 from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import recover_queue
 from rmqtool.recovery.queue_state import QueueState
-from rmqtool.recovery.rules import RecoveryRules
-from rmqtool.versions import Version
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import Version
 
 OLD, NEW = RecoveryRules(Version(4, 4, 0)), RecoveryRules(Version(5, 5, 0))
 UNITS = 10  # of a file

@@ -10,10 +10,10 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.recovery import FileWalk, LogWalker, LogWalks, Recovery, RecoveryRules, join_walks, suspects_of
+from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store import Store, open_store
-from rmqtool.versions import parse_version
 from tests.building import LogBuilder
 from tests.recovery.damages import damaged
 

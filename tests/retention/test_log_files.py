@@ -8,9 +8,9 @@ import pytest
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.retention.log_files import LogFile, LogRun, run_over, stat_log_file
-from rmqtool.retention.settings import settings_of
 from rmqtool.retention.trigger import Trigger
-from rmqtool.versions import NEWEST
+from rmqtool.rules.retention import settings_of
+from rmqtool.rules.versions import NEWEST
 
 HOUR = 3_600_000
 NOW = 1000 * HOUR

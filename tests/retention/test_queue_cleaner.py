@@ -12,8 +12,8 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.queues import list_queues
 from rmqtool.retention.queue_cleaner import QueueCleaner
 from rmqtool.retention.queue_files import QueueState, first_state, follow
+from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store import open_store
-from rmqtool.versions import NEWEST, OLDEST, Version
 
 UNITS = 3  # in a file
 

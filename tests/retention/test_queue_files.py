@@ -13,8 +13,8 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.index import IndexFile
 from rmqtool.queues import list_queues
 from rmqtool.retention.queue_files import QueueState, expired_index_files, first_state, follow
+from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store import open_store
-from rmqtool.versions import NEWEST, OLDEST, Version
 from tests.unchanged import unchanged
 
 UNITS = 3  # in a file

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.retention.settings import NAMES, Setting, settings_of
-from rmqtool.versions import NEWEST, OLDEST, Version
+from rmqtool.rules.retention import NAMES, Setting, settings_of
+from rmqtool.rules.versions import NEWEST, OLDEST, Version
 
 V49, V51 = Version(4, 9, 8), Version(5, 1, 4)
 

@@ -10,9 +10,9 @@ import pytest
 
 from rmqtool.base.times import parse_time
 from rmqtool.retention.disks import Disk, disk_of
-from rmqtool.retention.settings import settings_of
 from rmqtool.retention.trigger import Disks, Trigger, trigger_at
-from rmqtool.versions import NEWEST, OLDEST, Version
+from rmqtool.rules.retention import settings_of
+from rmqtool.rules.versions import NEWEST, OLDEST, Version
 
 NOON = parse_time("2026-11-21T12:00:00Z")
 V49 = Version(4, 9, 8)

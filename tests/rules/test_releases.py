@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqtool.rules.releases import RELEASES, Releases
-from rmqtool.versions import NEWEST, OLDEST, Version
+from rmqtool.rules.versions import NEWEST, OLDEST, Version
 
 
 def test_without_evidence_every_release_fits() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, NamedTuple
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.file_name import file_name
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.verify.shares import counts_of_all
 from tests.verify.small_store import finish, small_log
 from tests.verify.verifying import verify

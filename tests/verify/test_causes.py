@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.findings.catalogue import CATALOGUE
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
-from rmqtool.versions import parse_version
 from tests.commands.test_rebuild_findings import CAUSES as REBUILD_CAUSES
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances

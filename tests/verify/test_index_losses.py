@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.cli import run
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.golden import stores
 from tests.verify.circumstances import log_of
 from tests.verify.lost_parts import Loss, emptied, files_of, without, zero

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.formats.crc import CRC32_PROPERTY_SIZE
 from rmqtool.formats.file_name import file_name
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import refuses_empty_last_file
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files

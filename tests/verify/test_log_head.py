@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.golden import stores
 from tests.verify.lost_parts import files_of
 from tests.verify.verifying import codes_of, verify

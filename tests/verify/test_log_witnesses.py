@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.cli import run
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.golden import stores
 from tests.verify.lost_parts import Loss, both, emptied, last_log_file_gone, last_log_file_zeroed, without
 from tests.verify.verifying import codes_of, verify

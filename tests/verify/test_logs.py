@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from rmqtool.broker_conf import parse_broker_conf
-from rmqtool.delay_levels import DEFAULT_LEVELS
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
@@ -23,6 +21,8 @@ from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.source import open_source
+from rmqtool.rules.broker_conf import parse_broker_conf
+from rmqtool.rules.delay_levels import DEFAULT_LEVELS
 from rmqtool.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.verify import one_queue, queue_rest

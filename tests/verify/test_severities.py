@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.findings.finding import Severity
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.findings.finding import Finding
+from rmqtool.rules.broker_conf import BrokerConf
 from tests.golden import stores
 from tests.verify.lost_parts import Loss, both, files_of, without, zero
 from tests.verify.timer_store import LOG_FILE_SIZE, READ_UNTIL, TIMERS, due_of, store_with_timers, write_check

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rmqtool.broker_conf import BrokerConf
 from rmqtool.findings.report import Selection
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
-from rmqtool.versions import parse_version
 from tests.unchanged import unchanged
 
 

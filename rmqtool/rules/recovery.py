@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.broker_conf import BATCH_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE, BrokerConf
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.rules.broker_conf import BATCH_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE, BrokerConf
 from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
-from rmqtool.versions import Version
+from rmqtool.rules.versions import Version
 
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes

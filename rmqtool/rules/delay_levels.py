@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rmqtool.base.errors import UsageError
-from rmqtool.broker_conf import BrokerConf
+from rmqtool.rules.broker_conf import BrokerConf
 
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # MessageStoreConfig.messageDelayLevel
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rmqtool.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
+from rmqtool.rules.versions import BATCH_MAX_CONFIGURED, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, Version
 
 T = TypeVar("T")
 
