@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.filters import Filters, Mask
 from rmqtool.formats.message import HEADER_DTYPES, MAGIC_CODE_V1, MAGIC_CODE_V2, MIN_MESSAGE_SIZE, PREFIX_DTYPE
 from rmqtool.scan.block import BLOCK_SIZE, PADDING, Block, Positions
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
+from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.frames import Headers, prove
 
 _LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())

@@ -15,8 +15,8 @@ from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BA
 from rmqtool.index import Geometry, IndexFile
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.lookup import record_at
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.record_at import record_at
 
 _PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
 _MOST_PROBES = 64  # of so many units, from the newest ones back, until one tells

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import RateLimit, Reading
-from rmqtool.filters import Filters
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.messages import BodyChoice
 from rmqtool.scan.columns import CODED_STRING, message_schema, record_batches
 from rmqtool.scan.events import Blank, Damage
+from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.splits import Split

@@ -19,7 +19,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.queues import Queue, written_end
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.record_at import record_at
 from rmqtool.store import CONSUME_QUEUE, Store
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.filters import Filters
 from rmqtool.scan.columns import record_batches
+from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from tests.building import START_TIME, LogBuilder

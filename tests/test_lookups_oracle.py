@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Subscription, puller_of
 from rmqtool.rules.versions import PULL_BY_UNITS, parse_version
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.message_dicts import message_dicts
+from rmqtool.scan.record_at import record_at
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
 from tests.conftest import GoldenStore

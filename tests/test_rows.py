@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.base.times import rfc3339
-from rmqtool.rows import make_rows, names_taken, one_row, times_of
+from rmqtool.scan.rows import make_rows, names_taken, one_row, times_of
 
 timestamps = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-62_135_596_900_000, 253_402_300_900_000)
 

@@ -24,7 +24,7 @@ from rmqtool.retention.queue_files import QueueState, first_state
 from rmqtool.retention.trigger import Disks
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.record_at import record_at
 from rmqtool.signs import releases_of
 from rmqtool.store import CONSUME_QUEUE, Store
 

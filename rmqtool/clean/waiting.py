@@ -18,7 +18,7 @@ from rmqtool.queues import Queue
 from rmqtool.retention.queue_files import QueueState
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.record_at import record_at
 from rmqtool.store import CONFIG, Store
 
 Kind = Literal["delay", "timer", "transaction"]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.export.check import CheckResult
     from rmqtool.export.options import ExportOptions, Mode
-    from rmqtool.filters import Filters
+    from rmqtool.scan.filters import Filters
 
 _EPILOG = examples_and_statuses(
     (

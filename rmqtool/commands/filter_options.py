@@ -83,7 +83,7 @@ def filter_options(*names: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         @wraps(command)
         def with_filters(*args: Any, **kwargs: Any) -> Any:
-            from rmqtool.filters import Filters
+            from rmqtool.scan.filters import Filters
 
             given = {_OPTIONS[name][0]: kwargs.pop(name.replace("-", "_")) for name in chosen}
             filters = Filters(**given)

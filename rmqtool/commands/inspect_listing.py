@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rmqtool.locate import Place
     from rmqtool.message_text import BodyFormat
     from rmqtool.rendering.tables import TableWriter
-    from rmqtool.rows import Rows
+    from rmqtool.scan.rows import Rows
 
 Format = Literal["text", "table", "json", "csv"]
 
@@ -226,7 +226,7 @@ def _chosen(found: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
 
 def _flat(found: dict[str, Any]) -> Rows:
     """One object as a row, with what has parts of its own as JSON."""
-    from rmqtool.rows import one_row
+    from rmqtool.scan.rows import one_row
 
     values = {name: value if isinstance(value, str | None) else json_text(value) for name, value in found.items()}
     return one_row(str(values.pop("kind")), values)

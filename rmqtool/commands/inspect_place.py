@@ -16,13 +16,13 @@ from rmqtool.rules.broker_conf import BrokerConf
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit, Reading
-    from rmqtool.filters import Filters
     from rmqtool.listing.by_record import RecordFilter
     from rmqtool.listing.kinds import Found
     from rmqtool.listing.options import ListingOptions
     from rmqtool.locate import Place
     from rmqtool.message_text import BodyFormat
-    from rmqtool.messages import BodyChoice
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.message_rows import BodyChoice
 
 FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
 """The options of filters, in the order of help and messages."""
@@ -71,7 +71,7 @@ def _options(
     from rmqtool.listing.kinds import LISTINGS
     from rmqtool.listing.options import ListingOptions
     from rmqtool.lock import lock_holder
-    from rmqtool.messages import MessageShape
+    from rmqtool.scan.message_rows import MessageShape
 
     live = lock_holder(place.root) is not None
     reading = Reading(limit_rate, spare_cache=live)
@@ -105,7 +105,7 @@ def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Fo
 
 
 def _nothing(place: Place, filters: Filters) -> str:
-    from rmqtool.filters import Filters
+    from rmqtool.scan.filters import Filters
 
     part = f"in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
     return f"nothing {part} passes the filters" if filters != Filters() else f"nothing is stored {part}"
@@ -128,9 +128,9 @@ def _fitting(place: Place, filters: Filters, conf: BrokerConf, reading: Reading)
 
     What the environment sets waits for a place that it fits.
     """
-    from rmqtool.filters import Filters
     from rmqtool.listing.by_record import RecordFilter
     from rmqtool.listing.kinds import LISTINGS, split_filters
+    from rmqtool.scan.filters import Filters
 
     known = LISTINGS[place.kind].filters | LISTINGS[place.kind].by_record
     wrong = [name for name in FILTERS if name not in known and is_given(name)]

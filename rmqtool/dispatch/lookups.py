@@ -12,7 +12,7 @@ from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.host import format_host
 from rmqtool.rules.versions import Version
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.record_at import record_at
 
 _OLDER = Version(4, 9, 0)  # the last before VALUES_MAY_HOLD_SEPARATOR
 

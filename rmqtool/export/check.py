@@ -20,11 +20,11 @@ from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.sink import file_crc32
-from rmqtool.filters import Filters
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.named_stores import NamedStore
 from rmqtool.scan.events import Damage
+from rmqtool.scan.filters import Filters
 from rmqtool.split_reader import STORE_COLUMN, Query, SplitReader
 from rmqtool.splits import Split, find_source, split_source
 

@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dledger_log import Event, committed_index, scan_backwards, scan_entries
-from rmqtool.filters import Mask
 from rmqtool.formats import dledger
 from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import require_kind
-from rmqtool.messages import extent_row, message_rows
-from rmqtool.rows import Rows, make_rows, names_taken
 from rmqtool.scan.block import Block, Positions
+from rmqtool.scan.filters import Mask
 from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.message_rows import extent_row, message_rows
+from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")

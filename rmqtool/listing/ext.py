@@ -16,7 +16,7 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.queues import is_wanted
 from rmqtool.locate import Part, Place
 from rmqtool.looks import require_kind
-from rmqtool.rows import Rows, times_of
+from rmqtool.scan.rows import Rows, times_of
 
 _WINDOW = 1 << 20  # bytes
 _Placed = tuple[int, ExtUnit]

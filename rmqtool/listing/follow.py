@@ -12,8 +12,8 @@ from rmqtool.commit_log import log_range, written_end
 from rmqtool.listing.log import event_rows
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Part, Place
-from rmqtool.rows import Rows
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.rows import Rows
 
 _PAUSE = 0.25  # seconds between two looks
 _START = 8  # size and magic code: what tells that a record has been begun, bytes

@@ -12,7 +12,6 @@ from rmqtool.base.errors import UnsupportedError, WrongKindError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
-from rmqtool.filters import Filters
 from rmqtool.formats import index_file
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
 from rmqtool.index import Geometry, IndexFile, geometry_of, read_header
@@ -20,7 +19,8 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import as_hint, look_at, name_of, require_kind
-from rmqtool.rows import Rows, make_rows, one_row
+from rmqtool.scan.filters import Filters
+from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.scan.text import constant_strings
 
 HEADER_COLUMNS = (

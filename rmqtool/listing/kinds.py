@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from construct import Struct
 
-from rmqtool.filters import FILTER_NAMES, Filters
 from rmqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, Checkpoint
 from rmqtool.formats.consume_queue import ConsumeQueueUnit
@@ -31,9 +30,10 @@ from rmqtool.listing.queues import list_batch_queues, list_queues
 from rmqtool.listing.small import list_checkpoint, list_config, list_marker, list_text, list_timer_check, number_columns
 from rmqtool.listing.timer import list_timer_log, list_wheel
 from rmqtool.locate import Place
-from rmqtool.messages import BODY_COLUMNS, MESSAGE_COLUMNS, MessageShape
 from rmqtool.places import Kind
-from rmqtool.rows import Rows
+from rmqtool.scan.filters import FILTER_NAMES, Filters
+from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_COLUMNS, MessageShape
+from rmqtool.scan.rows import Rows
 
 Item = TypeVar("Item")
 _END: Any = object()

@@ -10,10 +10,10 @@ from rmqtool.commit_log import written_end
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place
-from rmqtool.messages import extent_row, message_rows
-from rmqtool.rows import Rows
 from rmqtool.scan.frames import Frames
+from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files
+from rmqtool.scan.rows import Rows
 
 _WINDOW = 16 << 20  # of a log that is read from its end, bytes: its rows are kept at once
 

@@ -8,11 +8,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rmqtool.base.files import Reading
-from rmqtool.filters import Filters, Mask
 from rmqtool.listing.by_record import RecordFilter
 from rmqtool.locate import Part
-from rmqtool.messages import MessageShape
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.scan.filters import Filters, Mask
+from rmqtool.scan.message_rows import MessageShape
 
 
 @dataclass(frozen=True)

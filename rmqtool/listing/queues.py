@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.filters import Filters, Mask
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.properties import tags_code
@@ -18,8 +17,9 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Part, Place
 from rmqtool.looks import require_kind
-from rmqtool.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.scan.filters import Filters, Mask
+from rmqtool.scan.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.scan.text import constant_strings
 
 _KINDS = ("empty", "message", "pre_blank")

@@ -19,7 +19,7 @@ from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place
 from rmqtool.lock import lock_holder
 from rmqtool.looks import require_kind
-from rmqtool.rows import Rows, one_row
+from rmqtool.scan.rows import Rows, one_row
 
 _MAX_TEXT = 1 << 20  # bytes of a text file that are shown
 _BACKUP = ".bak"

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.filters import Mask
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.formats.java import string_hash
 from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import all_of, hex_of, read_units
 from rmqtool.locate import Place
 from rmqtool.looks import require_kind
-from rmqtool.rows import Rows, make_rows, names_taken, times_of
+from rmqtool.scan.filters import Mask
+from rmqtool.scan.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.scan.text import constant_strings
 
 _KINDS = ("bad_unit", "timer_unit", "timer_blank")

@@ -10,14 +10,14 @@ from rmqtool.base.errors import UnsupportedError, UsageError
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.message_dicts import message_dicts
-from rmqtool.messages import BodyChoice
 from rmqtool.query.notes import Notes
 from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.scan.events import REASON_MEANINGS, Blank
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.message_dicts import message_dicts
+from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
+from rmqtool.scan.record_at import record_at
 from rmqtool.store_view import StoreView
 
 Message = dict[str, Any]

@@ -17,7 +17,7 @@ from rmqtool.query.queue_places import QueuePlace, dispatched, queue_places
 from rmqtool.query.relatives import Relative, relatives_of
 from rmqtool.query.transactions import Transaction, transaction_of
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.record_at import record_at
 from rmqtool.store_view import StoreView
 
 _DEFAULT_RESERVED_HOURS = 72  # MessageStoreConfig.fileReservedTime

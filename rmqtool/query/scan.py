@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.commit_log import readable_end
-from rmqtool.filters import Filters
-from rmqtool.message_dicts import message_dicts
-from rmqtool.messages import BodyChoice
 from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Damage
+from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.message_dicts import message_dicts
+from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.store_view import StoreView

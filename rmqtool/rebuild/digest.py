@@ -21,7 +21,7 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent
 from rmqtool.rebuild.names import Selection
-from rmqtool.scan.checksums import wrong_bodies
+from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files

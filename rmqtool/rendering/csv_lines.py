@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from rmqtool.rendering.json_lines import string_data, text_of
 from rmqtool.rendering.plain import plain_text
-from rmqtool.rows import Rows
+from rmqtool.scan.rows import Rows
 
 _QUOTED = b'",\r\n'
 

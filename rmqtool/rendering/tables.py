@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from rmqtool.rendering.json_lines import text_of
 from rmqtool.rendering.plain import display_width, padded, plain_text
-from rmqtool.rows import Rows
+from rmqtool.scan.rows import Rows
 
 _GAP = "  "
 _NOTHING = "-"

@@ -22,12 +22,12 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_NAMES,
 )
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
-from rmqtool.scan.checksums import wrong_bodies
+from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.hosts import host_column, message_id_column
 from rmqtool.scan.properties import PropertyTable, read_properties
-from rmqtool.scan.same_names import SameNames
 from rmqtool.scan.text import constant_strings, to_strings
+from rmqtool.scan.uniform_properties import SameNames
 
 CODED_STRING = pa.dictionary(pa.int32(), pa.string())
 """Strings as numbers in a dictionary: who writes Parquet takes both as they are, and looks at no string again.

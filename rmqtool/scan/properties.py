@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.same_names import SameNames, find_same_names
 from rmqtool.scan.text import is_utf8, to_strings
+from rmqtool.scan.uniform_properties import SameNames, find_same_names
 from rmqtool.scan.windows import WINDOW
 
 _WORD = 8

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from rmqtool.filters import Filters
+from rmqtool.scan.filters import Filters
 
 _EQUAL = ("EqualTo", "EqualNullSafe")
 _TIMES = {"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"}

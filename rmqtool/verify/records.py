@@ -25,7 +25,7 @@ from rmqtool.formats.sys_flag import (
 )
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
-from rmqtool.scan.checksums import body_crcs, wrong_bodies
+from rmqtool.scan.body_crc import body_crcs, wrong_bodies
 from rmqtool.scan.frames import Frames
 from rmqtool.verify.extents import Extents
 

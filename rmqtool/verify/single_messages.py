@@ -8,11 +8,11 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.message_dicts import message_dicts
 from rmqtool.queue_units import LoadedQueue, find_queue
 from rmqtool.queues import queue_range
 from rmqtool.rules.versions import Version
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.message_dicts import message_dicts
+from rmqtool.scan.record_at import record_at
 from rmqtool.store import Store
 
 Message = dict[str, Any]

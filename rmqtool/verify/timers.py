@@ -24,7 +24,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
 from rmqtool.formats.properties import decode_properties
 from rmqtool.lock import ABORT_FILE
 from rmqtool.queue_units import find_queue
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.record_at import record_at
 from rmqtool.store import Store
 from rmqtool.verify.timer_wheels import newest_wheel, slots_lead_to
 

@@ -13,18 +13,18 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.listing.kinds import list_place
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place, locate
-from rmqtool.messages import MessageShape
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.rendering.csv_lines import csv_lines
 from rmqtool.rendering.json_lines import json_lines
-from rmqtool.rows import Rows
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.frames import Frames
+from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
+from rmqtool.scan.rows import Rows
 from rmqtool.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification

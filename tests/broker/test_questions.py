@@ -13,11 +13,11 @@ import pytest
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.java import string_hash
-from rmqtool.message_dicts import message_dicts
 from rmqtool.pull import Subscription, puller_of
 from rmqtool.queue_times import QueueTimes
 from rmqtool.rules.versions import TIME_BY_RECORDS, parse_version
-from rmqtool.scan.lookup import record_at
+from rmqtool.scan.message_dicts import message_dicts
+from rmqtool.scan.record_at import record_at
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
 from tests.broker.harness import VERSIONS, Harness

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.filters import Filters
+from rmqtool.scan.filters import Filters
 
 
 @click.command()

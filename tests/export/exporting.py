@@ -20,13 +20,13 @@ from rmqtool.export.plan import Plan, has_store_column, names_in
 from rmqtool.export.results import PartResult
 from rmqtool.export.run import Exported, run_export
 from rmqtool.export.write import write_split
-from rmqtool.filters import Filters
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.properties import split_keys
 from rmqtool.formats.sys_flag import compression, transaction
-from rmqtool.messages import BodyChoice
 from rmqtool.named_stores import open_stores
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.scan.filters import Filters
+from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.split_reader import make_query
 from rmqtool.splits import SPLIT_SIZE
 from tests.unchanged import unchanged

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqtool.base.errors import RmqtoolError, UsageError
-from rmqtool.filters import Filters
+from rmqtool.scan.filters import Filters
 from tests.building import LogBuilder, write_log
 from tests.export.exporting import check, export, manifest_of, rows_of
 

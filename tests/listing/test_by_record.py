@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from rmqtool.filters import Filters
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.listing.by_record import RecordFilter
 from rmqtool.listing.kinds import LISTINGS, list_place, split_filters
 from rmqtool.listing.options import ListingOptions
-from rmqtool.rows import Rows
+from rmqtool.scan.filters import Filters
+from rmqtool.scan.rows import Rows
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.golden import stores

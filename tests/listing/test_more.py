@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import WrongKindError
 from rmqtool.dledger_log import scan_backwards
-from rmqtool.filters import Filters
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
 from rmqtool.listing.follow import follow_log
@@ -25,7 +24,8 @@ from rmqtool.listing.index import chain_lengths
 from rmqtool.listing.kinds import LISTINGS, limited
 from rmqtool.listing.log import list_log
 from rmqtool.listing.options import ListingOptions
-from rmqtool.rows import Rows, make_rows, one_row
+from rmqtool.scan.filters import Filters
+from rmqtool.scan.rows import Rows, make_rows, one_row
 from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
 from tests.listing.test_oracle import objects, place_of

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.filters import Filters
 from rmqtool.query import moment
 from rmqtool.query.moment import by_time, place_of
 from rmqtool.query.notes import Notes
 from rmqtool.query.scan import ScanQuery, by_scan
+from rmqtool.scan.filters import Filters
 from rmqtool.store import open_store
 from rmqtool.store_view import StoreView
 from tests.building import START_TIME

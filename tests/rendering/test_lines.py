@@ -16,7 +16,7 @@ from rmqtool.output import json_text, visible
 from rmqtool.rendering.csv_lines import csv_header, csv_lines
 from rmqtool.rendering.json_lines import json_lines
 from rmqtool.rendering.tables import TableWriter
-from rmqtool.rows import Rows
+from rmqtool.scan.rows import Rows
 
 SCHEMA = pa.schema(
     [

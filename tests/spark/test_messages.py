@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.filters import Filters
+from rmqtool.scan.filters import Filters
 from rmqtool.spark import engine
 from rmqtool.spark.options import OPTIONS, parse_options
 from rmqtool.spark.package import package_zip

@@ -1,4 +1,4 @@
-"""Few messages as objects of the machine interface; `rmqtool.messages` makes rows of many."""
+"""Few messages as objects of the machine interface; `rmqtool.scan.message_rows` makes rows of many."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqtool.base.times import rfc3339
-from rmqtool.messages import BODY_COLUMNS, MESSAGE_COLUMNS, BodyChoice, MessageShape, message_rows
-from rmqtool.rows import KIND
 from rmqtool.scan.frames import Frames
+from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_COLUMNS, BodyChoice, MessageShape, message_rows
+from rmqtool.scan.rows import KIND
 
 _TIMES = {"born_time": "born_timestamp", "store_time": "store_timestamp"}
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.formats.sys_flag import COMPRESSED
-from rmqtool.rows import Rows, make_rows, one_row, times_of
 from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
+from rmqtool.scan.rows import Rows, make_rows, one_row, times_of
 from rmqtool.scan.text import constant_strings, is_utf8
 
 BodyChoice = Literal["decompressed", "stored", "none"]
