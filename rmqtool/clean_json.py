@@ -12,7 +12,7 @@ from rmqtool.clean.waiting import Waiting
 from rmqtool.retention.disks import Disk
 from rmqtool.retention.log_files import Fate
 from rmqtool.retention.runs import Run
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 
 
 def clean_json(plan: Plan, losses: Losses, forecast: Forecast) -> dict[str, Any]:

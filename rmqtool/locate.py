@@ -12,7 +12,8 @@ from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.looks import as_hint, look_at, name_of
-from rmqtool.places import (
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.paths import (
     COMPACTION,
     COMPACTION_LOG,
     COMPACTION_QUEUE,
@@ -24,8 +25,7 @@ from rmqtool.places import (
     is_config_name,
     named_by,
 )
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import COMMIT_LOG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
+from rmqtool.store.store import COMMIT_LOG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
 
 _FOLDER_OF = {kind: folder for folder, kind in QUEUE_KINDS.items()}
 _MAPPED_KINDS = ("commitlog", "timerlog", "dledger", "dledger-index", *_FOLDER_OF)

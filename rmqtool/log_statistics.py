@@ -10,11 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqtool.distributions import SizeDistribution, TimeDistribution
-from rmqtool.record_signs import record_signs
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event
+from rmqtool.store.record_signs import record_signs
 
 MAX_EXTENTS = 1000
 """Damaged extents that are kept one by one; all are counted."""

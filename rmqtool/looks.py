@@ -20,8 +20,8 @@ from rmqtool.formats import (
     timer_wheel,
 )
 from rmqtool.formats.message import MAGIC_CODE_BLANK, MAGIC_CODE_V1, MAGIC_CODE_V2
-from rmqtool.places import Kind
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
+from rmqtool.store.paths import Kind
 
 _HEAD = 4096
 _FIRST_UNITS = 4  # of a consume queue: a batch queue's first unit begins as one of these

@@ -12,21 +12,16 @@ from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.base.files import RateLimit, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.tolerant import Part, Unread
-from rmqtool.checkpoint import read_checkpoint
-from rmqtool.commit_log import LogRange, log_range
-from rmqtool.dledger_log import dledger_range
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
-from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
-from rmqtool.queues import Queue, QueueRange, list_queues, queue_range
-from rmqtool.record_signs import index_signs, sampled_signs
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
-from rmqtool.signs import version_signs
-from rmqtool.store import CHECKPOINT, Store
-from rmqtool.store_findings import (
+from rmqtool.store.checkpoint import read_checkpoint
+from rmqtool.store.commit_log import LogRange, log_range
+from rmqtool.store.consume_queues import Queue, QueueRange, list_queues, queue_range
+from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.store.dledger_log import dledger_range
+from rmqtool.store.file_findings import (
     index_finding,
     layout_findings,
     log_findings,
@@ -36,6 +31,11 @@ from rmqtool.store_findings import (
     unread_finding,
     with_next_command,
 )
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
+from rmqtool.store.record_signs import index_signs, sampled_signs
+from rmqtool.store.store import CHECKPOINT, Store
+from rmqtool.store.version_signs import version_signs
 from rmqtool.transaction.findings import interrupted_findings
 
 

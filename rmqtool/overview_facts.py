@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from rmqtool.config_json import load_config
-from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview
-from rmqtool.queues import QueueRange
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -19,7 +16,10 @@ from rmqtool.rules.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from rmqtool.store import CONFIG
+from rmqtool.store.config_json import load_config
+from rmqtool.store.consume_queues import QueueRange
+from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.store import CONFIG
 
 _HOUR_MS = 3_600_000
 _LEAST_SPAN_MS = 60_000  # a shorter time tells no growth per hour

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 from rmqtool.base.times import rfc3339
-from rmqtool.index import Geometry, IndexFile
 from rmqtool.log_statistics import LogStatistics, Totals
 from rmqtool.overview import Overview
 from rmqtool.overview_facts import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
-from rmqtool.queues import Queue, QueueRange
-from rmqtool.store import Store
+from rmqtool.store.consume_queues import Queue, QueueRange
+from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.store import Store
 
 MOST_TIMES = 60
 """Parts of time that a scan is shown in."""

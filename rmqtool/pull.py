@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqtool.ext_units import ExtTags
 from rmqtool.formats.java import string_hash
-from rmqtool.log_bytes import LogBytes
-from rmqtool.queue_units import LoadedQueue, Unit
-from rmqtool.queues import QueueRange
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import (
     BEYOND_MAX_TO_MAX,
@@ -20,7 +16,11 @@ from rmqtool.rules.versions import (
     PULL_BY_UNITS,
     Version,
 )
-from rmqtool.store_view import StoreView
+from rmqtool.store.consume_queues import QueueRange
+from rmqtool.store.ext_units import ExtTags
+from rmqtool.store.log_reader import LogBytes
+from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.snapshot import StoreView
 
 Status = Literal[
     "FOUND",

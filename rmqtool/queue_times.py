@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import Literal
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.log_bytes import LogBytes
-from rmqtool.queue_units import LoadedQueue, QueueFile, Unit
 from rmqtool.rules.versions import TIME_BY_RECORDS, TIME_WITHIN_RANGE, Version
+from rmqtool.store.log_reader import LogBytes
+from rmqtool.store.queue_units import LoadedQueue, QueueFile, Unit
 
 Boundary = Literal["lower", "upper"]
 """`BoundaryType`: the first unit stored at the moment or later, or the last one stored then or before."""

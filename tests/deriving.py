@@ -16,7 +16,7 @@ from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_FILE_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.index_files import previous_units
 
 QUEUE_FILE_SIZE = 6_000_000

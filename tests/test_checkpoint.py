@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UnreadableError, WrongKindError
-from rmqtool.checkpoint import read_checkpoint
 from rmqtool.rules.versions import Version, parse_version
-from rmqtool.store import open_store
+from rmqtool.store.checkpoint import read_checkpoint
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool import commit_log
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.commit_log import LogRange, log_range
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import build_blank
+from rmqtool.store import commit_log
+from rmqtool.store.commit_log import LogRange, log_range
 from tests.building import LOG, START_TIME, LogBuilder, message, write_log, write_sparse
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.config_json import load_config, parse_fastjson
+from rmqtool.store.config_json import load_config, parse_fastjson
 from tests.unchanged import unchanged
 
 GOOD = b'{"a":1}'

@@ -20,10 +20,10 @@ from rmqtool.formats.index_file import (
     key_hash,
     unit_position,
 )
-from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files, read_header
 from rmqtool.overview import look
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import open_store
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files, read_header
+from rmqtool.store.store import open_store
 from tests.building import START_TIME, write_sparse
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.lock import Holder, lock_holder
+from rmqtool.store.lock import Holder, lock_holder
 from tests.unchanged import unchanged
 
 NOBODY = 65534
@@ -136,7 +136,7 @@ def test_what_is_no_lock_file(store: Path, kind: str) -> None:
 _ASK = """
 import os, sys
 from pathlib import Path
-from rmqtool.lock import lock_holder
+from rmqtool.store.lock import lock_holder
 
 os.seteuid(int(sys.argv[2]))
 found = lock_holder(Path(sys.argv[1]))

@@ -15,8 +15,8 @@ from rmqtool.pull import Subscription, puller_of
 from rmqtool.rules.versions import PULL_BY_UNITS, parse_version
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.record_at import record_at
-from rmqtool.store import open_store
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

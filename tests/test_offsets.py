@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets
-from rmqtool.store import open_store
+from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged

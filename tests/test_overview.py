@@ -14,16 +14,16 @@ import pytest
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.commit_log import LogRange
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.lock import Holder
-from rmqtool.offsets import CommittedOffset
 from rmqtool.overview import Overview, look
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
-from rmqtool.store import open_store
+from rmqtool.store.commit_log import LogRange
+from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.lock import Holder
+from rmqtool.store.store import open_store
 from tests.building import GIB, LOG, START_TIME, LogBuilder, message, write_large_store
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -19,7 +19,7 @@ from rmqtool.overview_facts import (
     out_of_range,
     waiting,
 )
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores

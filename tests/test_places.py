@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.places import Named, is_config_name, named_by
+from rmqtool.store.paths import Named, is_config_name, named_by
 
 FILE = "00000000000000000000"
 ROOT = Path("/data/store")

@@ -12,8 +12,8 @@ from rmqtool.formats.java import string_hash
 from rmqtool.pull import Answer, Puller, Subscription, limits_of, puller_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import open_store
 from tests.query.making import StoreMaker, write_queue
 from tests.unchanged import unchanged
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rmqtool import queues
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import list_mapped_files
@@ -19,9 +18,9 @@ from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
-from rmqtool.queues import Kind, Queue, QueueRange, list_queues, queue_range
 from rmqtool.rules.versions import NEWEST, Version, parse_version
-from rmqtool.store import open_store
+from rmqtool.store.consume_queues import Kind, Queue, QueueRange, list_queues, queue_range
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.checkpoint import read_checkpoint
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
-from rmqtool.index import IndexFile
-from rmqtool.offsets import load_offsets
 from rmqtool.overview import look
-from rmqtool.queues import list_queues
-from rmqtool.record_signs import sampled_signs
 from rmqtool.rules.versions import parse_version
-from rmqtool.signs import version_signs
-from rmqtool.store import open_store
+from rmqtool.store.checkpoint import read_checkpoint
+from rmqtool.store.consume_queues import list_queues
+from rmqtool.store.consumer_offsets import load_offsets
+from rmqtool.store.index_files import IndexFile
+from rmqtool.store.record_signs import sampled_signs
+from rmqtool.store.store import open_store
+from rmqtool.store.version_signs import version_signs
 from tests.building import LOG, LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -12,7 +12,7 @@ import pytest
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import Store, holds_rocksdb, open_store, relative_to
+from rmqtool.store.store import Store, holds_rocksdb, open_store, relative_to
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.unchanged import unchanged
@@ -198,7 +198,7 @@ import os, sys
 from pathlib import Path
 from rmqtool.base.errors import UnreadableError
 from rmqtool.overview import look
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 
 os.seteuid(int(sys.argv[1]))
 for root in sys.argv[2:]:

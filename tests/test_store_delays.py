@@ -11,8 +11,8 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.store import CONSUME_QUEUE, open_store
-from rmqtool.store_delays import delay_levels_of_store, seen_delays
+from rmqtool.store.delays_seen import delay_levels_of_store, seen_delays
+from rmqtool.store.store import CONSUME_QUEUE, open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

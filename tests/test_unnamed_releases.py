@@ -9,8 +9,8 @@ import pytest
 
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
-from rmqtool.signs import releases_of
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
+from rmqtool.store.version_signs import releases_of
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores

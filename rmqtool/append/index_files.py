@@ -14,7 +14,7 @@ from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import group
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
 from rmqtool.formats.layout import build
-from rmqtool.index import Geometry
+from rmqtool.store.index_files import Geometry
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WESTERNMOST = timedelta(hours=-12)

@@ -13,11 +13,6 @@ from typing import TypeVar
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import RateLimit, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.commit_log import LogRange, log_range
-from rmqtool.index import IndexFile, list_index_files
-from rmqtool.lock import Holder, lock_holder
-from rmqtool.offsets import CommittedOffsets, load_offsets
-from rmqtool.queues import list_queues
 from rmqtool.retention.disks import disk_of
 from rmqtool.retention.log_files import LogFile, stat_log_file
 from rmqtool.retention.queue_files import QueueState, first_state
@@ -25,8 +20,13 @@ from rmqtool.retention.trigger import Disks
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
 from rmqtool.scan.record_at import record_at
-from rmqtool.signs import releases_of
-from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.store.commit_log import LogRange, log_range
+from rmqtool.store.consume_queues import list_queues
+from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
+from rmqtool.store.index_files import IndexFile, list_index_files
+from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.store import CONSUME_QUEUE, Store
+from rmqtool.store.version_signs import releases_of
 
 T = TypeVar("T")
 

@@ -13,12 +13,12 @@ from rmqtool.clean.mtimes import WrongTime, wrong_times
 from rmqtool.clean.plan import Plan, cleaner_of
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.lock import ABORT_FILE
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.retention.runs import Rules
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
-from rmqtool.store_findings import layout_findings, log_findings, offset_findings
+from rmqtool.store.file_findings import layout_findings, log_findings, offset_findings
+from rmqtool.store.lock import ABORT_FILE
 from rmqtool.transaction.findings import interrupted_findings
 
 _HOUR_MS = 3_600_000

@@ -10,7 +10,6 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
-from rmqtool.queues import Kind
 from rmqtool.rules.broker_conf import (
     BATCH_QUEUE_FILE_SIZE,
     DEFAULT_LOG_FILE_SIZE,
@@ -18,6 +17,7 @@ from rmqtool.rules.broker_conf import (
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
 )
+from rmqtool.store.consume_queues import Kind
 
 _QUEUES: tuple[tuple[Kind, tuple[str, ...], int], ...] = (
     ("simple", QUEUE_FILE_SIZE, consume_queue.UNIT_SIZE),

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.config_json import load_config
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
-from rmqtool.queues import Queue
 from rmqtool.retention.queue_files import QueueState
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.record_at import record_at
-from rmqtool.store import CONFIG, Store
+from rmqtool.store.config_json import load_config
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.store import CONFIG, Store
 
 Kind = Literal["delay", "timer", "transaction"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.clean.losses import Losses
     from rmqtool.clean.plan import Plan
     from rmqtool.findings.finding import Finding
-    from rmqtool.lock import Holder
+    from rmqtool.store.lock import Holder
     from rmqtool.transaction import Recovered
 
 _EPILOG = examples_and_statuses(
@@ -79,7 +79,7 @@ def clean(
     from rmqtool.clean.plan import plan
     from rmqtool.retention.runs import Rules
     from rmqtool.rules.retention import settings_of
-    from rmqtool.store import open_store
+    from rmqtool.store.store import open_store
 
     style.store = str(path)
     if until_stable and not dry_run:

@@ -10,7 +10,7 @@ from rmqtool.rules.versions import Version
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.findings.finding import Finding
-    from rmqtool.store import Store
+    from rmqtool.store.store import Store
 
 _EVERY = 1 << 31  # examples: each finding names its queue
 _QUEUES = "consumequeue."

@@ -191,7 +191,7 @@ def _export(
     filters: Filters,
     options: dict[str, Any],
 ) -> Exit:
-    from rmqtool.named_stores import open_stores
+    from rmqtool.store.named_stores import open_stores
 
     # What is no store is told before the output is made, and before Spark is started.
     opened = open_stores(given, conf)
@@ -220,7 +220,7 @@ def _export(
 
 def _export_options(filters: Filters, with_store: bool, options: dict[str, Any]) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
-    from rmqtool.split_reader import make_query
+    from rmqtool.store.message_reader import make_query
 
     query = make_query(options["columns"] or None, options["body"], filters, options["include"], with_store)
     codec, level = options["compression"]
@@ -240,8 +240,8 @@ def _check(
     from rmqtool.export.output import read_manifest
     from rmqtool.export.plan import names_in
     from rmqtool.export_text import show_check
-    from rmqtool.named_stores import open_stores
     from rmqtool.progress import byte_progress
+    from rmqtool.store.named_stores import open_stores
 
     manifest = read_manifest(path)
     if manifest is None:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rmqtool.base.mapped_files import MappedFile, MappedFiles
     from rmqtool.log_statistics import LogStatistics
     from rmqtool.overview import Overview
-    from rmqtool.places import Kind
     from rmqtool.scan.reader import Event
-    from rmqtool.store import Store
+    from rmqtool.store.paths import Kind
+    from rmqtool.store.store import Store
 
 _KINDS = (
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
@@ -175,9 +175,9 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
 
 def _events(overview: Overview, reading: Reading) -> Iterator[Event]:
     """The scan of the whole log, of a converted broker first of the one before DLedger."""
-    from rmqtool.commit_log import readable_end
-    from rmqtool.dledger_log import scan_entries
     from rmqtool.scan.reader import scan_files
+    from rmqtool.store.commit_log import readable_end
+    from rmqtool.store.dledger_log import scan_entries
 
     live = overview.holder is not None
 

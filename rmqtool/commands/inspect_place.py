@@ -70,8 +70,8 @@ def _options(
     from rmqtool.base.files import Reading
     from rmqtool.listing.kinds import LISTINGS
     from rmqtool.listing.options import ListingOptions
-    from rmqtool.lock import lock_holder
     from rmqtool.scan.message_rows import MessageShape
+    from rmqtool.store.lock import lock_holder
 
     live = lock_holder(place.root) is not None
     reading = Reading(limit_rate, spare_cache=live)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.query.lookup import Message
     from rmqtool.query.notes import Notes
-    from rmqtool.store_view import StoreView
+    from rmqtool.store.snapshot import StoreView
 
 _EPILOG = examples_and_statuses(
     (
@@ -69,8 +69,8 @@ def query(
     it. Answers are those of the broker on the same files.
     """
     from rmqtool.query.notes import Notes
-    from rmqtool.store import open_store
-    from rmqtool.store_view import StoreView
+    from rmqtool.store.snapshot import StoreView
+    from rmqtool.store.store import open_store
 
     style.store = str(path)
     question = question_of(click.get_current_context())
@@ -120,8 +120,8 @@ def _messages(
 
 
 def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Iterator[Message]:
-    from rmqtool.index_search import FOREVER
     from rmqtool.query.keys import KeyQuery, by_key, why_not_found
+    from rmqtool.store.index_query import FOREVER
 
     filters = asked["filters"]
     keys = filters.keys if question == "key" else (asked["unique_key"].strip(),)

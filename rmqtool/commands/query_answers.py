@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rmqtool.query.lookup import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
-    from rmqtool.store_view import StoreView
+    from rmqtool.store.snapshot import StoreView
 
 _BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
 """Releases whose pulls may differ from those of the newest: the last one before each change."""
@@ -26,7 +26,7 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
     from rmqtool.pull import Subscription, puller_of
     from rmqtool.query.lookup import why_no_queue
     from rmqtool.query_text import show_pull
-    from rmqtool.topics import is_compacted
+    from rmqtool.store.topics import is_compacted
 
     filters = asked["filters"]
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
@@ -153,7 +153,7 @@ def group(style: Style, view: StoreView, name: str, notes: Notes) -> Exit:
     """Print what a consumer group has consumed."""
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.query_text import show_consumers
-    from rmqtool.store import ROCKSDB_CONFIGS, holds_rocksdb
+    from rmqtool.store.store import ROCKSDB_CONFIGS, holds_rocksdb
 
     lines = [offset.as_json() for offset in group_offsets(view, name)]
     if any(holds_rocksdb(view.store.root / directory) for directory in ROCKSDB_CONFIGS):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqtool.append.simple_queues import Order
     from rmqtool.base.files import RateLimit
     from rmqtool.rebuild.options import Part, RebuildOptions
-    from rmqtool.store import Store
+    from rmqtool.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Given:
 def request_of(command: str, part: Part, given: Given) -> Request:
     """Turn what click gives into a request; raise UsageError for choices that contradict each other."""
     from rmqtool.rebuild.saved import SavedPlan
-    from rmqtool.store import open_store
+    from rmqtool.store.store import open_store
 
     _require_consistent(given, part)
     store = open_store(given.path, given.broker_conf)
@@ -131,9 +131,9 @@ def _require_consistent(given: Given, part: Part) -> None:
 
 def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
     from rmqtool.base.files import Reading
-    from rmqtool.lock import lock_holder
     from rmqtool.rebuild.names import Selection
     from rmqtool.rebuild.options import RebuildOptions
+    from rmqtool.store.lock import lock_holder
 
     order: Order = "broker" if given.as_broker else "stored"
     return RebuildOptions(

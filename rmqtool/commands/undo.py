@@ -54,7 +54,7 @@ def undo(
     nothing that it wrote has changed since; run it again to take back the one before. A repair that was interrupted
     is brought to its end first.
     """
-    from rmqtool.store import open_store
+    from rmqtool.store.store import open_store
     from rmqtool.transaction import Undo, interrupted, kept_transactions
 
     style.store = str(path)

@@ -119,7 +119,7 @@ def verify(
     what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
-    from rmqtool.store import open_store
+    from rmqtool.store.store import open_store
     from rmqtool.verify.crew import crew_for
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Request, Verification

@@ -16,8 +16,8 @@ from rmqtool.rules.versions import (
     VALUES_MAY_HOLD_SEPARATOR,
     Version,
 )
-from rmqtool.store import Store
-from rmqtool.store_delays import delay_levels_of_store
+from rmqtool.store.delays_seen import delay_levels_of_store
+from rmqtool.store.store import Store
 
 _SYSTEM_TOPICS = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
 _DEAD_LETTERS = (DEAD_LETTER_PREFIX,)

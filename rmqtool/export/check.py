@@ -22,11 +22,11 @@ from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, mer
 from rmqtool.export.sink import file_crc32
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.named_stores import NamedStore
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
-from rmqtool.split_reader import STORE_COLUMN, Query, SplitReader
-from rmqtool.splits import Split, find_source, split_source
+from rmqtool.store.message_reader import STORE_COLUMN, Query, SplitReader
+from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.splits import Split, find_source, split_source
 
 CHECK_SPLIT = 32 << 20
 """Bytes of log whose rows are compared at once; both sides are held in memory."""

@@ -11,7 +11,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.export.options import Target
 from rmqtool.export.sink import DataFile, abandon, file_crc32, output_errors, sync
 from rmqtool.scan.events import Damage
-from rmqtool.splits import Split
+from rmqtool.store.splits import Split
 
 DAMAGED_FOLDER = "_damaged"
 TAIL_MARK = "tail"

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import uninterrupted
-from rmqtool.splits import HasSplit
+from rmqtool.store.splits import HasSplit
 
 _WORTH_A_PROCESS = 32 << 20  # less is written before a process has started, bytes
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -16,9 +16,9 @@ from rmqtool.export.plan import Plan
 from rmqtool.export.results import MAX_SKIPPED, PartResult, QueueSums, Sums, Totals, merge_sums
 from rmqtool.export.sink import DataFile
 from rmqtool.scan.events import Damage
-from rmqtool.split_reader import MAX_OFFSETS, BodyProblems
-from rmqtool.splits import Source
-from rmqtool.store import relative_to
+from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
+from rmqtool.store.splits import Source
+from rmqtool.store.store import relative_to
 
 Json = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.times import rfc3339
-from rmqtool.split_reader import Query
-from rmqtool.splits import SPLIT_SIZE
+from rmqtool.store.message_reader import Query
+from rmqtool.store.splits import SPLIT_SIZE
 
 Mode = Literal["error", "append", "overwrite", "incremental"]
 PartitionKey = Literal["topic", "date", "hour", "queue"]

@@ -11,12 +11,12 @@ from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.export.options import ExportOptions, Mode, Target
 from rmqtool.export.results import Totals
 from rmqtool.export.write import Task
-from rmqtool.named_stores import NamedStore
 from rmqtool.scan.events import Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
-from rmqtool.split_reader import STORE_COLUMN, LastRecord
-from rmqtool.splits import Source, find_sources, split_source
+from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
+from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.splits import Source, find_sources, split_source
 
 
 @dataclass

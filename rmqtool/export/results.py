@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmqtool.export.sink import DataFile
 from rmqtool.scan.events import Damage
-from rmqtool.split_reader import INCLUDABLE, BodyProblems, LastRecord
+from rmqtool.store.message_reader import INCLUDABLE, BodyProblems, LastRecord
 
 MAX_SKIPPED = 10_000
 """Damaged extents of a run that are kept one by one; all are counted, and all are in the side table."""

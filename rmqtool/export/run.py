@@ -14,7 +14,7 @@ from rmqtool.export.output import Commit, Output
 from rmqtool.export.plan import Plan, plan_export
 from rmqtool.export.results import PartResult, Totals
 from rmqtool.export.sink import DataFile, ParquetFile
-from rmqtool.named_stores import NamedStore
+from rmqtool.store.named_stores import NamedStore
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
 from rmqtool.export.results import SUMMED_COLUMNS, PartResult, Summing
 from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
 from rmqtool.scan.events import Damage
-from rmqtool.split_reader import SplitReader
-from rmqtool.splits import Split
+from rmqtool.store.message_reader import SplitReader
+from rmqtool.store.splits import Split
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from rmqtool.base.errors import NotAStoreError, UnreadableError
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.locate import Part, Place
-from rmqtool.places import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
 from rmqtool.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
-from rmqtool.store import open_store
+from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
+from rmqtool.store.store import open_store
 
 _OF_HEADS = ("store_timestamp",)  # filters that need no more of a record than its head
 

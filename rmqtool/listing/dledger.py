@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dledger_log import Event, committed_index, scan_backwards, scan_entries
 from rmqtool.formats import dledger
 from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import all_of, hex_of, read_units
@@ -24,6 +23,7 @@ from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
+from rmqtool.store.dledger_log import Event, committed_index, scan_backwards, scan_entries
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
 RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.commit_log import log_range, written_end
 from rmqtool.listing.log import event_rows
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Part, Place
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
+from rmqtool.store.commit_log import log_range, written_end
 
 _PAUSE = 0.25  # seconds between two looks
 _START = 8  # size and magic code: what tells that a record has been begun, bytes

@@ -14,7 +14,6 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import index_file
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
-from rmqtool.index import Geometry, IndexFile, geometry_of, read_header
 from rmqtool.listing.options import ListingOptions
 from rmqtool.listing.units import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.locate import Place
@@ -22,6 +21,7 @@ from rmqtool.looks import as_hint, look_at, name_of, require_kind
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.scan.text import constant_strings
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, read_header
 
 HEADER_COLUMNS = (
     "begin_timestamp", "begin_time", "end_timestamp", "end_time", "begin_physical_offset", "end_physical_offset",

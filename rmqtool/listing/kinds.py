@@ -30,10 +30,10 @@ from rmqtool.listing.queues import list_batch_queues, list_queues
 from rmqtool.listing.small import list_checkpoint, list_config, list_marker, list_text, list_timer_check, number_columns
 from rmqtool.listing.timer import list_timer_log, list_wheel
 from rmqtool.locate import Place
-from rmqtool.places import Kind
 from rmqtool.scan.filters import FILTER_NAMES, Filters
 from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_COLUMNS, MessageShape
 from rmqtool.scan.rows import Rows
+from rmqtool.store.paths import Kind
 
 Item = TypeVar("Item")
 _END: Any = object()

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.commit_log import written_end
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place
@@ -14,6 +13,7 @@ from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.scan.rows import Rows
+from rmqtool.store.commit_log import written_end
 
 _WINDOW = 16 << 20  # of a log that is read from its end, bytes: its rows are kept at once
 

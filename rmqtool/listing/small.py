@@ -11,15 +11,15 @@ import numpy as np
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.base.times import rfc3339
-from rmqtool.config_json import read_config_file
 from rmqtool.formats import timer_check
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.java import decode_text
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place
-from rmqtool.lock import lock_holder
 from rmqtool.looks import require_kind
 from rmqtool.scan.rows import Rows, one_row
+from rmqtool.store.config_json import read_config_file
+from rmqtool.store.lock import lock_holder
 
 _MAX_TEXT = 1 << 20  # bytes of a text file that are shown
 _BACKUP = ".bak"

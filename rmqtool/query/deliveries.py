@@ -11,14 +11,14 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
-from rmqtool.config_json import load_config
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.lookup import Message, message_at
 from rmqtool.query.relatives import Relative
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.store import CONFIG
-from rmqtool.store_view import StoreView
+from rmqtool.store.config_json import load_config
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import CONFIG
 
 _DELAY_OFFSETS = "delayOffset.json"
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.times import rfc3339
-from rmqtool.offsets import CommittedOffset, load_offsets_of
-from rmqtool.queue_units import LoadedQueue
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqtool.store_view import StoreView
+from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_of
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.snapshot import StoreView
 
 _COPIED_MS = 1000  # a .bak that is so much older than its file was not made with it
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from rmqtool.dispatch.dispatcher import Dispatched
 from rmqtool.dispatch.keys import KEY, TAGS, UNIQUE_KEY
-from rmqtool.index_search import IndexUnit
 from rmqtool.query.lookup import Message
-from rmqtool.store_view import StoreView
+from rmqtool.store.index_query import IndexUnit
+from rmqtool.store.snapshot import StoreView
 
 State = Literal["ok", "missing", "not-indexed", "no-index", "unknown"]
 """A unit is there; is not where its key leads; the index ends before the message or begins behind it; there is none;

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.properties import KEY_SEPARATOR
-from rmqtool.index_search import FOREVER, MAX_MATCHES, IndexUnit
 from rmqtool.query.lookup import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
-from rmqtool.store_view import StoreView
+from rmqtool.store.index_query import FOREVER, MAX_MATCHES, IndexUnit
+from rmqtool.store.snapshot import StoreView
 
 
 @dataclass(frozen=True)

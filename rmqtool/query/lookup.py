@@ -11,14 +11,14 @@ from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes
-from rmqtool.queue_units import LoadedQueue, Unit
 from rmqtool.scan.events import REASON_MEANINGS, Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 from rmqtool.scan.record_at import record_at
-from rmqtool.store_view import StoreView
+from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.snapshot import StoreView
 
 Message = dict[str, Any]
 """The message object of the machine interface."""

@@ -13,7 +13,7 @@ from rmqtool.query.scan import ScanQuery, by_scan
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.probe import find_next
 from rmqtool.scan.record_at import record_at
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
 
 DEFAULT_LIMIT = 10
 """Messages that are shown from a moment on."""

@@ -18,7 +18,7 @@ from rmqtool.query.relatives import Relative, relatives_of
 from rmqtool.query.transactions import Transaction, transaction_of
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.record_at import record_at
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
 
 _DEFAULT_RESERVED_HOURS = 72  # MessageStoreConfig.fileReservedTime
 _HOUR_MS = 3_600_000

@@ -9,12 +9,12 @@ from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueUnits
 from rmqtool.formats.consume_queue import is_ext_address
-from rmqtool.queue_units import LoadedQueue, Unit
-from rmqtool.queues import has_light_queues
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import Frames
-from rmqtool.store_view import StoreView
-from rmqtool.topics import load_topics
+from rmqtool.store.consume_queues import has_light_queues
+from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.topics import load_topics
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.index_search import MAX_MATCHES
 from rmqtool.query.lookup import Message, message_at
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.store_view import StoreView
+from rmqtool.store.index_query import MAX_MATCHES
+from rmqtool.store.snapshot import StoreView
 
 Relation = Literal["half", "commit", "rollback", "delayed", "retry", "dead-letter", "delivered", "original", "copy"]
 """What another record is to the one that is traced."""

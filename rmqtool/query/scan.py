@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.commit_log import readable_end
 from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
@@ -21,7 +20,8 @@ from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
-from rmqtool.store_view import StoreView
+from rmqtool.store.commit_log import readable_end
+from rmqtool.store.snapshot import StoreView
 
 _OPERATORS = ("!=", "=", "~")
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rmqtool.query.lookup import Message, message_at
 from rmqtool.query.relatives import Relative
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
 
 State = Literal["pending", "committed", "rolled-back", "ended", "unknown"]
 """No end was found; a committed copy is there; ended without one; ended, and it cannot be told how; not to be told."""

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.base.errors import ChangedError
-from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqtool.formats.checkpoint import Checkpoint
@@ -18,8 +17,6 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.formats.layout import build
-from rmqtool.lock import ABORT_FILE
-from rmqtool.queues import UNIT_SIZES, Kind
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.names import directory_of
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
@@ -28,7 +25,10 @@ from rmqtool.rebuild.plan import Plan
 from rmqtool.rebuild.source import Sinks, derive, grid_of
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.rules.versions import CHECKPOINT_TELLS_OFFSET
-from rmqtool.store import CHECKPOINT, INDEX
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.consume_queues import UNIT_SIZES, Kind
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import CHECKPOINT, INDEX
 from rmqtool.transaction import Committed, Transaction
 
 _PAGE = 4096  # a file takes at least this, and its directory too

@@ -18,7 +18,6 @@ from rmqtool.append.stored_units import StoredUnits, UnitBuffer
 from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName, QueueUnits
-from rmqtool.index import Geometry
 from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.names import refusal
@@ -27,6 +26,7 @@ from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.workers import items_of_processes
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.events import Blank, Damage
+from rmqtool.store.index_files import Geometry
 
 _FEW_UNITS = 3 << (14 if memory_is_short() else 17)  # a batch this small stays in the processor's cache ...
 _MOST_UNITS = 1 << (17 if memory_is_short() else 20)  # ... and this large in memory

@@ -17,7 +17,7 @@ from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.queues import Kind, Queue
+from rmqtool.store.consume_queues import Kind, Queue
 
 FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _MAX_OPEN = 64

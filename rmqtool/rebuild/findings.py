@@ -15,7 +15,7 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.names import refusal, refused_finding
 from rmqtool.rebuild.neutralise import Patch
-from rmqtool.store import INDEX
+from rmqtool.store.store import INDEX
 
 _MAX_EXAMPLES = 20  # of each code; the last one counts the rest
 

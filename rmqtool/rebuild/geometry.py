@@ -13,11 +13,11 @@ from rmqtool.base.errors import UnsupportedError, UsageError
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
-from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.queues import UNIT_SIZES, Kind, Queue
 from rmqtool.rebuild.options import Part
 from rmqtool.rules.broker_conf import BATCH_QUEUE_FILE_SIZE, DEFAULT_QUEUE_UNITS, QUEUE_FILE_SIZE
-from rmqtool.store import Store
+from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.store.store import Store
 
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "simple": QUEUE_FILE_SIZE,

@@ -17,7 +17,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.limits import memory_is_short
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_SIZE, decode_units, file_size, unit_position
-from rmqtool.index import Geometry, IndexFile
+from rmqtool.store.index_files import Geometry, IndexFile
 
 _UNITS_AT_ONCE = 1 << (13 if memory_is_short() else 16)
 _SLOTS_AT_ONCE = 1 << 18

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.queues import Kind
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from rmqtool.store.consume_queues import Kind
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
 _MAX_NAME = 255  # of a directory, bytes
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}

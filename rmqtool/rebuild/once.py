@@ -13,8 +13,6 @@ from functools import partial
 from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName
-from rmqtool.index import Geometry
-from rmqtool.queues import Kind
 from rmqtool.rebuild.apply import Staged, apply_plan, commit, path_in_store
 from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation
@@ -26,7 +24,9 @@ from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Comparing, Plan, make_plan, plan_of
 from rmqtool.rebuild.source import Source, derive, open_source
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
-from rmqtool.store import INDEX
+from rmqtool.store.consume_queues import Kind
+from rmqtool.store.index_files import Geometry
+from rmqtool.store.store import INDEX
 from rmqtool.transaction import Committed, Transaction
 
 _PART_OF_FREE = 2  # no more than free space by this is staged before it is known how much there will be

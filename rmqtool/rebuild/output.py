@@ -15,13 +15,13 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.dispatch.units import QueueName
 from rmqtool.formats.file_name import file_name
-from rmqtool.queues import Kind
 from rmqtool.rebuild.index_files import IndexTree
 from rmqtool.rebuild.names import directory_of
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Comparing, Plan, plan_of
 from rmqtool.rebuild.source import Sinks, Source, derive, grid_of
-from rmqtool.store import INDEX
+from rmqtool.store.consume_queues import Kind
+from rmqtool.store.store import INDEX
 
 _COPY_SIZE = 1 << 20
 

@@ -12,9 +12,6 @@ from rmqtool.append.simple_queues import SimpleQueues
 from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import Finding
-from rmqtool.index import IndexFile, list_index_files
-from rmqtool.offsets import CommittedOffset, load_offsets
-from rmqtool.queues import Kind, Queue, queue_range
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.findings import derivation_findings, patch_findings, unfounded_findings
@@ -27,6 +24,9 @@ from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.source import Sinks, Source, derive, open_source
 from rmqtool.rebuild.undecided import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
+from rmqtool.store.consume_queues import Kind, Queue, queue_range
+from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
+from rmqtool.store.index_files import IndexFile, list_index_files
 
 Action = Literal["create", "replace", "keep"]
 

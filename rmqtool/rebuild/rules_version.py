@@ -6,7 +6,7 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import INDEX_OF_TAGS
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 
 
 def version_findings(store: Store, releases: Releases, index: bool) -> list[Finding]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rules.versions import INDEX_OF_TAGS
-from rmqtool.store import Store
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.store import Store
 
 
 def honour_settings(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:

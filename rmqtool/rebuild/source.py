@@ -13,8 +13,6 @@ from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import Finding
-from rmqtool.places import CONSUME_QUEUE_EXT
-from rmqtool.queues import UNIT_SIZES, Kind, Queue, list_queues
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
 from rmqtool.rebuild.digest import Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
@@ -25,9 +23,11 @@ from rmqtool.rebuild.settings import honour_settings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
-from rmqtool.signs import releases_of
-from rmqtool.store import Store
-from rmqtool.topics import load_topics
+from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue, list_queues
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.store import Store
+from rmqtool.store.topics import load_topics
+from rmqtool.store.version_signs import releases_of
 
 
 @dataclass

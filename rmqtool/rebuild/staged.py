@@ -13,7 +13,7 @@ from rmqtool.base.errors import UnwritableError
 from rmqtool.base.files import InputFile
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.formats.index_file import file_size
-from rmqtool.index import Geometry
+from rmqtool.store.index_files import Geometry
 from rmqtool.transaction import StagedFile, Transaction
 
 _PIECE = 4 << 20  # read back at once, bytes

@@ -13,7 +13,6 @@ from rmqtool.dispatch.dispatcher import Dispatcher
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName, QueueUnits
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
-from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.recovery.walk import FileWalk, FileWalker
@@ -22,7 +21,8 @@ from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.block import Block
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.reader import scan_files
-from rmqtool.topics import Topics
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.topics import Topics
 
 _BODY_SIZE_WIDTH = 4
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.config_json import load_config
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.index import IndexFile, list_index_files
-from rmqtool.lock import LOCK_FILE
-from rmqtool.queues import Kind, Queue, list_queues
 from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import BATCH_QUEUES, Version
-from rmqtool.store import CHECKPOINT, CONFIG, INDEX, Store
-from rmqtool.topics import Topics, load_topics
+from rmqtool.store.config_json import load_config
+from rmqtool.store.consume_queues import Kind, Queue, list_queues
+from rmqtool.store.index_files import IndexFile, list_index_files
+from rmqtool.store.lock import LOCK_FILE
+from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
+from rmqtool.store.topics import Topics, load_topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _CONFIGS = {

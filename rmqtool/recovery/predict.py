@@ -8,12 +8,9 @@ from functools import cached_property
 
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.checkpoint import read_checkpoint
 from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.lock import ABORT_FILE
-from rmqtool.queues import DIRECTORIES, Queue, QueueRange, queue_range
 from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
 from rmqtool.recovery.load import Loaded, load, loaded_index_files
 from rmqtool.recovery.minimum import min_offset_of
@@ -27,8 +24,11 @@ from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Version
-from rmqtool.store import CONSUME_QUEUE, Store
-from rmqtool.topics import load_topics
+from rmqtool.store.checkpoint import read_checkpoint
+from rmqtool.store.consume_queues import DIRECTORIES, Queue, QueueRange, queue_range
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import CONSUME_QUEUE, Store
+from rmqtool.store.topics import load_topics
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
 """What a broker reads where the file checkpoint is missing."""

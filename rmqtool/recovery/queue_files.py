@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rmqtool.base.files import UNLIMITED, InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.queues import Queue
+from rmqtool.store.consume_queues import Queue
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _RECOVERED_FILES = 3

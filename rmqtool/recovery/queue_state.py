@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import file_name
-from rmqtool.queues import Kind, Queue
 from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, read_units
 from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.store.consume_queues import Kind, Queue
 
 _PRE_BLANK_PHYSICAL_OFFSET = 0
 

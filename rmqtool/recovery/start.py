@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from rmqtool.queues import Kind
+from rmqtool.store.consume_queues import Kind
 
 Mode = Literal["normal", "abnormal"]
 

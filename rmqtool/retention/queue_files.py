@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats import consume_queue
-from rmqtool.index import IndexFile
-from rmqtool.queues import Queue, QueueRange, moved_range, queue_range
 from rmqtool.rules.versions import Version
+from rmqtool.store.consume_queues import Queue, QueueRange, moved_range, queue_range
+from rmqtool.store.index_files import IndexFile
 
 _OFFSET_SIZE = 8  # every unit begins with the physical offset
 

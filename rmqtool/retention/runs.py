@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.index import IndexFile
-from rmqtool.queues import Queue
 from rmqtool.retention.log_files import LogFile, LogRun, allocated_bytes, run_over
 from rmqtool.retention.queue_cleaner import QueueCleaner
 from rmqtool.retention.queue_files import expired_index_files
 from rmqtool.retention.trigger import Disks, Trigger, trigger_at
 from rmqtool.rules.retention import Settings
 from rmqtool.rules.versions import Version
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.index_files import IndexFile
 
 _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqtool.base.errors import UsageError
-from rmqtool.split_reader import MESSAGE_COLUMNS, STORE_COLUMN, Query
+from rmqtool.store.message_reader import MESSAGE_COLUMNS, STORE_COLUMN, Query
 
 _DDL = {
     pa.string(): "string",

@@ -13,8 +13,8 @@ from rmqtool.base.parallel import keep_arrow_to_one_thread
 from rmqtool.scan.events import REASON_MEANINGS, Damage
 from rmqtool.spark.arrow import arrow_schema, conform
 from rmqtool.spark.options import SourceOptions
-from rmqtool.split_reader import SplitReader
-from rmqtool.splits import Split
+from rmqtool.store.message_reader import SplitReader
+from rmqtool.store.splits import Split
 
 
 class SplitPartition(InputPartition):  # type: ignore[misc]

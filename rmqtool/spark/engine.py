@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any, TypeVar
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.splits import HasSplit
+from rmqtool.store.splits import HasSplit
 
 _MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
 _GROUP = "rmqtool"

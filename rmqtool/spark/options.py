@@ -11,12 +11,12 @@ from typing import Any, Literal, get_args
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import read_all
 from rmqtool.base.times import parse_time
-from rmqtool.named_stores import NamedStore, open_stores
 from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.split_reader import INCLUDABLE, Query, make_query
-from rmqtool.splits import SPLIT_SIZE
+from rmqtool.store.message_reader import INCLUDABLE, Query, make_query
+from rmqtool.store.named_stores import NamedStore, open_stores
+from rmqtool.store.splits import SPLIT_SIZE
 
 OnDamage = Literal["skip", "fail"]
 

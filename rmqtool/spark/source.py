@@ -14,7 +14,7 @@ from rmqtool.spark.batches import SplitPartition, read_batches
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.spark.pushdown import narrowed
 from rmqtool.spark.stream import RocketMQStreamReader
-from rmqtool.splits import find_sources, split_source
+from rmqtool.store.splits import find_sources, split_source
 
 
 class RocketMQDataSource(DataSource):  # type: ignore[misc]

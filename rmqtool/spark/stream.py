@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.named_stores import NamedStore
 from rmqtool.spark.batches import SplitPartition, read_batches
 from rmqtool.spark.options import SourceOptions
-from rmqtool.splits import find_source, split_source, whole_records_end
+from rmqtool.store.named_stores import NamedStore
+from rmqtool.store.splits import find_source, split_source, whole_records_end
 
 try:  # pyspark 4.2 and later
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, SupportsTriggerAvailableNow

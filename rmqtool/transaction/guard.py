@@ -13,7 +13,7 @@ import struct
 from pathlib import Path
 
 from rmqtool.base.errors import StoreInUseError, UnwritableError
-from rmqtool.lock import HELD_HERE, LOCK_FILE, Holder, lock_holder
+from rmqtool.store.lock import HELD_HERE, LOCK_FILE, Holder, lock_holder
 from rmqtool.transaction.attributes import Neighbours, set_attributes
 from rmqtool.transaction.places import Places
 from rmqtool.transaction.system import System

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rmqtool.base.errors import UnwritableError
 from rmqtool.formats.file_name import start_offset_of
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 from rmqtool.transaction.attributes import set_attributes
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import NEW, OLD, Recovered

@@ -9,12 +9,12 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.config_json import backup_problem_of, load_config, read_config_file
 from rmqtool.findings.report import Report
-from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
-from rmqtool.store import CONFIG, Store, holds_rocksdb
-from rmqtool.store_findings import offset_findings
-from rmqtool.topics import TOPICS
+from rmqtool.store.config_json import backup_problem_of, load_config, read_config_file
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
+from rmqtool.store.file_findings import offset_findings
+from rmqtool.store.store import CONFIG, Store, holds_rocksdb
+from rmqtool.store.topics import TOPICS
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
 _SIDE_STORE = "rocksdbstore"

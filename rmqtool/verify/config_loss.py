@@ -16,10 +16,8 @@ from typing import Any, Literal
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
@@ -29,8 +27,10 @@ from rmqtool.rules.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
-from rmqtool.topics import TOPICS
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.topics import TOPICS
 from rmqtool.verify.consumers import is_system_topic
 
 GROUPS = "subscriptionGroup.json"

@@ -8,17 +8,17 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.config_json import ConfigFile, read_config_file
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.lock import ABORT_FILE
-from rmqtool.offsets import load_offsets
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import NEWEST, Version
-from rmqtool.store import CONFIG, Store
-from rmqtool.topics import Topics
+from rmqtool.store.config_json import ConfigFile, read_config_file
+from rmqtool.store.consumer_offsets import load_offsets
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.topics import Topics
 from rmqtool.verify.config_loss import DELAYS, Contents, check_losses, report_loss
 from rmqtool.verify.consumers import Ranges
 from rmqtool.verify.deliveries import Deliveries, Level

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.offsets import CommittedOffset
-from rmqtool.queues import Queue, QueueRange
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
-from rmqtool.store import CONFIG, Store
-from rmqtool.topics import Topics
+from rmqtool.store.config_json import load_config
+from rmqtool.store.consume_queues import Queue, QueueRange
+from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.topics import Topics
 
 _DELAY_OFFSETS = "delayOffset.json"
 _SYSTEM = (

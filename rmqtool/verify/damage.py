@@ -17,7 +17,7 @@ from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.rules.versions import Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import Frames
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 from rmqtool.verify.extents import Extents
 
 _HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmqtool.queue_units import LoadedQueue
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.verify.single_messages import Message, SingleMessages
 
 _EARLY = 2_000  # ms: a copy is not stored before its time, but clocks and rounding are what they are

@@ -17,7 +17,7 @@ from rmqtool.retention.disks import Disk, disk_of
 from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.rules.retention import Settings, settings_of
 from rmqtool.rules.versions import NEWEST, Version
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 
 _HOUR = 3_600_000  # ms
 _TOLERANCE = _HOUR  # the kernel writes a map's pages, and the time with them, later than the message came

@@ -8,10 +8,10 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.findings.report import Report
-from rmqtool.places import CONSUME_QUEUE_EXT
 from rmqtool.rules.releases import Releases
-from rmqtool.store import Store
-from rmqtool.store_findings import empty_file_finding
+from rmqtool.store.file_findings import empty_file_finding
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.store import Store
 
 
 def check_ext_files(store: Store, releases: Releases, report: Report) -> None:

@@ -14,7 +14,7 @@ from rmqtool.dispatch.keys import TAGS, IndexKeys
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_units import IndexUnits

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.checkpoint import read_checkpoint
-from rmqtool.lock import ABORT_FILE
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import Store
+from rmqtool.store.checkpoint import read_checkpoint
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import Store
 
 _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
 _SETTINGS = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5.4.0

@@ -13,9 +13,9 @@ from rmqtool.dispatch.lookups import Lookups
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
-from rmqtool.index import Geometry, IndexFile
-from rmqtool.lock import ABORT_FILE
-from rmqtool.store import Store
+from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import Store
 from rmqtool.verify.index_units import Part
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units

@@ -14,10 +14,10 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import Part as ReadPart
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
-from rmqtool.index import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.record_signs import index_signs
 from rmqtool.rules.versions import INDEX_OF_TAGS, Version
-from rmqtool.store import Store
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.store.record_signs import index_signs
+from rmqtool.store.store import Store
 
 
 @dataclass(frozen=True)

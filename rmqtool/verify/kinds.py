@@ -11,9 +11,9 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import is_index_name
-from rmqtool.lock import ABORT_FILE, LOCK_FILE
-from rmqtool.places import CONSUME_QUEUE_EXT, TIMER_LOG
-from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
+from rmqtool.store.paths import CONSUME_QUEUE_EXT, TIMER_LOG
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.places import HOME
 
 _NOTHING_READ = "the broker reads nothing from it, and fails when it has to write there"

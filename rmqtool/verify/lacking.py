@@ -10,7 +10,7 @@ from rmqtool.recovery import Start
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
-from rmqtool.topics import Topics
+from rmqtool.store.topics import Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.queue_state import QueueState

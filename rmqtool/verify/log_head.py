@@ -18,9 +18,9 @@ from rmqtool.dispatch.lookups import Lookups
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
-from rmqtool.lock import ABORT_FILE
-from rmqtool.queues import Queue
-from rmqtool.store import Store
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import Store
 from rmqtool.verify.index_units import Part
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels

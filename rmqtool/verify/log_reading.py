@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.commit_log import written_end
 from rmqtool.scan.reader import Event, scan_files
+from rmqtool.store.commit_log import written_end
 
 _LIVE_SCANS = 2  # the second is of what has been written during the first
 

@@ -16,18 +16,18 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.base.times import rfc3339
-from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
-from rmqtool.config_json import load_config
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.layout import parse
-from rmqtool.lock import ABORT_FILE
-from rmqtool.offsets import CommittedOffset
-from rmqtool.places import TIMER_LOG
-from rmqtool.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.config_json import load_config
+from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.paths import TIMER_LOG
+from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
 from rmqtool.verify.index_units import Part
 from rmqtool.verify.records import RecordTotals
 from rmqtool.verify.timer_wheels import newest_wheel

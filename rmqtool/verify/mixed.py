@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from rmqtool.findings.report import Report
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 from rmqtool.verify.environment import FirstRecord
 
 _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")

@@ -20,10 +20,10 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.offsets import CommittedOffset, CommittedOffsets, load_offsets_in
-from rmqtool.queue_units import LoadedQueue
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqtool.store import Store
+from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, load_offsets_in
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.store import Store
 from rmqtool.verify.config_loss import Contents
 from rmqtool.verify.consumers import Ranges
 from rmqtool.verify.single_messages import Message, SingleMessages

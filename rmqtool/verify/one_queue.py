@@ -13,10 +13,10 @@ from rmqtool.dispatch.units import QueueUnits
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.places import CONSUME_QUEUE_EXT
-from rmqtool.store import relative_to
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.queue_reader import QueueFiles
+from rmqtool.store.store import relative_to
 from rmqtool.verify.extents import Extents
-from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
 from rmqtool.verify.unit_differences import differences
 

@@ -23,8 +23,8 @@ from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event
-from rmqtool.store import Store, open_store
-from rmqtool.topics import load_topics
+from rmqtool.store.store import Store, open_store
+from rmqtool.store.topics import load_topics
 from rmqtool.verify.damage import DamageChecks
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_files import check_chains

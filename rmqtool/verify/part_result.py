@@ -10,7 +10,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.report import Report
 from rmqtool.recovery import FileWalk, join_walks
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 from rmqtool.verify.extents import UNREAD, Extents
 from rmqtool.verify.log_reading import Unread
 from rmqtool.verify.one_queue import tell_jump

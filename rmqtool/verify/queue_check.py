@@ -19,11 +19,11 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName, QueueUnits, group
 from rmqtool.findings.report import Report
-from rmqtool.queues import Kind, Queue
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.queue_reader import QueueFiles, files_in
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from rmqtool.verify.extents import Extents
 from rmqtool.verify.one_queue import OneQueue
-from rmqtool.verify.queue_files import QueueFiles, files_in
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.unread import ReadErrors
 

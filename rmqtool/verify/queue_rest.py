@@ -15,15 +15,15 @@ from rmqtool.dispatch.lookups import Lookups
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.queues import Queue
 from rmqtool.recovery import Start
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.store import Store
-from rmqtool.store_findings import queue_findings
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.file_findings import queue_findings
+from rmqtool.store.queue_reader import QueueFiles
+from rmqtool.store.store import Store
 from rmqtool.verify.derived import is_derived
 from rmqtool.verify.extents import UNREAD, Extents
-from rmqtool.verify.queue_files import QueueFiles
 from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
 
 _CHUNK = 1 << 16  # units

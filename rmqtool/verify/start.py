@@ -14,7 +14,7 @@ from rmqtool.recovery import FileWalk, LogWalks, Recovery, RecoveryRules, Start,
 from rmqtool.recovery.by_release import alike, label
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 from rmqtool.verify.queue_state import QueueState
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")

@@ -13,14 +13,14 @@ from rmqtool.base.errors import WrongKindError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.dispatch.lookups import Lookups
 from rmqtool.findings.report import Report
-from rmqtool.index import IndexFile
-from rmqtool.lock import ABORT_FILE, Holder
 from rmqtool.rules.releases import ANY_RELEASE, Releases
-from rmqtool.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
-from rmqtool.store_findings import layout_findings, log_findings
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.file_findings import layout_findings, log_findings
+from rmqtool.store.index_files import IndexFile
+from rmqtool.store.lock import ABORT_FILE, Holder
+from rmqtool.store.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_files import check_config_files
 from rmqtool.verify.ext_files import check_ext_files

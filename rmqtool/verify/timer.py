@@ -18,7 +18,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
-from rmqtool.store import CONFIG, Store
+from rmqtool.store.store import CONFIG, Store
 from rmqtool.verify.timer_wheels import WHEEL
 from rmqtool.verify.timers import TIMER_TOPIC, TimerState, check_timers
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, Reading, list_directory
 from rmqtool.formats import timer_wheel
-from rmqtool.store import Store
+from rmqtool.store.store import Store
 
 WHEEL = "timerwheel"
 

@@ -22,10 +22,10 @@ from rmqtool.findings.report import Report
 from rmqtool.formats import timer_log
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
 from rmqtool.formats.properties import decode_properties
-from rmqtool.lock import ABORT_FILE
-from rmqtool.queue_units import find_queue
 from rmqtool.scan.record_at import record_at
-from rmqtool.store import Store
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.queue_units import find_queue
+from rmqtool.store.store import Store
 from rmqtool.verify.timer_wheels import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"

@@ -11,11 +11,9 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
-from rmqtool.config_json import read_config_file
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
-from rmqtool.offsets import CommittedOffsets
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -25,8 +23,10 @@ from rmqtool.rules.system_topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
-from rmqtool.store import CONFIG, Store
-from rmqtool.topics import READABLE, TOPICS, WRITABLE, Topics
+from rmqtool.store.config_json import read_config_file
+from rmqtool.store.consumer_offsets import CommittedOffsets
+from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.consumers import is_system_topic
 from rmqtool.verify.queue_state import QueueState
 from rmqtool.verify.single_messages import SingleMessages

@@ -13,7 +13,7 @@ from rmqtool.base.tolerant import kinds_told
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.store import INDEX, Store
+from rmqtool.store.store import INDEX, Store
 
 INDEX_UNREAD = -1
 """In the place of an index unit's number: the index gave an error."""

@@ -16,14 +16,14 @@ from rmqtool.dispatch.rules import DispatchRules
 from rmqtool.dispatch.units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
-from rmqtool.lock import Holder, lock_holder
-from rmqtool.offsets import CommittedOffset, load_offsets
-from rmqtool.queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.recovery import RecoveryRules, Start
 from rmqtool.rules.versions import Version
-from rmqtool.signs import releases_of
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
-from rmqtool.topics import Topics, load_topics
+from rmqtool.store.consume_queues import QueueRange, has_light_queues, list_queues, queue_range
+from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
+from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.topics import Topics, load_topics
+from rmqtool.store.version_signs import releases_of
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
 from rmqtool.verify.consumers import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.crew import Crew

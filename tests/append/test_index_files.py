@@ -13,7 +13,7 @@ from rmqtool.append.index_files import IndexBuilder, index_file_name
 from rmqtool.dispatch.keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_DTYPE, IndexHeader, IndexUnit, file_size, unit_position
 from rmqtool.formats.layout import build
-from rmqtool.index import Geometry
+from rmqtool.store.index_files import Geometry
 from tests.building import START_TIME
 
 GEOMETRY = Geometry(slots=7, units=12)

@@ -25,7 +25,7 @@ from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.benchmarks.damage import make_damaged_log

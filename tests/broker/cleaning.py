@@ -29,7 +29,7 @@ from rmqtool.retention.trigger import Disks
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.golden import stores
 

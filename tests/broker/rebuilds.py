@@ -16,7 +16,7 @@ from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.rebuild.random_logs import RandomLog
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.config_json import load_config
 from rmqtool.rules.versions import parse_version
+from rmqtool.store.config_json import load_config
 from tests.broker.harness import VERSIONS, Harness
 
 pytestmark = pytest.mark.broker

@@ -18,8 +18,8 @@ from rmqtool.queue_times import QueueTimes
 from rmqtool.rules.versions import TIME_BY_RECORDS, parse_version
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.record_at import record_at
-from rmqtool.store import open_store
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import open_store
 from tests.broker.harness import VERSIONS, Harness
 from tests.building import START_TIME, LogBuilder, message
 from tests.golden import stores

@@ -15,7 +15,7 @@ from rmqtool.retention.runs import Rules
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import Version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.building import LogBuilder
 
 HOUR = 3_600_000

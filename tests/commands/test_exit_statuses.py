@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from rmqtool.base.errors import Exit, UnsupportedError
-from rmqtool.store import open_store as open_store_at
+from rmqtool.store.store import open_store as open_store_at
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, Result, check_json, environment, inspect, listing, rmqtool
 from tests.conftest import GoldenStore

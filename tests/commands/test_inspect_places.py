@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.places import KINDS
+from rmqtool.store.paths import KINDS
 from tests.commands.running import inspect, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged

@@ -118,7 +118,9 @@ def test_a_record_that_is_read_while_it_is_written(
     size = whole[log.offsets[1] : log.offsets[1] + 4]
     file.write_bytes(whole[: log.offsets[1]] + size + bytes(100) + whole[log.offsets[1] + 104 :])
     assert rmqtool(*command[:1], store, *command[1:]).status == Exit.LOSSY
-    monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=lambda _seconds: file.write_bytes(whole)))
+    monkeypatch.setattr(
+        "rmqtool.store.commit_log.time", SimpleNamespace(sleep=lambda _seconds: file.write_bytes(whole))
+    )
     (store / "lock").touch()
     with another_process(store / "lock", JAVA):
         found = rmqtool(*command[:1], store, *command[1:], "--json")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.lock import lock_holder
+from rmqtool.store.lock import lock_holder
 from tests.building import LogBuilder
 from tests.commands.running import (
     MAX_SECONDS,
@@ -67,9 +67,9 @@ def test_an_interrupt_while_modules_load() -> None:
 def test_a_fault_of_our_own_is_no_answer(store: Path, options: list[str]) -> None:
     """Python's own exit status for it would be 1, which means findings, or that nothing was found."""
     broken = (
-        "import sys, rmqtool.store\n"
+        "import sys, rmqtool.store.store\n"
         "from rmqtool.__main__ import main\n"
-        "rmqtool.store.Store.commit_log = lambda *_: {}['no such']\n"
+        "rmqtool.store.store.Store.commit_log = lambda *_: {}['no such']\n"
         "main()"
     )
     command = [sys.executable, "-c", broken, "inspect", str(store), *options]

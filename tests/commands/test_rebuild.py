@@ -349,10 +349,10 @@ def test_damaged_log_is_passed_over(one: Path) -> None:
 
 def test_a_running_broker_keeps_writers_out(one: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exit 5, and nothing is written; a dry run looks all the same."""
-    from rmqtool.lock import Holder
+    from rmqtool.store.lock import Holder
 
     one_queue_gone(one)
-    for module in ("rmqtool.lock", "rmqtool.transaction.guard"):
+    for module in ("rmqtool.store.lock", "rmqtool.transaction.guard"):
         monkeypatch.setattr(f"{module}.lock_holder", lambda root: Holder(4711, "lock"))
     with unchanged(one):
         assert rmqtool("rebuild-cq", one, "--yes").status == Exit.IN_USE

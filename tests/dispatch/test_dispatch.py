@@ -18,8 +18,8 @@ from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.plain import read_log
 from rmqtool.scan.reader import scan_files
-from rmqtool.store import open_store
-from rmqtool.topics import load_topics
+from rmqtool.store.store import open_store
+from rmqtool.store.topics import load_topics
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

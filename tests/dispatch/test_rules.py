@@ -21,7 +21,7 @@ from rmqtool.rules.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_de
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
 
 

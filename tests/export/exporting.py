@@ -23,12 +23,12 @@ from rmqtool.export.write import write_split
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.properties import split_keys
 from rmqtool.formats.sys_flag import compression, transaction
-from rmqtool.named_stores import open_stores
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.split_reader import make_query
-from rmqtool.splits import SPLIT_SIZE
+from rmqtool.store.message_reader import make_query
+from rmqtool.store.named_stores import open_stores
+from rmqtool.store.splits import SPLIT_SIZE
 from tests.unchanged import unchanged
 
 EVERYTHING = ("prepared", "rolled-back")

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rmqtool.lock import Holder
-from rmqtool.named_stores import open_stores
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.split_reader import Query, SplitReader
-from rmqtool.splits import find_source, split_source, whole_records_end
+from rmqtool.store.lock import Holder
+from rmqtool.store.message_reader import Query, SplitReader
+from rmqtool.store.named_stores import open_stores
+from rmqtool.store.splits import find_source, split_source, whole_records_end
 from tests.building import LOG, LogBuilder, write_log
 
 BODY = b"b" * 50
@@ -28,12 +28,12 @@ def builder() -> LogBuilder:
 def store(builder: LogBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store that a broker runs on; what it writes, all of `builder`, is there after a moment."""
     builder.write(tmp_path / "store")
-    monkeypatch.setattr("rmqtool.splits.lock_holder", lambda _root: Holder(1, "lock"))
+    monkeypatch.setattr("rmqtool.store.splits.lock_holder", lambda _root: Holder(1, "lock"))
 
     def sleep(_seconds: float) -> None:
         builder.write(tmp_path / "store")
 
-    monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr("rmqtool.store.commit_log.time", SimpleNamespace(sleep=sleep))
     return tmp_path / "store"
 
 

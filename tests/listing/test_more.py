@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.base.errors import WrongKindError
-from rmqtool.dledger_log import scan_backwards
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
 from rmqtool.listing.follow import follow_log
@@ -26,6 +25,7 @@ from rmqtool.listing.log import list_log
 from rmqtool.listing.options import ListingOptions
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
+from rmqtool.store.dledger_log import scan_backwards
 from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
 from tests.listing.test_oracle import objects, place_of
@@ -177,11 +177,11 @@ def test_a_dledger_file_backwards_in_parts(
         data[at : at + 60] = bytes(range(60))
     copy = tmp_path / file_name(0)
     copy.write_bytes(data)
-    monkeypatch.setattr("rmqtool.dledger_log.BLOCK_SIZE", 2000)
+    monkeypatch.setattr("rmqtool.store.dledger_log.BLOCK_SIZE", 2000)
     expected = objects(copy, "dledger")
     assert {line["kind"] for line in expected} == {"message", "damage", "blank"}
     for part in (1, 3000, 20_000, 1 << 20):
-        monkeypatch.setattr("rmqtool.dledger_log._PART", part)
+        monkeypatch.setattr("rmqtool.store.dledger_log._PART", part)
         assert objects(copy, "dledger", reverse=True) == expected[::-1]
         assert objects(copy, "dledger", reverse=True, limit=3) == expected[-4:][::-1]
         [mapped] = place_of(copy, "dledger").files
@@ -391,7 +391,9 @@ def test_a_record_that_is_read_while_it_is_written(
     at = builder.offsets[row] - begin + 90
     image[at : at + 20] = bytes(20)  # of the body
     write_log(tmp_path, {**images, begin: bytes(image)})
-    monkeypatch.setattr("rmqtool.commit_log.time", SimpleNamespace(sleep=lambda _seconds: builder.write(tmp_path)))
+    monkeypatch.setattr(
+        "rmqtool.store.commit_log.time", SimpleNamespace(sleep=lambda _seconds: builder.write(tmp_path))
+    )
     place, options = place_of(tmp_path / "commitlog"), ListingOptions(live=True)
     found: Iterator[Rows | None] = list_log(place, options)
     if follow:

@@ -11,10 +11,10 @@ from rmqtool.formats.java import string_hash
 from rmqtool.listing.kinds import count_place, list_place
 from rmqtool.listing.options import ListingOptions
 from rmqtool.locate import Place, locate
-from rmqtool.places import Kind
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
+from rmqtool.store.paths import Kind
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

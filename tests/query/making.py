@@ -15,8 +15,8 @@ from rmqtool.formats.index_file import HEADER_SIZE, file_size, key_hash, unit_po
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys, tags_code
 from rmqtool.formats.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.store import open_store
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import open_store
 from tests.building import START_TIME, V4, LogBuilder, message
 
 SLOTS, UNITS = 50, 1000

@@ -11,8 +11,8 @@ from rmqtool.query.moment import by_time, place_of
 from rmqtool.query.notes import Notes
 from rmqtool.query.scan import ScanQuery, by_scan
 from rmqtool.scan.filters import Filters
-from rmqtool.store import open_store
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.golden import stores

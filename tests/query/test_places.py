@@ -11,7 +11,7 @@ import pytest
 from rmqtool.query.lookup import message_at
 from rmqtool.query.places import Places, places_of
 from rmqtool.rules.versions import parse_version
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -37,7 +37,7 @@ def places(view: StoreView, offset: int) -> Places:
 @pytest.mark.parametrize("name", ["4.4.0-clean", "4.9.7-clean", "5.3.3-crc32-property", "5.5.0-trimmed"])
 def test_every_message_of_a_sound_store_stands_where_it_should(golden_store: GoldenStore, name: str) -> None:
     """In stores of real brokers each message has its units and its index units, and nothing contradicts."""
-    from rmqtool.store import open_store
+    from rmqtool.store.store import open_store
 
     says = stores.oracle(name)
     view = StoreView(open_store(golden_store(name)), parse_version(says["version"]))
@@ -315,7 +315,7 @@ def test_a_log_without_queues_and_index(tmp_path: Path) -> None:
 
 
 def open_log_only(made: StoreMaker, root: Path) -> Any:
-    from rmqtool.store import open_store
+    from rmqtool.store.store import open_store
 
     made.log.write(root)
     return open_store(root)

@@ -13,8 +13,8 @@ from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
 from rmqtool.query.places import Places, places_of
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
-from rmqtool.store_view import StoreView
+from rmqtool.store.snapshot import StoreView
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

@@ -20,7 +20,7 @@ from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder

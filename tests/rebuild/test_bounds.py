@@ -13,7 +13,7 @@ from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.building import LogBuilder
 from tests.commands.running import ROOT
 

@@ -12,7 +12,7 @@ from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 

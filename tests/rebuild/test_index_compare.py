@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rmqtool.formats.index_file import HEADER_DTYPE, HEADER_SIZE, UNIT_DTYPE, unit_position
-from rmqtool.index import geometry_of, list_index_files
-from rmqtool.store import open_store
+from rmqtool.store.index_files import geometry_of, list_index_files
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.rebuild.test_golden import INDEX, plan

@@ -16,7 +16,7 @@ from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import Store, open_store
+from rmqtool.store.store import Store, open_store
 from rmqtool.transaction import Committed, Transaction
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder

@@ -14,7 +14,7 @@ from rmqtool.rebuild.plan import Plan, make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from tests.building import LogBuilder
 from tests.golden import stores

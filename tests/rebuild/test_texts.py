@@ -10,7 +10,7 @@ import pytest
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.building import LogBuilder
 
 

@@ -21,7 +21,7 @@ from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.plan import Plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, items_of_processes, pieces_of
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.rebuild.test_golden import files

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.queues import list_queues, queue_range
 from rmqtool.recovery import Recovery, RecoveryRules, Start
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import Store, open_store
+from rmqtool.store.consume_queues import list_queues, queue_range
+from rmqtool.store.store import Store, open_store
 from tests.unchanged import unchanged
 
 CONF = BrokerConf(

@@ -13,7 +13,7 @@ from rmqtool.formats.message import build_blank
 from rmqtool.recovery import Recovery, RecoveryRules, Start, start_findings
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.building import LOG, LogBuilder, message
 from tests.unchanged import unchanged
 

@@ -11,12 +11,12 @@ import pytest
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.queues import Queue
 from rmqtool.recovery.minimum import min_offset_of
 from rmqtool.recovery.queue_files import recover_queue
 from rmqtool.recovery.queue_state import QueueState
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
+from rmqtool.store.consume_queues import Queue
 
 OLD, NEW = RecoveryRules(Version(4, 4, 0)), RecoveryRules(Version(5, 5, 0))
 UNITS = 10  # of a file

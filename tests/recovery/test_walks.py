@@ -13,7 +13,7 @@ from rmqtool.recovery import FileWalk, LogWalker, LogWalks, Recovery, RecoveryRu
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
-from rmqtool.store import Store, open_store
+from rmqtool.store.store import Store, open_store
 from tests.building import LogBuilder
 from tests.recovery.damages import damaged
 

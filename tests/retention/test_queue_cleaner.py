@@ -9,11 +9,11 @@ import pytest
 
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.queues import list_queues
 from rmqtool.retention.queue_cleaner import QueueCleaner
 from rmqtool.retention.queue_files import QueueState, first_state, follow
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
-from rmqtool.store import open_store
+from rmqtool.store.consume_queues import list_queues
+from rmqtool.store.store import open_store
 
 UNITS = 3  # in a file
 

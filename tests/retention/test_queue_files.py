@@ -10,11 +10,11 @@ import pytest
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.index import IndexFile
-from rmqtool.queues import list_queues
 from rmqtool.retention.queue_files import QueueState, expired_index_files, first_state, follow
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
-from rmqtool.store import open_store
+from rmqtool.store.consume_queues import list_queues
+from rmqtool.store.index_files import IndexFile
+from rmqtool.store.store import open_store
 from tests.unchanged import unchanged
 
 UNITS = 3  # in a file

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from rmqtool.split_reader import MESSAGE_COLUMNS
+from rmqtool.store.message_reader import MESSAGE_COLUMNS
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.export.exporting import export, oracle_row, rows_of

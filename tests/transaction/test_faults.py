@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.lock import HELD_HERE
+from rmqtool.store.lock import HELD_HERE
 from rmqtool.transaction import Undo, interrupted, kept_transactions
 from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.faults import CALLS, CHANGES, FAULTS, TAKES_SPACE, Fault, Faulty, KilledError

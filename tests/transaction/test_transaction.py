@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 
 from rmqtool.base.errors import StoreInUseError, UnsupportedError, UnwritableError
-from rmqtool.lock import HELD_HERE, lock_holder
-from rmqtool.store import Store, open_store
+from rmqtool.store.lock import HELD_HERE, lock_holder
+from rmqtool.store.store import Store, open_store
 from rmqtool.transaction import Transaction, Undo, interrupted, kept_transactions
 from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.system import SYSTEM, System
@@ -267,7 +267,7 @@ sys.stdin.read()
 ASK = """
 import sys
 from pathlib import Path
-from rmqtool.lock import lock_holder
+from rmqtool.store.lock import lock_holder
 print(lock_holder(Path(sys.argv[1])))
 """
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqtool.config_json import read_config_file
 from rmqtool.findings.finding import Severity
+from rmqtool.store.config_json import read_config_file
 
 Apply = Callable[[Path], object]
 Edit = Callable[[dict[str, Any]], object]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification
 

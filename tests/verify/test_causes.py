@@ -9,7 +9,7 @@ import pytest
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.commands.test_rebuild_findings import CAUSES as REBUILD_CAUSES

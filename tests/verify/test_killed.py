@@ -14,7 +14,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import refuses_empty_last_file
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from tests.golden import stores
 from tests.test_lock import JAVA, another_process
 from tests.verify.small_store import small_store

@@ -23,7 +23,7 @@ from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import parse_broker_conf
 from rmqtool.rules.delay_levels import DEFAULT_LEVELS
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.verify import one_queue, queue_rest
 from tests.building import START_TIME, message

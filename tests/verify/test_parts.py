@@ -20,7 +20,7 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.crew import WORTH, Crew, crew_for
 from rmqtool.verify.index_units import IndexUnits
 from rmqtool.verify.joining import Joining

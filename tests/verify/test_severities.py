@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.findings.finding import Severity
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.golden import stores

@@ -12,7 +12,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Selection
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.extents import UNREAD
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification

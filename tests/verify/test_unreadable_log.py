@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.verification import Request, Verification
 from rmqtool.verify_json import outcome_json

@@ -12,7 +12,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.conftest import GoldenStore

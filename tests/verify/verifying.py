@@ -8,7 +8,7 @@ from typing import Any
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store import open_store
+from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.unchanged import unchanged

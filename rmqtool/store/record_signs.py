@@ -12,11 +12,11 @@ from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
-from rmqtool.index import Geometry, IndexFile
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.record_at import record_at
+from rmqtool.store.index_files import Geometry, IndexFile
 
 _PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
 _MOST_PROBES = 64  # of so many units, from the newest ones back, until one tells

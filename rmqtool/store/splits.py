@@ -11,10 +11,10 @@ from typing import Protocol
 
 from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.commit_log import log_range, written_end
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.lock import lock_holder
-from rmqtool.named_stores import NamedStore
+from rmqtool.store.commit_log import log_range, written_end
+from rmqtool.store.lock import lock_holder
+from rmqtool.store.named_stores import NamedStore
 
 SPLIT_SIZE = 128 << 20
 """Default size of a split, bytes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError, UsageError
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store import Store, open_store
+from rmqtool.store.store import Store, open_store
 
 _DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default
 

@@ -16,11 +16,11 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
-from rmqtool.queues import Queue, written_end
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.record_at import record_at
-from rmqtool.store import CONSUME_QUEUE, Store
+from rmqtool.store.consume_queues import Queue, written_end
+from rmqtool.store.store import CONSUME_QUEUE, Store
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
 _SAMPLE = 16  # units of each queue, the newest

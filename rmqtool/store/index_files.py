@@ -25,7 +25,7 @@ from rmqtool.formats.index_file import (
     file_size,
     unit_position,
 )
-from rmqtool.store import INDEX, Store
+from rmqtool.store.store import INDEX, Store
 
 _NUMBER = re.compile(r"\d+", re.ASCII)
 _SLOT_SIZE = SLOT_DTYPE.itemsize

@@ -13,8 +13,8 @@ from pathlib import Path
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.queues import Kind, Queue, QueueRange, written_end
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.consume_queues import Kind, Queue, QueueRange, written_end
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}

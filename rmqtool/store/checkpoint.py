@@ -7,7 +7,7 @@ import numpy as np
 from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.base.files import read_all
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
-from rmqtool.store import CHECKPOINT, Store
+from rmqtool.store.store import CHECKPOINT, Store
 
 CHECKPOINT_TIMES = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
 """The numbers that are store timestamps of messages, epoch ms."""

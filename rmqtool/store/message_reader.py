@@ -21,7 +21,7 @@ from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
-from rmqtool.splits import Split
+from rmqtool.store.splits import Split
 
 MESSAGE_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",

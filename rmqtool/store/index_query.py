@@ -25,8 +25,8 @@ from rmqtool.formats.index_file import (
     key_hash,
     unit_position,
 )
-from rmqtool.index import Geometry, IndexFile, geometry_of, index_paths, read_header
-from rmqtool.store import Store
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, index_paths, read_header
+from rmqtool.store.store import Store
 
 MAX_MATCHES = 64
 """Index units that a broker collects for one query (`maxMsgsNumBatch`)."""

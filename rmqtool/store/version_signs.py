@@ -13,14 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, Reading, read_all
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.tolerant import Unread
-from rmqtool.checkpoint import read_checkpoint
-from rmqtool.config_json import ConfigFile, load_config
 from rmqtool.formats.java import decode_text
-from rmqtool.index import IndexFile, geometry_of, list_index_files
-from rmqtool.lock import ABORT_FILE
-from rmqtool.offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
-from rmqtool.queues import Queue, has_light_queues
-from rmqtool.record_signs import holds_tags, sampled_signs
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
@@ -31,7 +24,21 @@ from rmqtool.rules.versions import (
     Version,
     sorted_signs,
 )
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
+from rmqtool.store.checkpoint import read_checkpoint
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.consume_queues import Queue, has_light_queues
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
+from rmqtool.store.index_files import IndexFile, geometry_of, list_index_files
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.record_signs import holds_tags, sampled_signs
+from rmqtool.store.store import (
+    BATCH_CONSUME_QUEUE,
+    CONFIG,
+    CONSUME_QUEUE,
+    SEPARATE_ROCKSDB_QUEUES,
+    Store,
+    holds_rocksdb,
+)
 
 _BY_PATH = {
     "abort.bak": "abort.bak",

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rmqtool.config_json import ConfigFile, load_config
-from rmqtool.store import CONFIG, Store
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.store import CONFIG, Store
 
 TOPICS = "topics.json"
 READABLE, WRITABLE = 4, 2  # PermName

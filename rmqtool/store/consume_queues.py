@@ -18,7 +18,7 @@ from rmqtool.base.tolerant import Part
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 
 Kind = Literal["simple", "batch"]
 

@@ -13,15 +13,15 @@ import numpy as np
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.commit_log import LogRange
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.java import decode_text
-from rmqtool.places import DLEDGER_DATA
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.frames import Frames, prove
 from rmqtool.scan.probe import find_next
+from rmqtool.store.commit_log import LogRange
+from rmqtool.store.paths import DLEDGER_DATA
 
 Event = Frames | Blank | Damage
 

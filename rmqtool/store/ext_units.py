@@ -8,9 +8,9 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
-from rmqtool.places import CONSUME_QUEUE_EXT
-from rmqtool.queues import Queue
-from rmqtool.store import Store
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.store import Store
 
 
 class ExtTags:

@@ -12,15 +12,15 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.config_json import ConfigFile
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.index import IndexFile
-from rmqtool.offsets import CONSUMER_OFFSET
-from rmqtool.queues import Queue
 from rmqtool.rules.empty_files import effect_of_empty_last_file, refuses_empty_last_file, spans_of
 from rmqtool.rules.releases import ANY_RELEASE, Releases
-from rmqtool.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.config_json import ConfigFile
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
+from rmqtool.store.index_files import IndexFile
+from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 _LOOKED_AT: Mapping[str, str] = {
     "store.unreadable": "rmqtool inspect {place}",

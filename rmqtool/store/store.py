@@ -14,8 +14,8 @@ from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import Part
 from rmqtool.formats.file_name import is_index_name
-from rmqtool.lock import LOCK_FILE
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.lock import LOCK_FILE
 
 Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rmqtool.config_json import ConfigFile, load_config, read_config_file
-from rmqtool.store import CONFIG, Store
+from rmqtool.store.config_json import ConfigFile, load_config, read_config_file
+from rmqtool.store.store import CONFIG, Store
 
 CONSUMER_OFFSET = "consumerOffset.json"
 LMQ_CONSUMER_OFFSET = "lmqConsumerOffset.json"  # since 4.9.3: with `enableLmq` it replaces the other

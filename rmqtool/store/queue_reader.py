@@ -14,7 +14,7 @@ from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import kinds_told
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.queues import Queue
+from rmqtool.store.consume_queues import Queue
 
 _FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 

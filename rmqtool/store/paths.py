@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.store import BATCH_CONSUME_QUEUE, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
 
 Kind = Literal[
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",

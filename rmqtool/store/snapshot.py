@@ -7,18 +7,18 @@ from functools import cached_property
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, Reading, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.commit_log import LogRange, log_range
-from rmqtool.config_json import load_config
-from rmqtool.index_search import Index, open_index
-from rmqtool.lock import Holder, lock_holder
-from rmqtool.log_bytes import LogBytes
-from rmqtool.offsets import CommittedOffsets, load_offsets
-from rmqtool.queue_units import LoadedQueue, find_queue
-from rmqtool.queues import list_queues, queue_range
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
-from rmqtool.signs import releases_of
-from rmqtool.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store
+from rmqtool.store.commit_log import LogRange, log_range
+from rmqtool.store.config_json import load_config
+from rmqtool.store.consume_queues import list_queues, queue_range
+from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
+from rmqtool.store.index_query import Index, open_index
+from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.log_reader import LogBytes
+from rmqtool.store.queue_units import LoadedQueue, find_queue
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store
+from rmqtool.store.version_signs import releases_of
 
 
 class StoreView:
