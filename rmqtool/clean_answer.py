@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from rmqtool.broker.delete_when import MAX_TIME, local_time
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import Plan
 from rmqtool.output import byte_size
-from rmqtool.retention.hours import MAX_TIME, local_time
 
 _MINUTE_MS = 60_000
 

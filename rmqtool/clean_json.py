@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from rmqtool.base.times import rfc3339
+from rmqtool.broker.cleaner import Run
+from rmqtool.broker.disks import Disk
+from rmqtool.broker.log_deletion import Fate
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import Plan
 from rmqtool.clean.waiting import Waiting
-from rmqtool.retention.disks import Disk
-from rmqtool.retention.log_files import Fate
-from rmqtool.retention.runs import Run
 from rmqtool.store.store import Store
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from rmqtool.broker.delete_when import MAX_TIME, local_time
+from rmqtool.broker.log_deletion import Fate
 from rmqtool.clean.plan import Plan
 from rmqtool.clean_answer import moment
 from rmqtool.output import Columns, byte_size, table
-from rmqtool.retention.hours import MAX_TIME, local_time
-from rmqtool.retention.log_files import Fate
 
 _BAR_WIDTH = 8
 _PARTS = " ▏▎▍▌▋▊▉█"

@@ -8,6 +8,7 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import Plan
@@ -16,7 +17,6 @@ from rmqtool.clean_answer import answer, duration, moment
 from rmqtool.clean_rows import day_table, file_table
 from rmqtool.findings.finding import Finding
 from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
-from rmqtool.retention.hours import local_time
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20

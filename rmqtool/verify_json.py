@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from rmqtool.recovery.by_release import label
+from rmqtool.broker.starts_by_release import label
 from rmqtool.verify.extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 

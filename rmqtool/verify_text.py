@@ -8,10 +8,10 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
+from rmqtool.broker.prediction import Start
+from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.output import Style, byte_size, note, show_behind, visible
-from rmqtool.recovery import Start
-from rmqtool.recovery.by_release import label
 from rmqtool.verify.extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells

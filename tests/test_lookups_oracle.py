@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.pull import Subscription, puller_of
+from rmqtool.broker.pull import Subscription, puller_of
 from rmqtool.rules.versions import PULL_BY_UNITS, parse_version
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.record_at import record_at

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rmqtool.broker.pull import Answer, Puller, Subscription, limits_of, puller_of
 from rmqtool.formats.consume_queue_ext import address_of
 from rmqtool.formats.java import string_hash
-from rmqtool.pull import Answer, Puller, Subscription, limits_of, puller_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import StoreView

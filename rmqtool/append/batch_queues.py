@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqtool.append.simple_queues import Head
 from rmqtool.append.sinks import UnitSink
-from rmqtool.dispatch.units import QueueUnits, group
+from rmqtool.broker.dispatched_units import QueueUnits, group
 from rmqtool.formats.batch_consume_queue import UNIT_SIZE
 
 _RAW = np.dtype(f"V{UNIT_SIZE}")

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.append.sinks import IndexSink
-from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.dispatch.units import group
+from rmqtool.broker.dispatched_units import group
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.store.index_files import Geometry

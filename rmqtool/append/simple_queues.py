@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.append.filler import neutral_units, pre_blank_units
 from rmqtool.append.sinks import Timestamps, Units, UnitSink
 from rmqtool.append.stored_units import StoredUnits, physical_offsets
-from rmqtool.dispatch.units import group
+from rmqtool.broker.dispatched_units import group
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.broker.index_keys import IndexKeys
 
 Units = NDArray[Any]
 """Stored units of one queue, one behind the other, one element each."""

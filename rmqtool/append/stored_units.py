@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.append.sinks import Timestamps, Units
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
 
 RAW_UNIT = np.dtype(f"V{UNIT_SIZE}")

@@ -13,10 +13,10 @@ from typing import TypeVar
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import RateLimit, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.retention.disks import disk_of
-from rmqtool.retention.log_files import LogFile, stat_log_file
-from rmqtool.retention.queue_files import QueueState, first_state
-from rmqtool.retention.trigger import Disks
+from rmqtool.broker.disks import disk_of
+from rmqtool.broker.log_deletion import LogFile, stat_log_file
+from rmqtool.broker.queue_deletion import QueueState, first_state
+from rmqtool.broker.trigger import Disks
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
 from rmqtool.scan.record_at import record_at

@@ -8,13 +8,13 @@ from datetime import datetime, timezone
 from shlex import quote
 
 from rmqtool.base.times import rfc3339
+from rmqtool.broker.cleaner import Rules
+from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.clean.geometry import geometry_findings
 from rmqtool.clean.mtimes import WrongTime, wrong_times
 from rmqtool.clean.plan import Plan, cleaner_of
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.retention.hours import failing_hours, matching_hours
-from rmqtool.retention.runs import Rules
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store.file_findings import layout_findings, log_findings, offset_findings

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from rmqtool.broker.queue_deletion import QueueState
 from rmqtool.clean.plan import Plan
 from rmqtool.clean.waiting import Waiting, waiting_messages
-from rmqtool.retention.queue_files import QueueState
 
 
 @dataclass(frozen=True)

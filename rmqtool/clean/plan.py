@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from rmqtool.broker.cleaner import Cleaner, Rules, Run
+from rmqtool.broker.delete_when import next_start
+from rmqtool.broker.log_deletion import Fate
+from rmqtool.broker.queue_cleaner import QueueCleaner
+from rmqtool.broker.queue_deletion import QueueState
+from rmqtool.broker.trigger import Trigger
 from rmqtool.clean.facts import Facts
-from rmqtool.retention.hours import next_start
-from rmqtool.retention.log_files import Fate
-from rmqtool.retention.queue_cleaner import QueueCleaner
-from rmqtool.retention.queue_files import QueueState
-from rmqtool.retention.runs import Cleaner, Rules, Run
-from rmqtool.retention.trigger import Trigger
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.queue_deletion import QueueState
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
-from rmqtool.retention.queue_files import QueueState
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.record_at import record_at

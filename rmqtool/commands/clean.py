@@ -75,9 +75,9 @@ def clean(
     may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
     and only while no broker runs.
     """
+    from rmqtool.broker.cleaner import Rules
     from rmqtool.clean.facts import gather, steadily
     from rmqtool.clean.plan import plan
-    from rmqtool.retention.runs import Rules
     from rmqtool.rules.retention import settings_of
     from rmqtool.store.store import open_store
 

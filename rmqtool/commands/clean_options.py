@@ -13,7 +13,7 @@ import click
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import parse_time
-from rmqtool.retention.hours import MAX_TIME, parse_zone
+from rmqtool.broker.delete_when import MAX_TIME, parse_zone
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import Version

@@ -11,7 +11,7 @@ from rmqtool.output import Style, write_line, write_text
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
 
 if TYPE_CHECKING:
-    from rmqtool.pull import Answer, Subscription
+    from rmqtool.broker.pull import Answer, Subscription
     from rmqtool.query.lookup import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
@@ -23,7 +23,7 @@ _BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
 
 def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print what a consumer gets: an answer in any case, whose status says what it is."""
-    from rmqtool.pull import Subscription, puller_of
+    from rmqtool.broker.pull import Subscription, puller_of
     from rmqtool.query.lookup import why_no_queue
     from rmqtool.query_text import show_pull
     from rmqtool.store.topics import is_compacted
@@ -105,9 +105,9 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
 
 def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the queue offset for a moment, of one queue or of all queues of a topic."""
+    from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.query.lookup import why_no_queue
     from rmqtool.query_text import show_offsets
-    from rmqtool.queue_times import QueueTimes
 
     filters, timestamp = asked["filters"], asked["at"]
     if len(filters.topics) != 1:

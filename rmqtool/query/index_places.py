@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.dispatch.dispatcher import Dispatched
-from rmqtool.dispatch.keys import KEY, TAGS, UNIQUE_KEY
+from rmqtool.broker.dispatcher import Dispatched
+from rmqtool.broker.index_keys import KEY, TAGS, UNIQUE_KEY
 from rmqtool.query.lookup import Message
 from rmqtool.store.index_query import IndexUnit
 from rmqtool.store.snapshot import StoreView

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import Frames

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.base.errors import ChangedError
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.formats.file_name import file_name

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.append.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rebuild.existing import FORMATS, ExistingQueues
 from rmqtool.rebuild.spans import ADDED, CHANGED, SAME, Spans

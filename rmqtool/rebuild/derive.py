@@ -16,8 +16,8 @@ from rmqtool.append.simple_queues import Heads, SimpleQueues
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.append.stored_units import StoredUnits, UnitBuffer
 from rmqtool.base.limits import memory_is_short
-from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
 from rmqtool.rebuild.lost import LostExtents
 from rmqtool.rebuild.names import refusal

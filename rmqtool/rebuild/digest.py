@@ -13,10 +13,10 @@ from rmqtool.append.simple_queues import Order
 from rmqtool.append.stored_units import StoredUnits
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
-from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.dispatcher import Dispatched, Dispatcher
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent

@@ -15,7 +15,7 @@ from rmqtool.append.sinks import FileGrid, Units
 from rmqtool.base.files import InputFile
 from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.store.consume_queues import Kind, Queue
 

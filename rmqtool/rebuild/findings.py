@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.append.simple_queues import Irregular
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rmqtool.append.file_tree import create_file, set_time, write_all
-from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import file_size
 from rmqtool.store.index_files import Geometry
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.store.consume_queues import Kind

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from rmqtool.broker.recovery import LogCut, Recovery
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.source import Source
-from rmqtool.recovery import Recovery, RecoveryRules
-from rmqtool.recovery.predict import LogCut
+from rmqtool.rules.recovery import RecoveryRules
 
 
 def start_findings(source: Source, derivation: Derivation) -> Iterator[Finding]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
-from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.rebuild.apply import Staged, apply_plan, commit, path_in_store
 from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rmqtool.append.stored_units import StoredUnits, physical_offsets
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 
 StoredUnit = Callable[[QueueName, int], np.void | None]
 """The unit that a queue holds at a number; None where none is written."""

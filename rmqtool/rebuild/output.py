@@ -12,8 +12,8 @@ from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.keys import IndexKeys
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.file_name import file_name
 from rmqtool.rebuild.index_files import IndexTree
 from rmqtool.rebuild.names import directory_of

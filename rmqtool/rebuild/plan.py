@@ -10,7 +10,7 @@ from typing import Literal
 from rmqtool.append.batch_queues import BatchQueues
 from rmqtool.append.simple_queues import SimpleQueues
 from rmqtool.append.sinks import IndexSink, UnitSink
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.compare import Comparison, Difference
 from rmqtool.rebuild.derive import Derivation

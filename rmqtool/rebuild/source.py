@@ -8,10 +8,10 @@ from functools import cached_property
 from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
 from rmqtool.rebuild.digest import Task

@@ -11,7 +11,7 @@ from rmqtool.append.file_tree import file_time
 from rmqtool.append.sinks import FileGrid, Timestamps, Units
 from rmqtool.base.errors import UnwritableError
 from rmqtool.base.files import InputFile
-from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import file_size
 from rmqtool.store.index_files import Geometry
 from rmqtool.transaction import StagedFile, Transaction

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.compare import Comparison

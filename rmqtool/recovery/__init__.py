@@ -8,11 +8,11 @@ in parts, whose walks `join_walks` puts together) and hands the results over as 
 is not read again, but for what is derived from it after a crash.
 """
 
-from rmqtool.recovery.findings import start_findings
-from rmqtool.recovery.predict import NO_CHECKPOINT, Recovery
-from rmqtool.recovery.start import QueueChange, Start
-from rmqtool.recovery.walk import FileWalk, suspects_of
-from rmqtool.recovery.walks import LogWalker, LogWalks, join_walks
+from rmqtool.broker.file_walk import FileWalk, suspects_of
+from rmqtool.broker.log_walk import LogWalker, LogWalks, join_walks
+from rmqtool.broker.prediction import QueueChange, Start
+from rmqtool.broker.recovery import NO_CHECKPOINT, Recovery
+from rmqtool.broker.start_findings import start_findings
 from rmqtool.rules.recovery import RecoveryRules
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table

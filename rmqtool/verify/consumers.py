@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC

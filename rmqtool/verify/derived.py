@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqtool.dispatch.units import QueueName
-from rmqtool.recovery import Start
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import Start
 
 
 def is_derived(start: Start | None, name: QueueName, first_offset: int, next_offset: int) -> bool:

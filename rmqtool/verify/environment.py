@@ -11,10 +11,10 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UnreadableError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
-from rmqtool.dispatch.lookups import Lookups
+from rmqtool.broker.delete_when import failing_hours, matching_hours
+from rmqtool.broker.disks import Disk, disk_of
+from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
-from rmqtool.retention.disks import Disk, disk_of
-from rmqtool.retention.hours import failing_hours, matching_hours
 from rmqtool.rules.retention import Settings, settings_of
 from rmqtool.rules.versions import NEWEST, Version
 from rmqtool.store.store import Store

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.dispatch.keys import TAGS, IndexKeys
-from rmqtool.dispatch.lookups import Lookups
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store

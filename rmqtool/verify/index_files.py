@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.limits import memory_is_short
-from rmqtool.dispatch.lookups import Lookups
+from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position

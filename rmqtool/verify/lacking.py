@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqtool.broker.prediction import Start
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.recovery import Start
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE

@@ -14,7 +14,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.times import rfc3339
-from rmqtool.dispatch.lookups import Lookups
+from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units

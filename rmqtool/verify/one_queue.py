@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank

@@ -11,13 +11,14 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import RateLimit, Reading
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.log_walk import LogWalker
 from rmqtool.findings.report import Report, Selection
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.recovery import LogWalker, RecoveryRules
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank

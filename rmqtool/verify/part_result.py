@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.file_walk import FileWalk
+from rmqtool.broker.log_walk import join_walks
 from rmqtool.findings.report import Report
-from rmqtool.recovery import FileWalk, join_walks
 from rmqtool.store.store import Store
 from rmqtool.verify.extents import UNREAD, Extents
 from rmqtool.verify.log_reading import Unread

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.limits import memory_is_short
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.units import QueueName, QueueUnits, group
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.findings.report import Report
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.queue_reader import QueueFiles, files_in

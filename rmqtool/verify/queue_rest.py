@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.prediction import Start
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.recovery import Start
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import Queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 
 MOST_LOOKS = 4096
 """Wrong units of one queue that are looked into one by one; others that point elsewhere are counted with them."""

@@ -10,7 +10,7 @@ from isal import isal_zlib
 from numpy.typing import NDArray
 
 from rmqtool.base.times import rfc3339
-from rmqtool.dispatch.dispatcher import Dispatched
+from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.findings.report import Report
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE, CRC_MASK, stored_record_crc
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rmqtool.base.files import Reading
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.file_walk import FileWalk
+from rmqtool.broker.log_walk import LogWalks
+from rmqtool.broker.prediction import Start
+from rmqtool.broker.recovery import Recovery
+from rmqtool.broker.start_findings import start_findings
+from rmqtool.broker.starts_by_release import alike, label
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Report
-from rmqtool.recovery import FileWalk, LogWalks, Recovery, RecoveryRules, Start, start_findings
-from rmqtool.recovery.by_release import alike, label
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import Store

@@ -13,7 +13,7 @@ from rmqtool.base.errors import WrongKindError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.dispatch.lookups import Lookups
+from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint

@@ -13,7 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel

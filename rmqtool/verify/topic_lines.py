@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import (

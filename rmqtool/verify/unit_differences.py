@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.findings.finding import Severity
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import unreadable
 from rmqtool.base.tolerant import kinds_told
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.store.store import INDEX, Store

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.prediction import Start
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
-from rmqtool.recovery import RecoveryRules, Start
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.append.index_files import IndexBuilder, index_file_name
-from rmqtool.dispatch.keys import IndexKeys
+from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_DTYPE, IndexHeader, IndexUnit, file_size, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.store.index_files import Geometry

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqtool.append.simple_queues import Lost, Order, SimpleQueues
 from rmqtool.append.stored_units import StoredUnits
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatched_units import QueueUnits
 from tests.append.units import SIZE, Kept, units
 
 PER_FILE = 10

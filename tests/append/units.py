@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rmqtool.append.sinks import Timestamps, Units
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import UNIT_DTYPE
 from tests.building import START_TIME
 

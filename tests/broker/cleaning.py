@@ -20,12 +20,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rmqtool.broker.cleaner import Cleaner, Rules
+from rmqtool.broker.delete_when import local_time, parse_zone
+from rmqtool.broker.disks import Disk
+from rmqtool.broker.trigger import Disks
 from rmqtool.clean.facts import Facts, gather
 from rmqtool.clean.plan import cleaner_of
-from rmqtool.retention.disks import Disk
-from rmqtool.retention.hours import local_time, parse_zone
-from rmqtool.retention.runs import Cleaner, Rules
-from rmqtool.retention.trigger import Disks
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from rmqtool.broker.offset_by_time import QueueTimes
+from rmqtool.broker.pull import Subscription, puller_of
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.java import string_hash
-from rmqtool.pull import Subscription, puller_of
-from rmqtool.queue_times import QueueTimes
 from rmqtool.rules.versions import TIME_BY_RECORDS, parse_version
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.record_at import record_at

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmqtool.broker.disks import Disk
 from rmqtool.clean.forecast import LEVELS, Forecast, forecast, growth_of
 from rmqtool.clean.plan import Plan
-from rmqtool.retention.disks import Disk
 from tests.clean.planning import FOUR, HOUR, aged_log, planned
 
 FILE = 1024

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.keys import TAGS, IndexKeys
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.index_file import key_hash
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import Frames

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rmqtool.base.errors import UsageError
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.keys import Texts, split_keys
-from rmqtool.dispatch.multi import more_queues
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.index_keys import Texts, split_keys
+from rmqtool.broker.multi_dispatch import more_queues
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.formats.sys_flag import INNER_BATCH

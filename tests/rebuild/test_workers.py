@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.parallel import start_process, take_number
-from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.rebuild import source, workers
 from rmqtool.rebuild.digest import PassNumbers, Task
 from rmqtool.rebuild.options import RebuildOptions

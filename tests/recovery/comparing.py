@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.recovery import Recovery, RecoveryRules, Start
+from rmqtool.broker.prediction import Start
+from rmqtool.broker.recovery import Recovery
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.consume_queues import list_queues, queue_range
 from rmqtool.store.store import Store, open_store

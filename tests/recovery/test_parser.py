@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rmqtool.base.files import InputFile
+from rmqtool.broker.record_parser import NOTHING_WRITTEN, Parsed, parse_at
 from rmqtool.formats.message import MAGIC_CODE_V2, build_blank
-from rmqtool.recovery.parser import NOTHING_WRITTEN, Parsed, parse_at
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from tests.building import START_TIME, message

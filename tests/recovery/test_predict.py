@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.prediction import Start
+from rmqtool.broker.recovery import Recovery
+from rmqtool.broker.start_findings import start_findings
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import build_blank
-from rmqtool.recovery import Recovery, RecoveryRules, Start, start_findings
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.store import open_store
 from tests.building import LOG, LogBuilder, message

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.broker.queue_minimum import min_offset_of
+from rmqtool.broker.queue_recovery import recover_queue
+from rmqtool.broker.queue_simulation import QueueState
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.recovery.minimum import min_offset_of
-from rmqtool.recovery.queue_files import recover_queue
-from rmqtool.recovery.queue_state import QueueState
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue

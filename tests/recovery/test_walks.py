@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.file_walk import FileWalk, suspects_of
+from rmqtool.broker.log_walk import LogWalker, LogWalks, join_walks
+from rmqtool.broker.recovery import Recovery
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.recovery import FileWalk, LogWalker, LogWalks, Recovery, RecoveryRules, join_walks, suspects_of
+from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files

@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.base.errors import UsageError
 from rmqtool.base.times import parse_time
-from rmqtool.retention.hours import (
+from rmqtool.broker.delete_when import (
     CleanerFailsError,
     failing_hours,
     is_time,

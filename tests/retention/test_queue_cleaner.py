@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.broker.queue_cleaner import QueueCleaner
+from rmqtool.broker.queue_deletion import QueueState, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.retention.queue_cleaner import QueueCleaner
-from rmqtool.retention.queue_files import QueueState, first_state, follow
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.store import open_store

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.queue_deletion import QueueState, expired_index_files, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.retention.queue_files import QueueState, expired_index_files, first_state, follow
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
 from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.index_files import IndexFile

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+from rmqtool.broker.disks import Disk
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.host import build_host
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.formats.timer_check import CHECK_DTYPE
-from rmqtool.retention.disks import Disk
 from rmqtool.verify import environment
 from tests.building import START_TIME, message
 from tests.test_lock import JAVA, another_process

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.dispatch.lookups import Lookups
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.batch_consume_queue import UNIT_DTYPE
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name

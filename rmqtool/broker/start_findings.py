@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rmqtool.broker.prediction import Start
+from rmqtool.broker.record_parser import NOTHING_WRITTEN
+from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.recovery.parser import NOTHING_WRITTEN
-from rmqtool.recovery.predict import NO_CHECKPOINT, LogCut, Recovery
-from rmqtool.recovery.start import Start
 
 QueueEnds = Mapping[tuple[str, int], int]
 """Of each queue, by topic and queue id, the offset behind its last message in the commit log."""

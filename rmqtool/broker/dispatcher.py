@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.keys import (
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.index_keys import (
     KEY,
     TAGS,
     UNIQUE_KEY,
@@ -21,10 +23,8 @@ from rmqtool.dispatch.keys import (
     split_keys,
     texts_at,
 )
-from rmqtool.dispatch.multi import more_queues
-from rmqtool.dispatch.numbers import QueueNumbers, TopicNumbers
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueUnits
+from rmqtool.broker.multi_dispatch import more_queues
+from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
 from rmqtool.formats.java import string_hash
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR

@@ -9,13 +9,13 @@ import numpy as np
 
 from rmqtool.base.files import UNLIMITED, InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.rules import DispatchRules
-from rmqtool.dispatch.units import QueueName, QueueUnits
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.file_walk import FileWalk, FileWalker
+from rmqtool.broker.queue_recovery import RecoveredQueue
+from rmqtool.broker.queue_simulation import QueueState
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
-from rmqtool.recovery.queue_files import RecoveredQueue
-from rmqtool.recovery.queue_state import QueueState
-from rmqtool.recovery.walk import FileWalk, FileWalker
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.block import Block

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.retention.queue_files import QueueState, follow, newest_offset_in
+from rmqtool.broker.queue_deletion import QueueState, follow, newest_offset_in
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 from rmqtool.store.consume_queues import Queue
 

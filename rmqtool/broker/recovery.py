@@ -8,18 +8,18 @@ from functools import cached_property
 
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.load import Loaded, load, loaded_index_files
+from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
+from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, Start
+from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
+from rmqtool.broker.queue_minimum import min_offset_of
+from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
+from rmqtool.broker.queue_simulation import QueueState
+from rmqtool.broker.reput import reput
+from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.recovery.dispatching import Dispatching, Queues, QueueSizes
-from rmqtool.recovery.load import Loaded, load, loaded_index_files
-from rmqtool.recovery.minimum import min_offset_of
-from rmqtool.recovery.queue_files import RecoveredQueue, recover_queue
-from rmqtool.recovery.queue_state import QueueState
-from rmqtool.recovery.reput import reput
-from rmqtool.recovery.scan_start import Checkpoint, abnormal_start, normal_start
-from rmqtool.recovery.start import Mode, QueueChange, ScanFrom, Start
-from rmqtool.recovery.walks import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX

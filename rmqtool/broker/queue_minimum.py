@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.recovery.queue_state import QueueState
+from rmqtool.broker.queue_simulation import QueueState
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, QUEUE_WITHOUT_FILE_IS_RESET, Version
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from rmqtool.base.files import unreadable
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.retention.trigger import Trigger
+from rmqtool.broker.trigger import Trigger
 from rmqtool.rules.retention import Settings
 
 Reason = Literal[

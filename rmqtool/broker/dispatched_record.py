@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.dispatcher import Dispatched, Dispatcher
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.formats.host import format_host
 from rmqtool.rules.versions import Version
 from rmqtool.scan.record_at import record_at

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from rmqtool.retention.disks import Disk
-from rmqtool.retention.hours import CleanerFailsError, is_time, local_time
+from rmqtool.broker.delete_when import CleanerFailsError, is_time, local_time
+from rmqtool.broker.disks import Disk
 from rmqtool.rules.retention import Settings
 from rmqtool.rules.versions import DISK_LEVEL_DECIDES_AT_ONCE, Version
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.retention.log_files import LogFile, LogRun, allocated_bytes, run_over
-from rmqtool.retention.queue_cleaner import QueueCleaner
-from rmqtool.retention.queue_files import expired_index_files
-from rmqtool.retention.trigger import Disks, Trigger, trigger_at
+from rmqtool.broker.log_deletion import LogFile, LogRun, allocated_bytes, run_over
+from rmqtool.broker.queue_cleaner import QueueCleaner
+from rmqtool.broker.queue_deletion import expired_index_files
+from rmqtool.broker.trigger import Disks, Trigger, trigger_at
 from rmqtool.rules.retention import Settings
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue

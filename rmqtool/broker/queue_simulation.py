@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.queue_recovery import RecoveredQueue, are_written, no_units, read_units
 from rmqtool.formats.file_name import file_name
-from rmqtool.recovery.queue_files import RecoveredQueue, are_written, no_units, read_units
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.store.consume_queues import Kind, Queue
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from rmqtool.base.files import UNLIMITED, InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.file_walk import NO_ROWS, FileWalk, FileWalker, suspects_of
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.recovery.walk import NO_ROWS, FileWalk, FileWalker, suspects_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import Frames

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.dispatch.units import QueueName
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import Frames

@@ -14,10 +14,10 @@ import numpy as np
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.dispatch.dispatcher import Dispatcher
-from rmqtool.dispatch.rules import DispatchRules
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.broker.record_parser import NOTHING_WRITTEN, parse_at
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
-from rmqtool.recovery.parser import NOTHING_WRITTEN, parse_at
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.body_crc import wrong_bodies

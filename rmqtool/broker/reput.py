@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.recovery.dispatching import Dispatching
-from rmqtool.recovery.parser import parse_at
+from rmqtool.broker.queue_dispatch import Dispatching
+from rmqtool.broker.record_parser import parse_at
 from rmqtool.rules.recovery import RecoveryRules
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.record_parser import STORE_TIMESTAMP_POSITIONS, parse_at
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V1, MAGIC_CODE_V2
-from rmqtool.recovery.parser import STORE_TIMESTAMP_POSITIONS, parse_at
 from rmqtool.rules.recovery import RecoveryRules
 
 Checkpoint = Mapping[str, int]
