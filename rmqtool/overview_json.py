@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from rmqtool.base.times import rfc3339
-from rmqtool.log_statistics import LogStatistics, Totals
-from rmqtool.overview import Overview
-from rmqtool.overview_facts import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
+from rmqtool.inspect.log_statistics import LogStatistics, Totals
+from rmqtool.inspect.overview import Overview
+from rmqtool.inspect.summary import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
 from rmqtool.store.consume_queues import Queue, QueueRange
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.store import Store

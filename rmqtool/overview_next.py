@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
+from rmqtool.inspect.overview import Overview
+from rmqtool.inspect.summary import group_failures, out_of_range
 from rmqtool.output import note
-from rmqtool.overview import Overview
-from rmqtool.overview_facts import group_failures, out_of_range
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
 
 

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.times import rfc3339
-from rmqtool.log_statistics import LogStatistics, Totals
+from rmqtool.inspect.log_statistics import LogStatistics, Totals
+from rmqtool.inspect.overview import Overview
+from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting
 from rmqtool.output import Columns, Style, byte_size, show_behind, show_finding, show_table, table
-from rmqtool.overview import Overview
-from rmqtool.overview_facts import bytes_per_hour, group_failures, out_of_range, waiting
 from rmqtool.overview_next import note_next
 
 _LABEL_WIDTH = 12

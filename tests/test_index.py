@@ -20,7 +20,7 @@ from rmqtool.formats.index_file import (
     key_hash,
     unit_position,
 )
-from rmqtool.overview import look
+from rmqtool.inspect.overview import look
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files, read_header
 from rmqtool.store.store import open_store

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqtool import log_statistics
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.log_statistics import LogStatistics, Totals
+from rmqtool.inspect import log_statistics
+from rmqtool.inspect.log_statistics import LogStatistics, Totals
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG, START_TIME, LogBuilder

@@ -17,7 +17,7 @@ from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.overview import Overview, look
+from rmqtool.inspect.overview import Overview, look
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.commit_log import LogRange

@@ -9,8 +9,8 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.overview import Overview, look
-from rmqtool.overview_facts import (
+from rmqtool.inspect.overview import Overview, look
+from rmqtool.inspect.summary import (
     DelayLevel,
     GroupFailures,
     bytes_per_hour,

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.base.files import InputFile
 from rmqtool.formats.message import HEADER_DTYPES
-from rmqtool.pointed_records import Heads, passing_records, read_heads
+from rmqtool.inspect.pointed_records import Heads, passing_records, read_heads
 from rmqtool.scan.block import BLOCK_SIZE
 from rmqtool.scan.filters import Filters
 from tests.building import START_TIME, LogBuilder, message, write_log, write_sparse

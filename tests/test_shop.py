@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.overview import Overview, look
+from rmqtool.inspect.overview import Overview, look
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -11,7 +11,7 @@ import pytest
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
-from rmqtool.overview import look
+from rmqtool.inspect.overview import look
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.consume_queues import list_queues

@@ -197,7 +197,7 @@ _LOOK = """
 import os, sys
 from pathlib import Path
 from rmqtool.base.errors import UnreadableError
-from rmqtool.overview import look
+from rmqtool.inspect.overview import look
 from rmqtool.store.store import open_store
 
 os.seteuid(int(sys.argv[1]))

@@ -21,8 +21,8 @@ from rmqtool.rules.versions import Version
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit, Reading
     from rmqtool.base.mapped_files import MappedFile, MappedFiles
-    from rmqtool.log_statistics import LogStatistics
-    from rmqtool.overview import Overview
+    from rmqtool.inspect.log_statistics import LogStatistics
+    from rmqtool.inspect.overview import Overview
     from rmqtool.scan.reader import Event
     from rmqtool.store.paths import Kind
     from rmqtool.store.store import Store
@@ -121,7 +121,7 @@ def inspect(
     consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
     broker runs on may be read too; nothing in it is changed.
     """
-    from rmqtool.locate import Place, locate
+    from rmqtool.inspect.locate import Place, locate
 
     style.store = str(path)
     if listing["output_format"] == "json":
@@ -139,7 +139,7 @@ def inspect(
 
 
 def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
-    from rmqtool.overview import look
+    from rmqtool.inspect.overview import look
     from rmqtool.overview_json import overview_json
     from rmqtool.overview_text import show_overview
 
@@ -158,7 +158,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
 def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
     from rmqtool.base.files import Reading
-    from rmqtool.log_statistics import LogStatistics
+    from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.progress import byte_progress
 
     files = overview.older_log.files or overview.log.files

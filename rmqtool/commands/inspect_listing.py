@@ -10,9 +10,9 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.output import Style, flush, json_text, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
-    from rmqtool.listing.by_record import RecordFilter
-    from rmqtool.listing.kinds import Found
-    from rmqtool.locate import Place
+    from rmqtool.inspect.locate import Place
+    from rmqtool.inspect.record_filter import RecordFilter
+    from rmqtool.inspect.registry import Found
     from rmqtool.message_text import BodyFormat
     from rmqtool.rendering.tables import TableWriter
     from rmqtool.scan.rows import Rows
@@ -56,7 +56,7 @@ class Shown:
             self._as_text(found)
 
     def _is_tabular(self, rows: Rows) -> bool:
-        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.inspect.registry import LISTINGS
 
         listing = LISTINGS[self.place.kind]
         return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
@@ -86,7 +86,7 @@ class Shown:
             self.damaged += 1
 
     def _csv_columns(self) -> tuple[str, ...]:
-        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.inspect.registry import LISTINGS
 
         if self.columns:
             return self.columns
@@ -95,7 +95,7 @@ class Shown:
         return (*names, "hex") if self.with_hex else names
 
     def _as_table(self, rows: Rows) -> None:
-        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.inspect.registry import LISTINGS
         from rmqtool.rendering.tables import TableWriter
 
         if not rows.counted or LISTINGS[self.place.kind].is_one_object:
@@ -107,7 +107,7 @@ class Shown:
 
     def _table_columns(self, rows: Rows) -> list[str]:
         """The usual columns without those that would say the same in every row."""
-        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.inspect.registry import LISTINGS
 
         if rows.batch.column(0)[0].as_py() == "index_slot":
             return rows.names[2:]
@@ -123,7 +123,7 @@ class Shown:
                 write_text(self._row_text(row))
 
     def _row_text(self, row: dict[str, Any]) -> str:
-        from rmqtool.listing.kinds import LISTINGS
+        from rmqtool.inspect.registry import LISTINGS
         from rmqtool.message_text import fields_text, object_text, text_line
         from rmqtool.rendering.hex_dump import hex_fields
 
@@ -196,7 +196,7 @@ def _tell_unjudged(style: Style, by_record: RecordFilter | None, as_json: bool) 
 
 def checked_columns(text: str | None, place: Place) -> tuple[str, ...]:
     """The names in ``--columns``; raise UsageError for one that this kind of place does not have."""
-    from rmqtool.listing.kinds import LISTINGS
+    from rmqtool.inspect.registry import LISTINGS
 
     if text is None:
         return ()

@@ -16,10 +16,10 @@ from rmqtool.rules.broker_conf import BrokerConf
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit, Reading
-    from rmqtool.listing.by_record import RecordFilter
-    from rmqtool.listing.kinds import Found
-    from rmqtool.listing.options import ListingOptions
-    from rmqtool.locate import Place
+    from rmqtool.inspect.locate import Place
+    from rmqtool.inspect.options import ListingOptions
+    from rmqtool.inspect.record_filter import RecordFilter
+    from rmqtool.inspect.registry import Found
     from rmqtool.message_text import BodyFormat
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
@@ -47,7 +47,7 @@ class Wanted:
 
 def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
     """Show what is at a place in a store, by the options of inspect; raise UsageError where they do not fit."""
-    from rmqtool.listing.kinds import count_place
+    from rmqtool.inspect.registry import count_place
 
     _check(place, wanted, style)
     names = checked_columns(wanted.columns, place)
@@ -68,8 +68,8 @@ def _options(
     place: Place, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
 ) -> ListingOptions:
     from rmqtool.base.files import Reading
-    from rmqtool.listing.kinds import LISTINGS
-    from rmqtool.listing.options import ListingOptions
+    from rmqtool.inspect.options import ListingOptions
+    from rmqtool.inspect.registry import LISTINGS
     from rmqtool.scan.message_rows import MessageShape
     from rmqtool.store.lock import lock_holder
 
@@ -95,8 +95,8 @@ def _options(
 
 
 def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Found | None]:
-    from rmqtool.listing.follow import follow_log
-    from rmqtool.listing.kinds import limited, list_place
+    from rmqtool.inspect.follow import follow_log
+    from rmqtool.inspect.registry import limited, list_place
 
     if not wanted.follow:
         return list_place(place, options)
@@ -113,7 +113,7 @@ def _nothing(place: Place, filters: Filters) -> str:
 
 def _tell_other_looks(place: Place) -> None:
     """Say of a file that was told to be something when it looks like something else."""
-    from rmqtool.looks import as_hint, looks_unlike, name_of
+    from rmqtool.inspect.file_kind import as_hint, looks_unlike, name_of
 
     files = place.files
     if len(files) != 1 or files[0].path.name != place.path.name:
@@ -128,8 +128,8 @@ def _fitting(place: Place, filters: Filters, conf: BrokerConf, reading: Reading)
 
     What the environment sets waits for a place that it fits.
     """
-    from rmqtool.listing.by_record import RecordFilter
-    from rmqtool.listing.kinds import LISTINGS, split_filters
+    from rmqtool.inspect.record_filter import RecordFilter
+    from rmqtool.inspect.registry import LISTINGS, split_filters
     from rmqtool.scan.filters import Filters
 
     known = LISTINGS[place.kind].filters | LISTINGS[place.kind].by_record
@@ -170,7 +170,7 @@ def _check(place: Place, wanted: Wanted, style: Style) -> None:
 
 def _check_slots(place: Place, filters: Filters) -> None:
     """A hash slot is that of a topic with a key or a tag; it tells nothing else."""
-    from rmqtool.listing.index import HASHED, is_hashed
+    from rmqtool.inspect.index_files import HASHED, is_hashed
 
     others = [name for name in FILTERS if name not in HASHED and is_given(name)]
     if others:

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.listing.kinds import list_place
-from rmqtool.listing.options import ListingOptions
-from rmqtool.locate import Place, locate
+from rmqtool.inspect.locate import Place, locate
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.registry import list_place
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output import write_output
 from rmqtool.rebuild.source import open_source

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.overview import look
+from rmqtool.inspect.overview import look
 from rmqtool.store.store import open_store
 from tests.broker.harness import VERSIONS, Harness
 from tests.golden import stores

@@ -238,9 +238,9 @@ def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
 def as_nobody(*arguments: str | Path) -> Result:
     """Run the command line as a user who owns nothing; modules are loaded before the change."""
     code = (
-        "import os, sys; import rmqtool.overview_text, rmqtool.overview_json, rmqtool.overview, rmqtool.listing.kinds;"
-        "import rmqtool.listing.follow, rmqtool.rendering.json_lines, rmqtool.message_text;"
-        "import rmqtool.log_statistics, rmqtool.locate, rmqtool.commands.inspect;"
+        "import os, sys; import rmqtool.overview_text, rmqtool.overview_json, rmqtool.inspect.overview, rmqtool.inspect.registry;"
+        "import rmqtool.inspect.follow, rmqtool.rendering.json_lines, rmqtool.message_text;"
+        "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"
         "sys.exit(run(sys.argv[1:]))"
     )

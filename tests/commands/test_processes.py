@@ -148,7 +148,7 @@ MOMENTS = {
         "import threading\nthreading._register_atexit(lambda: os.kill(os.getpid(), signal.{name}))\n"
     ),
     "while something is cleared away": (
-        "import rmqtool.overview as overview\n"
+        "import rmqtool.inspect.overview as overview\n"
         "class Cleared:\n"
         "    def __del__(self): os.kill(os.getpid(), signal.{name}); time.sleep(0)\n"
         "def look(*_):\n"

@@ -11,9 +11,9 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
-from rmqtool.listing.by_record import RecordFilter
-from rmqtool.listing.kinds import LISTINGS, list_place, split_filters
-from rmqtool.listing.options import ListingOptions
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.record_filter import RecordFilter
+from rmqtool.inspect.registry import LISTINGS, list_place, split_filters
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
 from tests.building import LogBuilder, write_log

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from rmqtool.base.errors import WrongKindError
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import file_name
-from rmqtool.listing.follow import follow_log
-from rmqtool.listing.index import chain_lengths
-from rmqtool.listing.kinds import LISTINGS, limited
-from rmqtool.listing.log import list_log
-from rmqtool.listing.options import ListingOptions
+from rmqtool.inspect.commit_log import list_log
+from rmqtool.inspect.follow import follow_log
+from rmqtool.inspect.index_files import chain_lengths
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.registry import LISTINGS, limited
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.store.dledger_log import scan_backwards
@@ -203,7 +203,7 @@ def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatc
         expected = objects(copy, "consumequeue-ext")
         assert (expected[-1]["kind"] == "bad_unit") == broken
         for window in (1, 50, 100, 1 << 20):
-            monkeypatch.setattr("rmqtool.listing.ext._WINDOW", window)
+            monkeypatch.setattr("rmqtool.inspect.ext_units._WINDOW", window)
             assert objects(copy, "consumequeue-ext") == expected
             assert objects(copy, "consumequeue-ext", reverse=True) == expected[::-1]
 
@@ -363,7 +363,7 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
         while True:
             yield
 
-    monkeypatch.setattr("rmqtool.listing.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
+    monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
     found = follow_log(place_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
     bodies = [
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rmqtool.formats.java import string_hash
-from rmqtool.listing.kinds import count_place, list_place
-from rmqtool.listing.options import ListingOptions
-from rmqtool.locate import Place, locate
+from rmqtool.inspect.locate import Place, locate
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.registry import count_place, list_place
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows

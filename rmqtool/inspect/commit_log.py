@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.listing.options import ListingOptions
-from rmqtool.locate import Place
+from rmqtool.inspect.locate import Place
+from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files

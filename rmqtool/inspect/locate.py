@@ -11,7 +11,7 @@ from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
-from rmqtool.looks import as_hint, look_at, name_of
+from rmqtool.inspect.file_kind import as_hint, look_at, name_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.paths import (
     COMPACTION,

@@ -12,10 +12,10 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
 from rmqtool.formats.properties import tags_code
-from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.queues import is_wanted
-from rmqtool.locate import Part, Place
-from rmqtool.looks import require_kind
+from rmqtool.inspect.consume_queues import is_wanted
+from rmqtool.inspect.file_kind import require_kind
+from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.rows import Rows, times_of
 
 _WINDOW = 1 << 20  # bytes

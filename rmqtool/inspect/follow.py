@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.listing.log import event_rows
-from rmqtool.listing.options import ListingOptions
-from rmqtool.locate import Part, Place
+from rmqtool.inspect.commit_log import event_rows
+from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
 from rmqtool.store.commit_log import log_range, written_end

@@ -21,15 +21,22 @@ from rmqtool.formats.message import MessageUnit
 from rmqtool.formats.timer_check import CHECK_DTYPE, TimerCheck
 from rmqtool.formats.timer_log import TimerLogUnit
 from rmqtool.formats.timer_wheel import TimerSlot
-from rmqtool.listing.dledger import RAFT_COLUMNS, list_dledger_index, list_entries
-from rmqtool.listing.ext import list_ext
-from rmqtool.listing.index import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
-from rmqtool.listing.log import list_compaction, list_log
-from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.queues import list_batch_queues, list_queues
-from rmqtool.listing.small import list_checkpoint, list_config, list_marker, list_text, list_timer_check, number_columns
-from rmqtool.listing.timer import list_timer_log, list_wheel
-from rmqtool.locate import Place
+from rmqtool.inspect.commit_log import list_compaction, list_log
+from rmqtool.inspect.consume_queues import list_batch_queues, list_queues
+from rmqtool.inspect.dledger import RAFT_COLUMNS, list_dledger_index, list_entries
+from rmqtool.inspect.ext_units import list_ext
+from rmqtool.inspect.index_files import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
+from rmqtool.inspect.locate import Place
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.small_files import (
+    list_checkpoint,
+    list_config,
+    list_marker,
+    list_text,
+    list_timer_check,
+    number_columns,
+)
+from rmqtool.inspect.timer import list_timer_log, list_wheel
 from rmqtool.scan.filters import FILTER_NAMES, Filters
 from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_COLUMNS, MessageShape
 from rmqtool.scan.rows import Rows

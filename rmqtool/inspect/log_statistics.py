@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.distributions import SizeDistribution, TimeDistribution
+from rmqtool.inspect.distributions import SizeDistribution, TimeDistribution
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames

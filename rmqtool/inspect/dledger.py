@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import dledger
-from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.units import all_of, hex_of, read_units
-from rmqtool.locate import Place
-from rmqtool.looks import require_kind
+from rmqtool.inspect.file_kind import require_kind
+from rmqtool.inspect.locate import Place
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.frames import Frames, prove

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.formats.java import string_hash
-from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.units import all_of, hex_of, read_units
-from rmqtool.locate import Place
-from rmqtool.looks import require_kind
+from rmqtool.inspect.file_kind import require_kind
+from rmqtool.inspect.locate import Place
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.rows import Rows, make_rows, names_taken, times_of
 from rmqtool.scan.text import constant_strings

@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rmqtool.base.files import Reading
-from rmqtool.listing.by_record import RecordFilter
-from rmqtool.locate import Part
+from rmqtool.inspect.locate import Part
+from rmqtool.inspect.record_filter import RecordFilter
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.message_rows import MessageShape

@@ -14,9 +14,9 @@ from rmqtool.base.times import rfc3339
 from rmqtool.formats import timer_check
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.java import decode_text
-from rmqtool.listing.options import ListingOptions
-from rmqtool.locate import Place
-from rmqtool.looks import require_kind
+from rmqtool.inspect.file_kind import require_kind
+from rmqtool.inspect.locate import Place
+from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.rows import Rows, one_row
 from rmqtool.store.config_json import read_config_file
 from rmqtool.store.lock import lock_holder

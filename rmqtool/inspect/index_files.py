@@ -14,10 +14,10 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import index_file
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
-from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.units import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
-from rmqtool.locate import Place
-from rmqtool.looks import as_hint, look_at, name_of, require_kind
+from rmqtool.inspect.file_kind import as_hint, look_at, name_of, require_kind
+from rmqtool.inspect.locate import Place
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.unit_blocks import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.scan.text import constant_strings

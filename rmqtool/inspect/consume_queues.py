@@ -13,10 +13,10 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.properties import tags_code
-from rmqtool.listing.options import ListingOptions
-from rmqtool.listing.units import UnitBlock, all_of, hex_of, read_units
-from rmqtool.locate import Part, Place
-from rmqtool.looks import require_kind
+from rmqtool.inspect.file_kind import require_kind
+from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.unit_blocks import UnitBlock, all_of, hex_of, read_units
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.rows import Rows, make_rows, names_taken, times_of

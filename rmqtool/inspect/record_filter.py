@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import NotAStoreError, UnreadableError
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.locate import Part, Place
-from rmqtool.pointed_records import Heads, Offsets, passing_records, read_heads
+from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.store.paths import COMPACTION_LOG, COMPACTION_QUEUE, DLEDGER_DATA
