@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from rmqtool.broker.starts_by_release import label
-from rmqtool.verify.extents import UNREAD
+from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 
 _MOST_EXTENTS = 10_000

@@ -12,7 +12,7 @@ from rmqtool.broker.prediction import Start
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.output import Style, byte_size, note, show_behind, visible
-from rmqtool.verify.extents import UNREAD
+from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
 from rmqtool.verify.outcome import Outcome

@@ -17,7 +17,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
-from rmqtool.verify.index_files import previous_units
+from rmqtool.verify.index_chains import previous_units
 
 QUEUE_FILE_SIZE = 6_000_000
 GEOMETRY = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_UNITS)

@@ -31,7 +31,7 @@ from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.store.topics import TOPICS
-from rmqtool.verify.consumers import is_system_topic
+from rmqtool.verify.offset_checks import is_system_topic
 
 GROUPS = "subscriptionGroup.json"
 DELAYS = "delayOffset.json"

@@ -20,13 +20,13 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import Topics
 from rmqtool.verify.config_loss import DELAYS, Contents, check_losses, report_loss
-from rmqtool.verify.consumers import Ranges
 from rmqtool.verify.deliveries import Deliveries, Level
+from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
-from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.records import RecordTotals
+from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.single_messages import SingleMessages
-from rmqtool.verify.topic_lines import check_topic_lines
+from rmqtool.verify.topic_checks import check_topic_lines
 
 _FLUSH_MS = 60_000  # delay offsets are written every 10 s; with room for slow machines
 _CLOCK_MS = 1_000

@@ -15,9 +15,9 @@ from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
-from rmqtool.verify.extents import Extents
+from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
-from rmqtool.verify.index_units import IndexUnits
+from rmqtool.verify.index_sequence import IndexUnits
 
 _AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
 _CHUNK = 1 << 16

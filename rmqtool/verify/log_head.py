@@ -21,7 +21,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
-from rmqtool.verify.index_units import Part
+from rmqtool.verify.index_sequence import Part
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
 _HOUR = 3_600_000  # ms; fileReservedTime is in whole hours

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import merge
 from typing import Literal
 
-from rmqtool.verify.extents import UNREAD
+from rmqtool.verify.bad_extents import UNREAD
 
 State = Literal["good", "not-reached", "unreachable", "torn", "unread", "bad"]
 """`unreachable` are good messages that a start would cut off; `unread` is what could not be read, and `not-reached`

@@ -28,9 +28,9 @@ from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
-from rmqtool.verify.index_units import Part
-from rmqtool.verify.records import RecordTotals
-from rmqtool.verify.timer_wheels import newest_wheel
+from rmqtool.verify.index_sequence import Part
+from rmqtool.verify.record_checks import RecordTotals
+from rmqtool.verify.timer_wheel import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")

@@ -25,7 +25,7 @@ from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, lo
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.store import Store
 from rmqtool.verify.config_loss import Contents
-from rmqtool.verify.consumers import Ranges
+from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.single_messages import Message, SingleMessages
 
 _FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, is not that far behind

@@ -16,9 +16,9 @@ from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.queue_reader import QueueFiles
 from rmqtool.store.store import relative_to
-from rmqtool.verify.extents import Extents
-from rmqtool.verify.queue_state import MAX_PLACES, MOST_LOOKS, QueueState
-from rmqtool.verify.unit_differences import differences
+from rmqtool.verify.bad_extents import Extents
+from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueState
+from rmqtool.verify.unit_diff import differences
 
 
 class OneQueue:

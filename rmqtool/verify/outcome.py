@@ -11,11 +11,11 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import Report, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.store.paths import TIMER_LOG
-from rmqtool.verify.extents import Extents
+from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.gaps import Gap, files_below, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.records import RecordTotals
+from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.verification import Verification
 
 

@@ -12,12 +12,12 @@ from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
-from rmqtool.verify.extents import UNREAD, Extents
+from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.log_reading import Unread
 from rmqtool.verify.one_queue import tell_jump
-from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.records import RecordTotals, settle_held
-from rmqtool.verify.unread import INDEX_UNREAD, ReadErrors
+from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.read_errors import INDEX_UNREAD, ReadErrors
+from rmqtool.verify.record_checks import RecordTotals, settle_held
 
 
 @dataclass

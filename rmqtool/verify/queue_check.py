@@ -22,10 +22,10 @@ from rmqtool.findings.report import Report
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.queue_reader import QueueFiles, files_in
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
-from rmqtool.verify.extents import Extents
+from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.one_queue import OneQueue
-from rmqtool.verify.queue_state import QueueState
-from rmqtool.verify.unread import ReadErrors
+from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.read_errors import ReadErrors
 
 BATCH = (32 if memory_is_short() else 256) << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""

@@ -9,7 +9,7 @@ from types import FrameType
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.limits import exhausted_or_raise
 from rmqtool.base.parallel import keep_arrow_to_one_thread, take_number
-from rmqtool.verify.part import PartCheck
+from rmqtool.verify.part_check import PartCheck
 
 READY, DONE = "ready", "done"
 """What a process says before it is told what to do, and when there is nothing left."""

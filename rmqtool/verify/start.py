@@ -20,7 +20,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import Store
-from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.queue_progress import QueueState
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")
 _QUEUE_LOSS = "start.queue-loss"

@@ -26,26 +26,26 @@ from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import releases_of
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
-from rmqtool.verify.consumers import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.crew import Crew
-from rmqtool.verify.environment import check_environment, check_times, first_records, latest_modification
+from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
+from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_files import check_headers, check_timestamps
-from rmqtool.verify.index_units import IndexUnits, known_geometries, parts_of, tags_expected
-from rmqtool.verify.joining import Joining
-from rmqtool.verify.lacking import tell_lacking
+from rmqtool.verify.index_sequence import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
-from rmqtool.verify.mixed import check_hosts
-from rmqtool.verify.part import Settings
+from rmqtool.verify.merge_parts import Joining
+from rmqtool.verify.missing_units import tell_lacking
+from rmqtool.verify.mixed_brokers import check_hosts
+from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
+from rmqtool.verify.part_check import Settings
 from rmqtool.verify.part_result import PartResult, report_unreadable
-from rmqtool.verify.planning import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
-from rmqtool.verify.queue_rest import LogBounds, QueueRest
-from rmqtool.verify.records import finish_end, finish_times
+from rmqtool.verify.parts import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
+from rmqtool.verify.queue_leftovers import LogBounds, QueueRest
+from rmqtool.verify.read_errors import ReadErrors
+from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.start import Prediction, Predictor, report_starts
-from rmqtool.verify.surroundings import check_checkpoint, check_index_names, check_surroundings
-from rmqtool.verify.timer import check_timer
-from rmqtool.verify.unread import ReadErrors
+from rmqtool.verify.store_checks import check_checkpoint, check_index_names, check_surroundings
+from rmqtool.verify.timer_checks import check_timer
 from rmqtool.verify.workers import Workers
 
 _CLOCK_TOLERANCE = 60_000  # ms

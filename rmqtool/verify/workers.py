@@ -10,9 +10,9 @@ from multiprocessing.connection import wait
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, take_number, uninterrupted
 from rmqtool.verify.crew import Crew, Member
-from rmqtool.verify.part import PartCheck, Progress, Settings
+from rmqtool.verify.part_check import PartCheck, Progress, Settings
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.planning import AnyPart, LogPart
+from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.serving import DONE, READY
 
 _STOP_S = 1.0  # how long processes that are stopped may take to say what they know

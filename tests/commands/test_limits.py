@@ -136,7 +136,7 @@ main()
 """
 IN_PARTS = """
 import os
-import rmqtool.verify.part, rmqtool.rebuild.digest
+import rmqtool.verify.part_check, rmqtool.rebuild.digest
 ours = os.getpid()
 def fails(*_):
     if {where}:
@@ -145,7 +145,7 @@ def fails(*_):
 {target}, kept = fails, {target}
 """
 TARGETS = {
-    "verify": "rmqtool.verify.part.PartCheck.check",
+    "verify": "rmqtool.verify.part_check.PartCheck.check",
     "rebuild-cq": "rmqtool.rebuild.digest.Digester.items",
 }
 ERRORS = {
@@ -183,7 +183,7 @@ def test_what_gives_out_in_another_process_is_said(tmp_path: Path) -> None:
         builder.put("orders", 0, store_timestamp=START_TIME + number, body=bytes(2000))
     store = derive(builder.write(tmp_path / "store"))
     patch = IN_PARTS.format(where="os.getpid() != ours", error="raise MemoryError", target=TARGETS["verify"])
-    small = "import rmqtool.verify.planning as planning, rmqtool.verify.verification as verification\n"
+    small = "import rmqtool.verify.parts as planning, rmqtool.verify.verification as verification\n"
     small += "import dataclasses\nkept_request = verification.Request\n"
     small += "verification.Request = lambda **given: kept_request(**{**given, 'part_size': 1 << 16})\n"
     wait = "import time\nkept_take = __import__('rmqtool.verify.workers').verify.workers.take_number\n"

@@ -22,13 +22,13 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.store.store import open_store
 from rmqtool.verify.crew import WORTH, Crew, crew_for
-from rmqtool.verify.index_units import IndexUnits
-from rmqtool.verify.joining import Joining
+from rmqtool.verify.index_sequence import IndexUnits
+from rmqtool.verify.merge_parts import Joining
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartResult, Seam
-from rmqtool.verify.planning import LogPart, log_parts
+from rmqtool.verify.parts import LogPart, log_parts
+from rmqtool.verify.read_errors import ReadErrors
 from rmqtool.verify.serving import READY
-from rmqtool.verify.unread import ReadErrors
 from rmqtool.verify.verification import Request, Verification
 from rmqtool.verify_json import outcome_json
 from tests.building import START_TIME

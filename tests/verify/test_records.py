@@ -13,8 +13,8 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.findings.report import Report
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import scan_files
-from rmqtool.verify.extents import Extents
-from rmqtool.verify.records import RecordChecks, RecordTotals
+from rmqtool.verify.bad_extents import Extents
+from rmqtool.verify.record_checks import RecordChecks, RecordTotals
 from tests.building import LogBuilder
 
 

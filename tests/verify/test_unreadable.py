@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import Selection
 from rmqtool.store.store import open_store
-from rmqtool.verify.extents import UNREAD
+from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.commands.broken_disk import broken

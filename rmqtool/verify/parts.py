@@ -10,8 +10,8 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile, Reading
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.verify.index_units import IndexUnits, Part
-from rmqtool.verify.unread import INDEX_UNREAD, ReadErrors
+from rmqtool.verify.index_sequence import IndexUnits, Part
+from rmqtool.verify.read_errors import INDEX_UNREAD, ReadErrors
 
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""

@@ -27,7 +27,7 @@ from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
 from rmqtool.scan.body_crc import body_crcs, wrong_bodies
 from rmqtool.scan.frames import Frames
-from rmqtool.verify.extents import Extents
+from rmqtool.verify.bad_extents import Extents
 
 _KNOWN_FLAGS = 0x7FF
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7

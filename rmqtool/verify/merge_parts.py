@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rmqtool.base.parallel import uninterrupted
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.planning import LogPart
+from rmqtool.verify.parts import LogPart
 
 _MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
 

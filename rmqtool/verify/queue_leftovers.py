@@ -22,9 +22,9 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.file_findings import queue_findings
 from rmqtool.store.queue_reader import QueueFiles
 from rmqtool.store.store import Store
-from rmqtool.verify.derived import is_derived
-from rmqtool.verify.extents import UNREAD, Extents
-from rmqtool.verify.queue_state import MOST_LOOKS, QueueState
+from rmqtool.verify.bad_extents import UNREAD, Extents
+from rmqtool.verify.queue_progress import MOST_LOOKS, QueueState
+from rmqtool.verify.rederived_queues import is_derived
 
 _CHUNK = 1 << 16  # units
 

@@ -18,7 +18,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import Frames
 from rmqtool.store.store import Store
-from rmqtool.verify.extents import Extents
+from rmqtool.verify.bad_extents import Extents
 
 _HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)

@@ -19,8 +19,8 @@ from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.store.store import CONFIG, Store
-from rmqtool.verify.timer_wheels import WHEEL
-from rmqtool.verify.timers import TIMER_TOPIC, TimerState, check_timers
+from rmqtool.verify.timer_messages import TIMER_TOPIC, TimerState, check_timers
+from rmqtool.verify.timer_wheel import WHEEL
 
 _LOG = "timerlog"
 _CHECK = f"{CONFIG}/timercheck"

@@ -16,7 +16,7 @@ from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, uni
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
-from rmqtool.verify.index_units import Part
+from rmqtool.verify.index_sequence import Part
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache

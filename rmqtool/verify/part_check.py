@@ -26,16 +26,16 @@ from rmqtool.scan.frames import Frames
 from rmqtool.scan.reader import Event
 from rmqtool.store.store import Store, open_store
 from rmqtool.store.topics import load_topics
-from rmqtool.verify.damage import DamageChecks
+from rmqtool.verify.damage_checks import DamageChecks
+from rmqtool.verify.index_chains import check_chains
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_files import check_chains
-from rmqtool.verify.index_units import IndexUnits, Part
+from rmqtool.verify.index_sequence import IndexUnits, Part
 from rmqtool.verify.log_reading import Unread, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.planning import AnyPart, LogPart, log_start_of
+from rmqtool.verify.parts import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
-from rmqtool.verify.records import RecordChecks
-from rmqtool.verify.unread import INDEX_UNREAD
+from rmqtool.verify.read_errors import INDEX_UNREAD
+from rmqtool.verify.record_checks import RecordChecks
 
 Progress = Callable[[int], None]
 """Told how many more bytes are done."""

@@ -27,8 +27,8 @@ from rmqtool.store.config_json import read_config_file
 from rmqtool.store.consumer_offsets import CommittedOffsets
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
-from rmqtool.verify.consumers import is_system_topic
-from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.offset_checks import is_system_topic
+from rmqtool.verify.queue_progress import QueueState
 from rmqtool.verify.single_messages import SingleMessages
 
 _TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}

@@ -26,7 +26,7 @@ from rmqtool.scan.record_at import record_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.store import Store
-from rmqtool.verify.timer_wheels import newest_wheel, slots_lead_to
+from rmqtool.verify.timer_wheel import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 _DUE = "TIMER_OUT_MS"

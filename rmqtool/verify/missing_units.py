@@ -11,9 +11,9 @@ from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
 from rmqtool.store.topics import Topics
-from rmqtool.verify.consumers import is_system_topic
-from rmqtool.verify.derived import is_derived
-from rmqtool.verify.queue_state import QueueState
+from rmqtool.verify.offset_checks import is_system_topic
+from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.rederived_queues import is_derived
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
 

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
-from rmqtool.verify.environment import FirstRecord
+from rmqtool.verify.disk_and_time_checks import FirstRecord
 
 _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")
 """What is found where the log's files and what was derived are not of one broker."""

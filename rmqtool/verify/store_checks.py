@@ -22,11 +22,11 @@ from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE, Holder
 from rmqtool.store.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.findings import interrupted_findings
-from rmqtool.verify.config_files import check_config_files
-from rmqtool.verify.ext_files import check_ext_files
-from rmqtool.verify.kinds import check_kinds
-from rmqtool.verify.records import RecordTotals
-from rmqtool.verify.timer import check_wheel_size
+from rmqtool.verify.config_checks import check_config_files
+from rmqtool.verify.ext_checks import check_ext_files
+from rmqtool.verify.file_type_checks import check_kinds
+from rmqtool.verify.record_checks import RecordTotals
+from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
 
