@@ -20,9 +20,9 @@ from rmqtool.output import Style, note, write_document
 
 if TYPE_CHECKING:
     from rmqtool.progress import ByteProgress
-    from rmqtool.rebuild.once import Prepared
     from rmqtool.rebuild.options import Part
     from rmqtool.rebuild.plan import Plan
+    from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.rebuild_json import PlanState
     from rmqtool.transaction import Committed, Transaction
 
@@ -108,7 +108,7 @@ def _make_plan(style: Style, request: Request) -> Plan:
 
 def _prepare(style: Style, request: Request, transaction: Transaction) -> Prepared:
     """Plan, and build what nobody has to confirm."""
-    from rmqtool.rebuild.once import prepare
+    from rmqtool.rebuild.single_pass import prepare
     from rmqtool.rebuild.source import open_source
 
     with _progress(style, request, "rebuilding") as progress:
@@ -123,7 +123,7 @@ def _commit(style: Style, request: Request, prepared: Prepared, transaction: Tra
 
 
 def _show_only(style: Style, request: Request) -> Exit:
-    from rmqtool.rebuild.saved import plan_text
+    from rmqtool.rebuild.saved_plan import plan_text
     from rmqtool.rebuild_json import plan_json
 
     plan = _make_plan(style, request)
@@ -144,7 +144,7 @@ def _show_only(style: Style, request: Request) -> Exit:
 
 
 def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
-    from rmqtool.rebuild.output import write_output
+    from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
 
     with _progress(style, request, f"writing below {directory}") as progress:
@@ -160,9 +160,9 @@ def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
 
 
 def _write(style: Style, request: Request) -> Exit:
-    from rmqtool.rebuild.geometry import require_known_sizes
-    from rmqtool.rebuild.once import Prepared
-    from rmqtool.rebuild.saved import SavedPlan
+    from rmqtool.rebuild.file_sizes import require_known_sizes
+    from rmqtool.rebuild.saved_plan import SavedPlan
+    from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
 

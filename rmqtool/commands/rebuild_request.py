@@ -17,9 +17,9 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
-    from rmqtool.append.simple_queues import Order
     from rmqtool.base.files import RateLimit
     from rmqtool.rebuild.options import Part, RebuildOptions
+    from rmqtool.rebuild.queue_placement import Order
     from rmqtool.store.store import Store
 
 
@@ -102,7 +102,7 @@ class Given:
 
 def request_of(command: str, part: Part, given: Given) -> Request:
     """Turn what click gives into a request; raise UsageError for choices that contradict each other."""
-    from rmqtool.rebuild.saved import SavedPlan
+    from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.store.store import open_store
 
     _require_consistent(given, part)
@@ -131,8 +131,8 @@ def _require_consistent(given: Given, part: Part) -> None:
 
 def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
     from rmqtool.base.files import Reading
-    from rmqtool.rebuild.names import Selection
     from rmqtool.rebuild.options import RebuildOptions
+    from rmqtool.rebuild.selection import Selection
     from rmqtool.store.lock import lock_holder
 
     order: Order = "broker" if given.as_broker else "stored"

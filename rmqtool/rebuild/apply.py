@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from rmqtool.append.file_tree import file_time
-from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.base.errors import ChangedError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
@@ -18,10 +16,12 @@ from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.formats.layout import build
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.names import directory_of
+from rmqtool.rebuild.file_tree import file_time
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.selection import directory_of
+from rmqtool.rebuild.sinks import IndexSink, UnitSink
 from rmqtool.rebuild.source import Sinks, derive, grid_of
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.rules.versions import CHECKPOINT_TELLS_OFFSET

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.batch_queues import BatchHeads, BatchQueues
-from rmqtool.append.index_files import IndexBuilder
-from rmqtool.append.simple_queues import Heads, SimpleQueues
-from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
-from rmqtool.append.stored_units import StoredUnits, UnitBuffer
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.index_keys import IndexKeys
-from rmqtool.rebuild.digest import Digest, Digester, Item, PassNumbers, Renumbering, Task
-from rmqtool.rebuild.lost import LostExtents
-from rmqtool.rebuild.names import refusal
+from rmqtool.rebuild.batch_placement import BatchHeads, BatchQueues
+from rmqtool.rebuild.index_builder import IndexBuilder
+from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.optional_units import OptionalUnits, StoredUnit
 from rmqtool.rebuild.options import Progress, no_progress
+from rmqtool.rebuild.queue_placement import Heads, SimpleQueues
+from rmqtool.rebuild.run_result import Digest, Digester, Item, PassNumbers, Renumbering, Task
+from rmqtool.rebuild.selection import refusal
+from rmqtool.rebuild.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.rebuild.stored_units import StoredUnits, UnitBuffer
 from rmqtool.rebuild.workers import items_of_processes
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.events import Blank, Damage

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.filler import pre_blank_units
-from rmqtool.append.simple_queues import Head
-from rmqtool.append.sinks import FileGrid, Units
 from rmqtool.base.files import InputFile
 from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.rebuild.filler import pre_blank_units
+from rmqtool.rebuild.queue_placement import Head
+from rmqtool.rebuild.sinks import FileGrid, Units
 from rmqtool.store.consume_queues import Kind, Queue
 
 FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rmqtool.append.simple_queues import Irregular
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.names import refusal, refused_finding
 from rmqtool.rebuild.neutralise import Patch
+from rmqtool.rebuild.queue_placement import Irregular
+from rmqtool.rebuild.selection import refusal, refused_finding
 from rmqtool.store.store import INDEX
 
 _MAX_EXAMPLES = 20  # of each code; the last one counts the rest

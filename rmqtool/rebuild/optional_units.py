@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rmqtool.append.stored_units import StoredUnits, physical_offsets
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets
 
 StoredUnit = Callable[[QueueName, int], np.void | None]
 """The unit that a queue holds at a number; None where none is written."""

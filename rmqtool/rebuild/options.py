@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqtool.append.simple_queues import Order
 from rmqtool.base.files import UNLIMITED, Reading
-from rmqtool.rebuild.names import Selection
+from rmqtool.rebuild.queue_placement import Order
+from rmqtool.rebuild.selection import Selection
 from rmqtool.rules.versions import Version
 
 Part = Literal["queues", "index"]

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqtool.append.batch_queues import BatchQueues
-from rmqtool.append.simple_queues import SimpleQueues
-from rmqtool.append.sinks import IndexSink, UnitSink
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
-from rmqtool.rebuild.compare import Comparison, Difference
+from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.file_sizes import assumed_findings
 from rmqtool.rebuild.findings import derivation_findings, patch_findings, unfounded_findings
-from rmqtool.rebuild.geometry import assumed_findings
-from rmqtool.rebuild.index_compare import IndexComparison
-from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.index_diff import IndexComparison
+from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
+from rmqtool.rebuild.queue_diff import Comparison, Difference
+from rmqtool.rebuild.queue_placement import SimpleQueues
+from rmqtool.rebuild.sinks import IndexSink, UnitSink
 from rmqtool.rebuild.source import Sinks, Source, derive, open_source
 from rmqtool.rebuild.undecided import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rmqtool.append.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -13,13 +12,14 @@ from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.finding import Finding
+from rmqtool.rebuild.conf_limits import honour_settings
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
-from rmqtool.rebuild.digest import Task
 from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
-from rmqtool.rebuild.geometry import FileSizes, file_sizes
+from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
-from rmqtool.rebuild.rules_version import version_findings
-from rmqtool.rebuild.settings import honour_settings
+from rmqtool.rebuild.run_result import Task
+from rmqtool.rebuild.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from rmqtool.append.file_tree import file_time
-from rmqtool.append.sinks import FileGrid, Timestamps, Units
 from rmqtool.base.errors import UnwritableError
 from rmqtool.base.files import InputFile
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import file_size
+from rmqtool.rebuild.file_tree import file_time
+from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
 from rmqtool.store.index_files import Geometry
 from rmqtool.transaction import StagedFile, Transaction
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.queue_diff import Comparison
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import (
     MULTI_DISPATCH_SPARES_DEAD_LETTERS,

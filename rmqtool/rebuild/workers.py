@@ -25,7 +25,7 @@ from rmqtool.base.limits import cannot_start, exhausted_or_raise, memory_is_shor
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.parallel import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, start_process, take_number
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rebuild.digest import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
+from rmqtool.rebuild.run_result import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
 _USUAL_PIECES = 16  # of a log: the last process that works has no more than one of them to do

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqtool.append.file_tree import FileTree, write_all
-from rmqtool.append.sinks import FileGrid, Piece
+from rmqtool.rebuild.file_tree import FileTree, write_all
+from rmqtool.rebuild.sinks import FileGrid, Piece
 from tests.building import START_TIME
 
 GRID = FileGrid(file_size=210, unit_size=20)  # ten units, and ten bytes that no unit fits into

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.append.index_files import IndexBuilder, index_file_name
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_DTYPE, IndexHeader, IndexUnit, file_size, unit_position
 from rmqtool.formats.layout import build
+from rmqtool.rebuild.index_builder import IndexBuilder, index_file_name
 from rmqtool.store.index_files import Geometry
 from tests.building import START_TIME
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.append.simple_queues import Lost, Order, SimpleQueues
-from rmqtool.append.stored_units import StoredUnits
 from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.rebuild.queue_placement import Lost, Order, SimpleQueues
+from rmqtool.rebuild.stored_units import StoredUnits
 from tests.append.units import SIZE, Kept, units
 
 PER_FILE = 10

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqtool.append.sinks import Timestamps, Units
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import UNIT_DTYPE
+from rmqtool.rebuild.sinks import Timestamps, Units
 from tests.building import START_TIME
 
 SIZE = 100

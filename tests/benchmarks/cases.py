@@ -14,7 +14,7 @@ from rmqtool.inspect.locate import Place, locate
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import list_place
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
 from rmqtool.rendering.csv_lines import csv_lines
 from rmqtool.rendering.json_lines import json_lines

@@ -136,7 +136,7 @@ main()
 """
 IN_PARTS = """
 import os
-import rmqtool.verify.part_check, rmqtool.rebuild.digest
+import rmqtool.verify.part_check, rmqtool.rebuild.run_result
 ours = os.getpid()
 def fails(*_):
     if {where}:
@@ -146,7 +146,7 @@ def fails(*_):
 """
 TARGETS = {
     "verify": "rmqtool.verify.part_check.PartCheck.check",
-    "rebuild-cq": "rmqtool.rebuild.digest.Digester.items",
+    "rebuild-cq": "rmqtool.rebuild.run_result.Digester.items",
 }
 ERRORS = {
     "raise MemoryError": "out of memory",

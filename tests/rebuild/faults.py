@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
+from rmqtool.rebuild.single_pass import prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version

@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.base.files import InputFile
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.store.store import open_store

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.append.simple_queues import Order
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqtool.rebuild.lost import LostExtents
+from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.scan.events import Damage, Reason
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.rebuild import derive, source
-from rmqtool.rebuild.once import Prepared, prepare
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.single_pass import Prepared, prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version

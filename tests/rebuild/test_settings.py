@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.single_pass import prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version

@@ -15,10 +15,10 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.parallel import start_process, take_number
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.rebuild import source, workers
-from rmqtool.rebuild.digest import PassNumbers, Task
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.output import write_output
+from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.run_result import PassNumbers, Task
 from rmqtool.rebuild.source import open_source
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, items_of_processes, pieces_of
 from rmqtool.store.store import open_store

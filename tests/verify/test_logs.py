@@ -18,8 +18,8 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.rebuild.once import prepare
 from rmqtool.rebuild.options import RebuildOptions
+from rmqtool.rebuild.single_pass import prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import parse_broker_conf
 from rmqtool.rules.delay_levels import DEFAULT_LEVELS

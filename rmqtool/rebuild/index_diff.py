@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.index_files import MAX_SECONDS, link, seconds_between
 from rmqtool.base.files import InputFile
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_SIZE, decode_units, file_size, unit_position
+from rmqtool.rebuild.index_builder import MAX_SECONDS, link, seconds_between
 from rmqtool.store.index_files import Geometry, IndexFile
 
 _UNITS_AT_ONCE = 1 << (13 if memory_is_short() else 16)

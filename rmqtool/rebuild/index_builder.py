@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.sinks import IndexSink
 from rmqtool.broker.dispatched_units import group
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
 from rmqtool.formats.layout import build
+from rmqtool.rebuild.sinks import IndexSink
 from rmqtool.store.index_files import Geometry
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

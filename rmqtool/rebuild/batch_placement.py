@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rmqtool.append.simple_queues import Head
-from rmqtool.append.sinks import UnitSink
 from rmqtool.broker.dispatched_units import QueueUnits, group
 from rmqtool.formats.batch_consume_queue import UNIT_SIZE
+from rmqtool.rebuild.queue_placement import Head
+from rmqtool.rebuild.sinks import UnitSink
 
 _RAW = np.dtype(f"V{UNIT_SIZE}")
 

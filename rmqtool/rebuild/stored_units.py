@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.sinks import Timestamps, Units
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
+from rmqtool.rebuild.sinks import Timestamps, Units
 
 RAW_UNIT = np.dtype(f"V{UNIT_SIZE}")
 _GROWTH = 1 << 16  # units

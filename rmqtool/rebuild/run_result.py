@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.simple_queues import Order
-from rmqtool.append.stored_units import StoredUnits
 from rmqtool.base.files import UNLIMITED, Reading
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -19,8 +17,10 @@ from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rmqtool.rebuild.lost import LOST_TOPIC, NEUTRALISED, Extent
-from rmqtool.rebuild.names import Selection
+from rmqtool.rebuild.lost_extents import LOST_TOPIC, NEUTRALISED, Extent
+from rmqtool.rebuild.queue_placement import Order
+from rmqtool.rebuild.selection import Selection
+from rmqtool.rebuild.stored_units import StoredUnits
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import Frames

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from rmqtool.append.simple_queues import NOTHING_LOST, Lost
+from rmqtool.rebuild.queue_placement import NOTHING_LOST, Lost
 from rmqtool.scan.events import Damage
 
 MAX_EXTENTS = 1000

@@ -7,18 +7,18 @@ import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
-from rmqtool.append.file_tree import FileTree, create_file, set_time, write_all
-from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.file_name import file_name
-from rmqtool.rebuild.index_files import IndexTree
-from rmqtool.rebuild.names import directory_of
+from rmqtool.rebuild.file_tree import FileTree, create_file, set_time, write_all
+from rmqtool.rebuild.index_directory import IndexTree
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Comparing, Plan, plan_of
+from rmqtool.rebuild.selection import directory_of
+from rmqtool.rebuild.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.rebuild.source import Sinks, Source, derive, grid_of
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.store import INDEX

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rebuild.existing import FORMATS, ExistingQueues
+from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.rebuild.spans import ADDED, CHANGED, SAME, Spans
 
 _MOST_LOOKUPS = 4096  # of records, for units that are compared together

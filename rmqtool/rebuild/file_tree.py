@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqtool.append.sinks import FileGrid, Timestamps, Units
 from rmqtool.base.limits import open_files_at_once
+from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
 
 _MAX_OPEN = 128  # a store may have 40,000 queues
 _MAX_SECONDS = 1 << 33  # later times no file system keeps

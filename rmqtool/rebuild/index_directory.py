@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqtool.append.file_tree import create_file, set_time, write_all
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import file_size
+from rmqtool.rebuild.file_tree import create_file, set_time, write_all
 from rmqtool.store.index_files import Geometry
 
 

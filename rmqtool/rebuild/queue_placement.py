@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.append.filler import neutral_units, pre_blank_units
-from rmqtool.append.sinks import Timestamps, Units, UnitSink
-from rmqtool.append.stored_units import StoredUnits, physical_offsets
 from rmqtool.broker.dispatched_units import group
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
+from rmqtool.rebuild.filler import neutral_units, pre_blank_units
+from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
+from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets
 
 Order = Literal["stored", "broker"]
 """What decides a unit's number: the queue offset stored with the message, or the order in which a broker appends."""

@@ -10,18 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from rmqtool.append.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.rebuild.apply import Staged, apply_plan, commit, path_in_store
-from rmqtool.rebuild.compare import Comparison
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.existing import ExistingQueues
-from rmqtool.rebuild.geometry import require_known_sizes
-from rmqtool.rebuild.index_compare import IndexComparison
+from rmqtool.rebuild.file_sizes import require_known_sizes
+from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.neutralise import patched_bytes
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import Comparing, Plan, make_plan, plan_of
+from rmqtool.rebuild.queue_diff import Comparison
+from rmqtool.rebuild.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.rebuild.source import Source, derive, open_source
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.store.consume_queues import Kind

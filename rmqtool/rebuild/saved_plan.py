@@ -10,9 +10,9 @@ from typing import Any
 
 from rmqtool.base.errors import ChangedError, UsageError
 from rmqtool.base.files import list_directory, read_all
-from rmqtool.rebuild.names import Selection
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.selection import Selection
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, Store

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqtool.append.sinks import Units
-from rmqtool.append.stored_units import RAW_UNIT
 from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE
+from rmqtool.rebuild.sinks import Units
+from rmqtool.rebuild.stored_units import RAW_UNIT
 
 
 def neutral_units(following: Units, count: int, missing: int | None) -> Units:
