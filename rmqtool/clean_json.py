@@ -11,7 +11,7 @@ from rmqtool.broker.log_deletion import Fate
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import Plan
-from rmqtool.clean.waiting import Waiting
+from rmqtool.clean.undelivered import Waiting
 from rmqtool.store.store import Store
 
 

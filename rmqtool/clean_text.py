@@ -12,7 +12,7 @@ from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import Plan
-from rmqtool.clean.waiting import Waiting
+from rmqtool.clean.undelivered import Waiting
 from rmqtool.clean_answer import answer, duration, moment
 from rmqtool.clean_rows import day_table, file_table
 from rmqtool.findings.finding import Finding

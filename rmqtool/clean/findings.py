@@ -11,8 +11,8 @@ from rmqtool.base.times import rfc3339
 from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.clean.geometry import geometry_findings
-from rmqtool.clean.mtimes import WrongTime, wrong_times
 from rmqtool.clean.plan import Plan, cleaner_of
+from rmqtool.clean.wrong_mtimes import WrongTime, wrong_times
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.retention import settings_of

@@ -9,8 +9,8 @@ from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import local_time, matching_hours, next_start
 from rmqtool.broker.disks import Disk
 from rmqtool.broker.trigger import trigger_at
-from rmqtool.clean.facts import Facts
 from rmqtool.clean.plan import Plan
+from rmqtool.clean.snapshot import Facts
 
 HOUR_MS = 3_600_000
 _RECENT_MS = 24 * HOUR_MS  # growth is that of the log's last day where it is that old

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqtool.base.errors import UsageError
-from rmqtool.clean.facts import Facts
+from rmqtool.clean.snapshot import Facts
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats import batch_consume_queue, consume_queue

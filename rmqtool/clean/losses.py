@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rmqtool.broker.queue_deletion import QueueState
 from rmqtool.clean.plan import Plan
-from rmqtool.clean.waiting import Waiting, waiting_messages
+from rmqtool.clean.undelivered import Waiting, waiting_messages
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rmqtool.broker.log_deletion import Fate
 from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import QueueState
 from rmqtool.broker.trigger import Trigger
-from rmqtool.clean.facts import Facts
+from rmqtool.clean.snapshot import Facts
 
 
 @dataclass(frozen=True)

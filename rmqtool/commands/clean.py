@@ -76,8 +76,8 @@ def clean(
     and only while no broker runs.
     """
     from rmqtool.broker.cleaner import Rules
-    from rmqtool.clean.facts import gather, steadily
     from rmqtool.clean.plan import plan
+    from rmqtool.clean.snapshot import gather, steadily
     from rmqtool.rules.retention import settings_of
     from rmqtool.store.store import open_store
 

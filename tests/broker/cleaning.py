@@ -24,8 +24,8 @@ from rmqtool.broker.cleaner import Cleaner, Rules
 from rmqtool.broker.delete_when import local_time, parse_zone
 from rmqtool.broker.disks import Disk
 from rmqtool.broker.trigger import Disks
-from rmqtool.clean.facts import Facts, gather
 from rmqtool.clean.plan import cleaner_of
+from rmqtool.clean.snapshot import Facts, gather
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version

@@ -10,8 +10,8 @@ from typing import Any
 
 from rmqtool.base.times import parse_time
 from rmqtool.broker.cleaner import Rules
-from rmqtool.clean.facts import gather
 from rmqtool.clean.plan import Plan, plan
+from rmqtool.clean.snapshot import gather
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import Version

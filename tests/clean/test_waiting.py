@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.clean import waiting
 from rmqtool.clean.losses import losses_of
-from rmqtool.clean.waiting import Waiting
+from rmqtool.clean.undelivered import Waiting
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, planned, set_mtime

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rmqtool.broker.log_deletion import LogFile
-from rmqtool.clean.facts import Facts
+from rmqtool.clean.snapshot import Facts
 
 TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came
 
