@@ -20,7 +20,7 @@ from rmqtool.rules.versions import Version
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
-    from rmqtool.query.lookup import Message
+    from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
     from rmqtool.store.snapshot import StoreView
 
@@ -102,7 +102,7 @@ def _messages(
 ) -> Iterator[Message]:
     """The messages that the command line asks for."""
     from rmqtool.query import lookup
-    from rmqtool.query.keys import by_any_id
+    from rmqtool.query.by_key import by_any_id
 
     body = asked["body"]
     match question:
@@ -120,7 +120,7 @@ def _messages(
 
 
 def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Iterator[Message]:
-    from rmqtool.query.keys import KeyQuery, by_key, why_not_found
+    from rmqtool.query.by_key import KeyQuery, by_key, why_not_found
     from rmqtool.store.index_query import FOREVER
 
     filters = asked["filters"]
@@ -147,8 +147,8 @@ def _by_content(
     style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
 ) -> Iterator[Message]:
     from rmqtool.progress import byte_progress
-    from rmqtool.query.moment import by_time
-    from rmqtool.query.scan import Condition, ScanQuery, by_scan
+    from rmqtool.query.by_scan import Condition, ScanQuery, by_scan
+    from rmqtool.query.by_time import by_time
 
     conditions = asked["where"]
     if asked["unique_key"] is not None:
@@ -190,7 +190,7 @@ def _show_messages(style: Style, view: StoreView, question: Question, asked: dic
 
 def _show_message(style: Style, view: StoreView, message: Message, asked: dict[str, Any]) -> None:
     if asked["trace"]:
-        from rmqtool.query.places import places_of
+        from rmqtool.query.trace import places_of
 
         message["places"] = places_of(view, message).as_json(view)
     if style.json:

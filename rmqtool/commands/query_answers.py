@@ -12,7 +12,7 @@ from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_REC
 
 if TYPE_CHECKING:
     from rmqtool.broker.pull import Answer, Subscription
-    from rmqtool.query.lookup import Message
+    from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
     from rmqtool.store.snapshot import StoreView
@@ -24,7 +24,7 @@ _BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
 def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print what a consumer gets: an answer in any case, whose status says what it is."""
     from rmqtool.broker.pull import Subscription, puller_of
-    from rmqtool.query.lookup import why_no_queue
+    from rmqtool.query.by_place import why_no_queue
     from rmqtool.query_text import show_pull
     from rmqtool.store.topics import is_compacted
 
@@ -80,7 +80,7 @@ def _note_other_releases(
 
 def _sent(view: StoreView, unit: Any, subscription: Subscription, body: Any, notes: Notes) -> Message:
     """What is sent for a unit: the message there, or bytes that are none."""
-    from rmqtool.query.lookup import message_at
+    from rmqtool.query.by_place import message_at
 
     message = message_at(view, unit.physical_offset, body)
     if message is None or message["message_size"] != unit.message_size:
@@ -106,7 +106,7 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
 def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the queue offset for a moment, of one queue or of all queues of a topic."""
     from rmqtool.broker.offset_by_time import QueueTimes
-    from rmqtool.query.lookup import why_no_queue
+    from rmqtool.query.by_place import why_no_queue
     from rmqtool.query_text import show_offsets
 
     filters, timestamp = asked["filters"], asked["at"]

@@ -13,7 +13,7 @@ from rmqtool.base.times import parse_time
 from rmqtool.commands.filter_options import filter_options, limit_option
 
 if TYPE_CHECKING:
-    from rmqtool.query.scan import Condition
+    from rmqtool.query.by_scan import Condition
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,7 +54,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Condition, ...]:
     if not values:
         return ()
-    from rmqtool.query.scan import parse_condition
+    from rmqtool.query.by_scan import parse_condition
 
     try:
         return tuple(map(parse_condition, values))

@@ -13,7 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
-from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.by_place import Message, message_at
 from rmqtool.query.relatives import Relative
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.store.config_json import load_config

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.by_place import Message, message_at
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.store.index_query import MAX_MATCHES
 from rmqtool.store.snapshot import StoreView

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rmqtool.query.lookup import Message, message_at
+from rmqtool.query.by_place import Message, message_at
 from rmqtool.query.relatives import Relative
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC
 from rmqtool.store.snapshot import StoreView

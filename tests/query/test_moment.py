@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqtool.query import moment
-from rmqtool.query.moment import by_time, place_of
+from rmqtool.query.by_scan import ScanQuery, by_scan
+from rmqtool.query.by_time import by_time, place_of
 from rmqtool.query.notes import Notes
-from rmqtool.query.scan import ScanQuery, by_scan
 from rmqtool.scan.filters import Filters
 from rmqtool.store.snapshot import StoreView
 from rmqtool.store.store import open_store

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqtool.query.lookup import message_at
-from rmqtool.query.places import Places, places_of
+from rmqtool.query.by_place import message_at
+from rmqtool.query.trace import Places, places_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import StoreView
 from tests.building import START_TIME

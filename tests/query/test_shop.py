@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from rmqtool.query.by_key import KeyQuery, by_key
+from rmqtool.query.by_place import Message
 from rmqtool.query.groups import group_offsets
-from rmqtool.query.keys import KeyQuery, by_key
-from rmqtool.query.lookup import Message
 from rmqtool.query.notes import Notes
-from rmqtool.query.places import Places, places_of
+from rmqtool.query.trace import Places, places_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import StoreView
 from rmqtool.store.store import open_store

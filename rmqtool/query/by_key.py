@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.properties import KEY_SEPARATOR
-from rmqtool.query.lookup import Message, by_message_id, message_at
+from rmqtool.query.by_place import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_rows import BodyChoice

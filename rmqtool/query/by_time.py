@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.query.lookup import Message
+from rmqtool.query.by_place import Message
+from rmqtool.query.by_scan import ScanQuery, by_scan
 from rmqtool.query.notes import Notes
-from rmqtool.query.scan import ScanQuery, by_scan
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.probe import find_next
 from rmqtool.scan.record_at import record_at

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqtool.query.lookup import Message
+from rmqtool.query.by_place import Message
 from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Damage

@@ -9,12 +9,12 @@ from typing import Any
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.crc import record_crc, stored_record_crc
+from rmqtool.query.by_place import Message
 from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
-from rmqtool.query.index_places import IndexPlace, index_places
-from rmqtool.query.lookup import Message
-from rmqtool.query.queue_places import QueuePlace, dispatched, queue_places
 from rmqtool.query.relatives import Relative, relatives_of
+from rmqtool.query.trace_index import IndexPlace, index_places
+from rmqtool.query.trace_queues import QueuePlace, dispatched, queue_places
 from rmqtool.query.transactions import Transaction, transaction_of
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.record_at import record_at

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.broker.index_keys import KEY, TAGS, UNIQUE_KEY
-from rmqtool.query.lookup import Message
+from rmqtool.query.by_place import Message
 from rmqtool.store.index_query import IndexUnit
 from rmqtool.store.snapshot import StoreView
 
