@@ -17,7 +17,7 @@ from rmqtool.base.limits import exhausted, require_memory
 from rmqtool.commands.ending import heed_signals, ignore_signals
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import examples_and_statuses, global_options
-from rmqtool.output import Style, write_error
+from rmqtool.show.output import Style, write_error
 
 _NAME = "rmqtool"
 _REPORT = "please report it with the traceback; what has been said before it is not complete"

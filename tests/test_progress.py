@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from rmqtool import progress
-from rmqtool.progress import ByteProgress
+from rmqtool.show import progress
+from rmqtool.show.progress import ByteProgress
 
 MIB = 1 << 20
 

@@ -14,9 +14,9 @@ from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import cleaner_options, given_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
-from rmqtool.output import Style, byte_size, write_document, write_text
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style, byte_size, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -172,8 +172,8 @@ class _Shown:
         next_commands: bool = True,
     ) -> None:
         """Print all of it."""
-        from rmqtool.clean_json import clean_json
-        from rmqtool.clean_text import note_next, show_plan
+        from rmqtool.show.clean_json import clean_json
+        from rmqtool.show.clean_text import note_next, show_plan
 
         if self.style.json:
             result: dict[str, Any] = {"state": state, "transaction": transaction}
@@ -187,7 +187,7 @@ class _Shown:
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
         """Print what was done; a person has seen the rest."""
-        from rmqtool.clean_text import note_next
+        from rmqtool.show.clean_text import note_next
 
         if self.style.json:
             self.show(state, transaction, recovered)

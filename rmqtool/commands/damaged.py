@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqtool.output import Style
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -35,7 +35,7 @@ def _verify(
     style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int, prefix: str
 ) -> list[Finding]:
     from rmqtool.findings.report import Selection
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.progress import byte_progress
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Request, Verification
 

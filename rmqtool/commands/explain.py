@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.findings.catalogue import CATALOGUE, Entry, close_matches, lookup
-from rmqtool.output import Columns, Style, note, show_table, table, write_document, write_text
+from rmqtool.show.output import Columns, Style, note, show_table, table, write_document, write_text
 
 _WIDTH = 80  # columns; a page is prose, and wrapped where no terminal reads too
 _INDENT = "  "

@@ -13,9 +13,9 @@ from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.output import Style, write_document
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style, write_document
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -200,7 +200,7 @@ def _export(
         from rmqtool.export.output import Output
         from rmqtool.export.plan import has_store_column, names_in
         from rmqtool.export.run import check_output, run_export
-        from rmqtool.export_text import show_export
+        from rmqtool.show.export_text import show_export
 
         check_output(path, [named.store.root for named in opened])
         mode: Mode = options["mode"]
@@ -239,8 +239,8 @@ def _check(
     from rmqtool.export.local import run_local, usable_cores
     from rmqtool.export.output import read_manifest
     from rmqtool.export.plan import names_in
-    from rmqtool.export_text import show_check
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.export_text import show_check
+    from rmqtool.show.progress import byte_progress
     from rmqtool.store.named_stores import open_stores
 
     manifest = read_manifest(path)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.output import Style
+from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -30,7 +30,7 @@ def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[P
 def _run_local(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
     from rmqtool.export.local import run_local, usable_cores
     from rmqtool.export.write import write_split
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.progress import byte_progress
 
     jobs = options["jobs"] or usable_cores()
     with byte_progress("exporting", plan.size, style.quiet) as progress:
@@ -42,7 +42,7 @@ def _run_on_spark(
 ) -> list[PartResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.progress import byte_progress
     from rmqtool.spark.engine import run_on_spark
 
     with byte_progress("exporting", plan.size, style.quiet) as progress:

@@ -14,9 +14,9 @@ from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.inspect_place import FILTERS, Wanted, is_given, list_from, spelt
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.output import Style, write_document
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style, write_document
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit, Reading
@@ -140,8 +140,8 @@ def inspect(
 
 def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
     from rmqtool.inspect.overview import look
-    from rmqtool.overview_json import overview_json
-    from rmqtool.overview_text import show_overview
+    from rmqtool.show.overview_json import overview_json
+    from rmqtool.show.overview_text import show_overview
 
     overview = look(store, version, limit)
     statistics = _scan_log(style, overview, limit) if scan else None
@@ -159,7 +159,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
     from rmqtool.base.files import Reading
     from rmqtool.inspect.log_statistics import LogStatistics
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.progress import byte_progress
 
     files = overview.older_log.files or overview.log.files
     first = files[0].start_offset if files else 0

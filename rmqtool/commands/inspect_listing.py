@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.output import Style, flush, json_text, note, write_bytes, write_line, write_text
+from rmqtool.show.output import Style, flush, json_text, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
     from rmqtool.inspect.locate import Place
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import Found
-    from rmqtool.message_text import BodyFormat
-    from rmqtool.rendering.tables import TableWriter
     from rmqtool.scan.rows import Rows
+    from rmqtool.show.message_text import BodyFormat
+    from rmqtool.show.tables import TableWriter
 
 Format = Literal["text", "table", "json", "csv"]
 
@@ -62,7 +62,7 @@ class Shown:
         return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
 
     def _as_json(self, found: Found) -> None:
-        from rmqtool.rendering.json_lines import json_lines
+        from rmqtool.show.json_lines import json_lines
 
         if isinstance(found, dict):
             write_line(self.style, _chosen(found, self.columns))
@@ -73,7 +73,7 @@ class Shown:
     def _as_csv(self, found: Found) -> None:
         import sys
 
-        from rmqtool.rendering.csv_lines import csv_header, csv_lines
+        from rmqtool.show.csv_lines import csv_header, csv_lines
 
         rows = _flat(found) if isinstance(found, dict) else found
         names = self._csv_columns()
@@ -96,7 +96,7 @@ class Shown:
 
     def _as_table(self, rows: Rows) -> None:
         from rmqtool.inspect.registry import LISTINGS
-        from rmqtool.rendering.tables import TableWriter
+        from rmqtool.show.tables import TableWriter
 
         if not rows.counted or LISTINGS[self.place.kind].is_one_object:
             self._as_text(rows)
@@ -124,8 +124,8 @@ class Shown:
 
     def _row_text(self, row: dict[str, Any]) -> str:
         from rmqtool.inspect.registry import LISTINGS
-        from rmqtool.message_text import fields_text, object_text, text_line
-        from rmqtool.rendering.hex_dump import hex_fields
+        from rmqtool.show.hex_dump import hex_fields
+        from rmqtool.show.message_text import fields_text, object_text, text_line
 
         listing = LISTINGS[self.place.kind]
         stored = row.pop("hex", None)
@@ -142,7 +142,7 @@ class Shown:
 
     def _entry_text(self, found: dict[str, Any]) -> str:
         """An entry of a JSON file, under the name of its file and table."""
-        from rmqtool.message_text import entry_text, heading_text
+        from rmqtool.show.message_text import entry_text, heading_text
 
         color = self.style.wants_color()
         if found["kind"] == "config_problem":

@@ -11,8 +11,8 @@ import click
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.inspect_listing import Format, Shown, checked_columns, list_at, show_counts
-from rmqtool.output import Style, note
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit, Reading
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rmqtool.inspect.options import ListingOptions
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import Found
-    from rmqtool.message_text import BodyFormat
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
+    from rmqtool.show.message_text import BodyFormat
 
 FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
 """The options of filters, in the order of help and messages."""

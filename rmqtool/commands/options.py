@@ -12,9 +12,9 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit, read_all
-from rmqtool.output import Style
 from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
 from rmqtool.rules.versions import Version, parse_version
+from rmqtool.show.output import Style
 
 F = TypeVar("F", bound=Callable[..., Any])
 

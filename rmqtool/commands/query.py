@@ -14,9 +14,9 @@ import click
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.query_options import Question, one_queue, query_options, question_of
-from rmqtool.output import Style, note, write_line, write_text
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style, note, write_line, write_text
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -146,9 +146,9 @@ def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: 
 def _by_content(
     style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
 ) -> Iterator[Message]:
-    from rmqtool.progress import byte_progress
     from rmqtool.query.by_scan import Condition, ScanQuery, by_scan
     from rmqtool.query.by_time import by_time
+    from rmqtool.show.progress import byte_progress
 
     conditions = asked["where"]
     if asked["unique_key"] is not None:
@@ -196,11 +196,11 @@ def _show_message(style: Style, view: StoreView, message: Message, asked: dict[s
     if style.json:
         write_line(style, message)
         return
-    from rmqtool.message_text import object_text
+    from rmqtool.show.message_text import object_text
 
     write_text(object_text(message, asked["body_format"], style.wants_color()))
     if asked["trace"]:
-        from rmqtool.trace_text import show_places
+        from rmqtool.show.trace_text import show_places
 
         show_places(style.console(), message)
 

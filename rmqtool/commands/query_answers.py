@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
-from rmqtool.output import Style, write_line, write_text
 from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
+from rmqtool.show.output import Style, write_line, write_text
 
 if TYPE_CHECKING:
     from rmqtool.broker.pull import Answer, Subscription
@@ -25,7 +25,7 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
     """Print what a consumer gets: an answer in any case, whose status says what it is."""
     from rmqtool.broker.pull import Subscription, puller_of
     from rmqtool.query.by_place import why_no_queue
-    from rmqtool.query_text import show_pull
+    from rmqtool.show.query_text import show_pull
     from rmqtool.store.topics import is_compacted
 
     filters = asked["filters"]
@@ -95,7 +95,7 @@ def _sent(view: StoreView, unit: Any, subscription: Subscription, body: Any, not
 
 
 def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
-    from rmqtool.message_text import object_text
+    from rmqtool.show.message_text import object_text
 
     for message in messages:
         write_text(object_text(message, body_format, style.wants_color()))
@@ -107,7 +107,7 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
     """Print the queue offset for a moment, of one queue or of all queues of a topic."""
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.query.by_place import why_no_queue
-    from rmqtool.query_text import show_offsets
+    from rmqtool.show.query_text import show_offsets
 
     filters, timestamp = asked["filters"], asked["at"]
     if len(filters.topics) != 1:
@@ -152,7 +152,7 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
 def group(style: Style, view: StoreView, name: str, notes: Notes) -> Exit:
     """Print what a consumer group has consumed."""
     from rmqtool.query.groups import group_offsets, groups_of
-    from rmqtool.query_text import show_consumers
+    from rmqtool.show.query_text import show_consumers
     from rmqtool.store.store import ROCKSDB_CONFIGS, holds_rocksdb
 
     lines = [offset.as_json() for offset in group_offsets(view, name)]

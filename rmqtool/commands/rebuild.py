@@ -16,14 +16,14 @@ from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import Given, Request, command_line, narrow, rebuild_options, request_of
 from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
-from rmqtool.output import Style, note, write_document
+from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.progress import ByteProgress
     from rmqtool.rebuild.options import Part
     from rmqtool.rebuild.plan import Plan
     from rmqtool.rebuild.single_pass import Prepared
-    from rmqtool.rebuild_json import PlanState
+    from rmqtool.show.progress import ByteProgress
+    from rmqtool.show.rebuild_json import PlanState
     from rmqtool.transaction import Committed, Transaction
 
 _STATUSES = {
@@ -93,7 +93,7 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
 
 
 def _progress(style: Style, request: Request, title: str) -> AbstractContextManager[ByteProgress]:
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.progress import byte_progress
 
     return byte_progress(title, request.store.commit_log().size, style.quiet)
 
@@ -124,7 +124,7 @@ def _commit(style: Style, request: Request, prepared: Prepared, transaction: Tra
 
 def _show_only(style: Style, request: Request) -> Exit:
     from rmqtool.rebuild.saved_plan import plan_text
-    from rmqtool.rebuild_json import plan_json
+    from rmqtool.show.rebuild_json import plan_json
 
     plan = _make_plan(style, request)
     state: PlanState = "nothing" if plan.is_empty else "planned"
@@ -163,7 +163,7 @@ def _write(style: Style, request: Request) -> Exit:
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.single_pass import Prepared
-    from rmqtool.rebuild_json import plan_json
+    from rmqtool.show.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
 
     require_answer(request.yes)
@@ -201,7 +201,7 @@ def _require_release(plan: Plan) -> None:
 
 
 def _show_for_confirmation(style: Style, plan: Plan) -> None:
-    from rmqtool.rebuild_text import show_plan
+    from rmqtool.show.rebuild_text import show_plan
 
     if not style.json:
         show_plan(plan, style, verb="planned")
@@ -221,8 +221,8 @@ def _show(
     shown: bool = False,
     recovered: Sequence[dict[str, str | None]] = (),
 ) -> None:
-    from rmqtool.rebuild_json import plan_json
-    from rmqtool.rebuild_text import show_plan
+    from rmqtool.show.rebuild_json import plan_json
+    from rmqtool.show.rebuild_text import show_plan
 
     root = str(request.store.root)
     if style.json:

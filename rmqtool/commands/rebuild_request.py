@@ -12,9 +12,9 @@ import click
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.options import F, global_options, store_options
 from rmqtool.commands.writing import yes_option
-from rmqtool.output import Style
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit

@@ -11,8 +11,8 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
-from rmqtool.output import Style, byte_size, note, visible, write_document, write_text
 from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.show.output import Style, byte_size, note, visible, write_document, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

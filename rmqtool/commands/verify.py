@@ -12,9 +12,9 @@ from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
-from rmqtool.output import Style, write_document, write_text
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
+from rmqtool.show.output import Style, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.verify.crew import Crew
@@ -145,7 +145,7 @@ def verify(
 
 def _run(style: Style, verification: Verification, crew: Crew) -> bool:
     """Verify under a progress bar; whether Ctrl-C has ended it."""
-    from rmqtool.progress import byte_progress
+    from rmqtool.show.progress import byte_progress
 
     done = 0
     with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:
@@ -163,9 +163,9 @@ def _run(style: Style, verification: Verification, crew: Crew) -> bool:
 
 
 def _show(style: Style, outcome: Outcome, form: str, seconds: float, status: Exit) -> None:
-    from rmqtool.verify_json import outcome_json
-    from rmqtool.verify_junit import junit_report
-    from rmqtool.verify_text import show_outcome
+    from rmqtool.show.verify_json import outcome_json
+    from rmqtool.show.verify_junit import junit_report
+    from rmqtool.show.verify_text import show_outcome
 
     if style.json:
         write_document("verify", str(outcome.root), outcome_json(outcome), findings=outcome.findings, status=status)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqtool.base.errors import UsageError
-from rmqtool.output import Style, note, visible
+from rmqtool.show.output import Style, note, visible
 
 if TYPE_CHECKING:
     from rmqtool.transaction import Recovered

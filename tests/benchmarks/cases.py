@@ -16,8 +16,6 @@ from rmqtool.inspect.registry import list_place
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
-from rmqtool.rendering.csv_lines import csv_lines
-from rmqtool.rendering.json_lines import json_lines
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.scan.columns import COLUMNS, record_batches
@@ -25,6 +23,8 @@ from rmqtool.scan.frames import Frames
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
+from rmqtool.show.csv_lines import csv_lines
+from rmqtool.show.json_lines import json_lines
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Request, Verification

@@ -17,7 +17,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
-from rmqtool.output import Style
+from rmqtool.show.output import Style
 from tests.building import LogBuilder, write_log
 from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn
 from tests.conftest import GoldenStore

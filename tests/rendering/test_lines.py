@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.output import json_text, visible
-from rmqtool.rendering.csv_lines import csv_header, csv_lines
-from rmqtool.rendering.json_lines import json_lines
-from rmqtool.rendering.tables import TableWriter
 from rmqtool.scan.rows import Rows
+from rmqtool.show.csv_lines import csv_header, csv_lines
+from rmqtool.show.json_lines import json_lines
+from rmqtool.show.output import json_text, visible
+from rmqtool.show.tables import TableWriter
 
 SCHEMA = pa.schema(
     [

@@ -20,6 +20,7 @@ from rmqtool.base.open_files import OpenFiles
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
+from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.crew import WORTH, Crew, crew_for
 from rmqtool.verify.index_sequence import IndexUnits
@@ -30,7 +31,6 @@ from rmqtool.verify.parts import LogPart, log_parts
 from rmqtool.verify.read_errors import ReadErrors
 from rmqtool.verify.serving import READY
 from rmqtool.verify.verification import Request, Verification
-from rmqtool.verify_json import outcome_json
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.verification import Request, Verification
-from rmqtool.verify_json import outcome_json
 from tests.conftest import GoldenStore
 from tests.test_lock import JAVA, another_process
 from tests.unreadable import bad_sectors, forbidden

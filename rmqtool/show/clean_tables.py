@@ -11,8 +11,8 @@ from rich.text import Text
 from rmqtool.broker.delete_when import MAX_TIME, local_time
 from rmqtool.broker.log_deletion import Fate
 from rmqtool.clean.plan import Plan
-from rmqtool.clean_answer import moment
-from rmqtool.output import Columns, byte_size, table
+from rmqtool.show.clean_answer import moment
+from rmqtool.show.output import Columns, byte_size, table
 
 _BAR_WIDTH = 8
 _PARTS = " ▏▎▍▌▋▊▉█"

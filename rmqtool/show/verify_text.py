@@ -11,7 +11,7 @@ from rich.text import Text
 from rmqtool.broker.prediction import Start
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.output import Style, byte_size, note, show_behind, visible
+from rmqtool.show.output import Style, byte_size, note, show_behind, visible
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells

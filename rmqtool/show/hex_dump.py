@@ -8,7 +8,7 @@ from construct import Struct
 
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import field_extents
-from rmqtool.output import visible
+from rmqtool.show.output import visible
 
 _BYTES = 16  # in one line
 _SHOWN = 60  # characters of a value

@@ -11,8 +11,8 @@ from construct import Struct
 
 from rmqtool.formats.layout import field_meanings
 from rmqtool.formats.sys_flag import BORN_HOST_V6, INNER_BATCH, MULTI_TAGS, NEED_UNWRAP, STORE_HOST_V6
-from rmqtool.output import byte_size, json_text, visible
 from rmqtool.scan.events import REASON_MEANINGS
+from rmqtool.show.output import byte_size, json_text, visible
 
 BodyFormat = Literal["text", "hex", "json", "base64"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.output import Columns, show_behind, show_table, table
+from rmqtool.show.output import Columns, show_behind, show_table, table
 
 _LABEL_WIDTH = 8
 _STATUS_MEANINGS = {

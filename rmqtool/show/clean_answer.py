@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqtool.broker.delete_when import MAX_TIME, local_time
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import Plan
-from rmqtool.output import byte_size
+from rmqtool.show.output import byte_size
 
 _MINUTE_MS = 60_000
 

@@ -7,8 +7,8 @@ from shlex import quote
 
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import group_failures, out_of_range
-from rmqtool.output import note
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
+from rmqtool.show.output import note
 
 
 def note_next(overview: Overview, *, is_scanned: bool) -> None:

@@ -14,8 +14,8 @@ from rmqtool.base.times import rfc3339
 from rmqtool.inspect.log_statistics import LogStatistics, Totals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting
-from rmqtool.output import Columns, Style, byte_size, show_behind, show_finding, show_table, table
-from rmqtool.overview_next import note_next
+from rmqtool.show.output import Columns, Style, byte_size, show_behind, show_finding, show_table, table
+from rmqtool.show.overview_next import note_next
 
 _LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.output import json_text
 from rmqtool.scan.rows import Rows
+from rmqtool.show.output import json_text
 
 _SPECIAL = (
     r'[\x00-\x1f"\\\x7f-\x{9f}\x{61c}\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{fff9}-\x{fffb}]'

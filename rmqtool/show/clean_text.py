@@ -13,10 +13,10 @@ from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import Plan
 from rmqtool.clean.undelivered import Waiting
-from rmqtool.clean_answer import answer, duration, moment
-from rmqtool.clean_rows import day_table, file_table
 from rmqtool.findings.finding import Finding
-from rmqtool.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
+from rmqtool.show.clean_answer import answer, duration, moment
+from rmqtool.show.clean_tables import day_table, file_table
+from rmqtool.show.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.rendering.json_lines import string_data, text_of
-from rmqtool.rendering.plain import plain_text
 from rmqtool.scan.rows import Rows
+from rmqtool.show.json_lines import string_data, text_of
+from rmqtool.show.plain import plain_text
 
 _QUOTED = b'",\r\n'
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rmqtool.output import byte_size
+from rmqtool.show.output import byte_size
 
 _PATIENCE = 1.0  # seconds before anything is shown
 _REFRESH = 0.1  # seconds between two updates

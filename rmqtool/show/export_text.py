@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from rmqtool.findings.finding import Finding
-from rmqtool.output import Style, byte_size, show_behind, show_finding
 from rmqtool.scan.events import REASON_MEANINGS
+from rmqtool.show.output import Style, byte_size, show_behind, show_finding
 
 if TYPE_CHECKING:
     from rmqtool.export.run import Exported

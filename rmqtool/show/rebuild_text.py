@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from rmqtool.output import Columns, Style, byte_size, show_finding, show_table, table, visible
 from rmqtool.rebuild.plan import Plan
+from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table, visible
 
 _MOST_ROWS = 40
 _QUEUE_COLUMNS: Columns = [

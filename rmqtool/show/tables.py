@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.rendering.json_lines import text_of
-from rmqtool.rendering.plain import display_width, padded, plain_text
 from rmqtool.scan.rows import Rows
+from rmqtool.show.json_lines import text_of
+from rmqtool.show.plain import display_width, padded, plain_text
 
 _GAP = "  "
 _NOTHING = "-"

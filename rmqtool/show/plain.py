@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.output import visible as visible_text
-from rmqtool.rendering.json_lines import escaped_json, string_data
+from rmqtool.show.json_lines import escaped_json, string_data
+from rmqtool.show.output import visible as visible_text
 
 _LIST_SEPARATOR = " "  # keys are stored so
 

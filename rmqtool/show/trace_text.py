@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.output import show_behind
+from rmqtool.show.output import show_behind
 
 _LABEL_WIDTH = 12
 _WIDTH = 80  # of a picture with its label and its numbers, columns
