@@ -149,7 +149,7 @@ def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
 
 def narrow(style: Style, request: Request, part: Part, version: Version | None) -> Request:
     """Select what a verification finds wrong; nothing at all when it finds nothing."""
-    from rmqtool.commands.damaged import damaged_index, damaged_queues
+    from rmqtool.commands.only_damaged import damaged_index, damaged_queues
 
     options = request.options
     if part == "index":
