@@ -1,4 +1,4 @@
-"""The layers of the house: who may import whom, who may print, how long a module may be, what a start may load."""
+"""The rooms of the house: who may import whom, who may print, how long a module may be, what a start may load."""
 
 from __future__ import annotations
 
@@ -15,94 +15,32 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "rmqtool"
 
-# Layer -> modules and packages (with all that is in them) of rmqtool. A module imports from its own layer and below.
-LAYERS: Mapping[int, tuple[str, ...]] = {
-    0: (
-        "formats",
-        "errors",
-        "base",
-        "findings",
-        "catalogue",
-        "versions",
-        "broker_conf",
-        "delay_levels",
-        "system_topics",
-        "times",
-        "rules",
-    ),
-    1: ("files", "parts", "lock", "store", "mapped_files"),
-    2: (
-        "scan",
-        "processes",
-        "commit_log",
-        "log_statistics",
-        "queues",
-        "index",
-        "offsets",
-        "config_json",
-        "topics",
-        "checkpoint",
-        "signs",
-        "record_signs",
-        "store_findings",
-        "locate",
-        "filters",
-        "rows",
-        "places",
-        "distributions",
-        "dledger_log",
-        "looks",
-        "index_search",
-        "log_bytes",
-        "queue_units",
-        "queue_times",
-        "pointed_records",
-        "store_view",
-        "ext_units",
-        "store_delays",
-    ),
-    3: (
-        "messages",
-        "message_dicts",
-        "named_stores",
-        "splits",
-        "split_reader",
-        "dispatch",
-        "append",
-        "recovery",
-        "retention",
-        "transaction",
-    ),
-    4: ("overview", "listing", "verify", "rebuild", "clean", "query", "pull", "export", "spark"),
-    5: (
-        "output",
-        "progress",
-        "overview_facts",
-        "overview_json",
-        "overview_next",
-        "overview_text",
-        "message_text",
-        "rendering",
-        "trace_text",
-        "query_text",
-        "rebuild_json",
-        "rebuild_text",
-        "verify_json",
-        "verify_junit",
-        "verify_text",
-        "export_text",
-        "clean_json",
-        "clean_text",
-        "clean_answer",
-        "clean_rows",
-    ),
-    6: ("commands",),
-    7: ("cli", "__main__"),
+# The rooms of the house, top down, and what each is for: a module imports from its own room and from those below it.
+ROOMS: Mapping[str, str] = {
+    "__main__": "the program",
+    "cli": "errors become exit statuses",
+    "commands": "options in, one job called, the answer shown",
+    "show": "everything anyone sees",
+    "inspect": "what a store, or a path in it, holds",
+    "verify": "log, queues and index compared both ways",
+    "rebuild": "derived files anew",
+    "clean": "the next deletions, and who loses by them",
+    "query": "find and explain one message",
+    "export": "messages to Parquet",
+    "spark": "only what is Spark",
+    "transaction": "the only writer to a store",
+    "broker": "what each release does with a store; never writes",
+    "store": "a store directory as objects",
+    "scan": "log bytes to columns to rows",
+    "rules": "what changed in which release, what broker.conf sets",
+    "findings": "a finding, its page, its report",
+    "base": "nothing of RocketMQ in it",
+    "formats": "bytes to values and back",
 }
-ROOT_LAYER = 0  # rmqtool/__init__.py
-JOB_LAYER = 4  # one job each: jobs never import jobs
-SHOWING_LAYER = 5  # from here up a module may print and exit
-START_LAYER = 6  # from here up a module is loaded by every start
+ORDER = tuple(ROOMS)
+JOBS = {"inspect", "verify", "rebuild", "clean", "query", "export"}  # jobs never import jobs
+STARTING = {"__main__", "cli", "commands"}  # loaded by every start
+SHOWING = {*STARTING, "show"}  # may print and exit
 FORMATS_IMPORTS = sys.stdlib_module_names | {"construct", "numpy"}
 SHOWING_IMPORTS = {"click", "rich"}  # only above the jobs
 SHOWING_CALLS = {
@@ -172,28 +110,26 @@ def _module_named(imported: str, modules: Mapping[str, Module]) -> str | None:
     return None
 
 
-def entry_of(name: str) -> tuple[int, str] | None:
-    """Layer and entry of LAYERS that a module belongs to; None when it is not listed."""
-    top, _, rest = name.partition(".")
-    if not rest:
-        return ROOT_LAYER, top
-    entry = rest.partition(".")[0]
-    return next(((layer, entry) for layer, entries in LAYERS.items() if entry in entries), None)
+def room_of(name: str) -> str | None:
+    """The room of ROOMS that a module belongs to, "" for the package itself; None when it is in no room."""
+    room = name.partition(".")[2].partition(".")[0]
+    return room if not room or room in ROOMS else None
 
 
-def layer_problems(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Modules that the table does not know, and imports that it does not allow."""
+def room_problems(modules: Mapping[str, Module]) -> Iterator[str]:
+    """Modules that are in no room, imports that run up, and jobs that import jobs."""
     for name, targets in graph_of(modules).items():
-        place = entry_of(name)
-        if place is None:
-            yield f"{name} is in no layer: add it to LAYERS"
+        room = room_of(name)
+        if room is None:
+            yield f"{name} is in no room: add it to ROOMS"
             continue
-        layer, entry = place
         for target in sorted(targets):
-            target_layer, target_entry = entry_of(target) or (ROOT_LAYER, "")
-            if target_layer > layer:
-                yield f"{name} (layer {layer}) imports {target} (layer {target_layer})"
-            elif target_layer == layer == JOB_LAYER and target_entry != entry:
+            below = room_of(target)
+            if not below or below == room:
+                continue
+            if not room or ORDER.index(below) < ORDER.index(room):
+                yield f"{name} imports {target}, which is above it"
+            elif {room, below} <= JOBS:
                 yield f"{name} imports {target}: jobs never import jobs"
 
 
@@ -208,10 +144,9 @@ def formats_problems(modules: Mapping[str, Module]) -> Iterator[str]:
 
 
 def showing_problems(modules: Mapping[str, Module]) -> Iterator[str]:
-    """Printing, exiting, click and rich below the layer that shows."""
+    """Printing, exiting, click and rich below the room that shows."""
     for name, module in modules.items():
-        layer, _ = entry_of(name) or (ROOT_LAYER, "")
-        if layer >= SHOWING_LAYER:
+        if room_of(name) in SHOWING:
             continue
         yield from (
             f"{name} imports {imported}"
@@ -250,7 +185,7 @@ def long_modules(modules: Mapping[str, Module]) -> list[str]:
 
 def heavy_after_start(root: Path) -> list[str]:
     """The heavy packages that a fresh interpreter has loaded after importing the command line and all commands."""
-    started = {name for name in modules_under(root) if (entry_of(name) or (ROOT_LAYER, ""))[0] >= START_LAYER}
+    started = {name for name in modules_under(root) if room_of(name) in STARTING}
     names = sorted(started - {f"{PACKAGE}.__main__"})
     code = f"import sys, {', '.join(names)}\nprint(*sys.modules.keys() & {set(HEAVY_IMPORTS)!r})"
     run = subprocess.run(
@@ -274,8 +209,8 @@ def test_walk_reaches_formats_through_the_symlink(ours: dict[str, Module]) -> No
     assert {"rmqtool", "rmqtool.cli", "rmqtool.formats.message"} <= ours.keys()
 
 
-def test_layers_hold(ours: dict[str, Module]) -> None:
-    assert list(layer_problems(ours)) == []
+def test_rooms_hold(ours: dict[str, Module]) -> None:
+    assert list(room_problems(ours)) == []
 
 
 def test_formats_need_only_stdlib_numpy_and_construct(ours: dict[str, Module]) -> None:
@@ -314,43 +249,43 @@ def tree(root: Path, **texts: str) -> dict[str, Module]:
 @pytest.mark.parametrize(
     ("texts", "problem"),
     [
-        ({"nowhere": ""}, "rmqtool.nowhere is in no layer: add it to LAYERS"),
+        ({"nowhere": ""}, "rmqtool.nowhere is in no room: add it to ROOMS"),
         (
-            {"errors": "import rmqtool.store", "store": ""},
-            "rmqtool.errors (layer 0) imports rmqtool.store (layer 1)",
+            {"base__errors": "import rmqtool.store.paths", "store__paths": ""},
+            "rmqtool.base.errors imports rmqtool.store.paths, which is above it",
         ),
         (
-            {"errors": "def late():\n    from rmqtool import store", "store": ""},
-            "rmqtool.errors (layer 0) imports rmqtool.store (layer 1)",
+            {"base__errors": "def late():\n    from rmqtool.store import paths", "store__paths": ""},
+            "rmqtool.base.errors imports rmqtool.store.paths, which is above it",
         ),
         (
-            {"scan__blocks": "from ..verify.checks import every", "verify__checks": ""},
-            "rmqtool.scan.blocks (layer 2) imports rmqtool.verify.checks (layer 4)",
+            {"scan__block": "from ..verify.parts import every", "verify__parts": ""},
+            "rmqtool.scan.block imports rmqtool.verify.parts, which is above it",
         ),
         (
-            {"clean": "from rmqtool.verify import checks", "verify__checks": ""},
-            "rmqtool.clean imports rmqtool.verify.checks: jobs never import jobs",
+            {"verify__parts": "from rmqtool.clean import plan", "clean__plan": ""},
+            "rmqtool.verify.parts imports rmqtool.clean.plan: jobs never import jobs",
         ),
     ],
 )
-def test_a_wrong_layer_is_found(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
-    assert list(layer_problems(tree(tmp_path, **texts))) == [problem]
+def test_a_wrong_import_is_found(tmp_path: Path, texts: dict[str, str], problem: str) -> None:
+    assert list(room_problems(tree(tmp_path, **texts))) == [problem]
 
 
-def test_lower_layers_the_own_layer_and_the_own_package_are_allowed(tmp_path: Path) -> None:
+def test_lower_rooms_and_the_own_room_are_allowed(tmp_path: Path) -> None:
     modules = tree(
         tmp_path,
         formats__crc="from .java import wrap",
         formats__java="",
-        errors="",
-        findings="from rmqtool.errors import Error",
-        verify__checks="from rmqtool import findings",
-        verify__run="from .checks import every",
-        cli="from rmqtool import verify\nfrom rmqtool.verify.run import run",
+        base__errors="from rmqtool.formats import crc",
+        base__files="from rmqtool.base.errors import Error",
+        verify__parts="from rmqtool.base import files",
+        verify__verification="from .parts import every",
+        cli="from rmqtool import verify\nfrom rmqtool.verify.verification import run",
     )
-    assert list(layer_problems(modules)) == []
+    assert list(room_problems(modules)) == []
     assert cycles_in(graph_of(modules)) == []
-    assert graph_of(modules)["rmqtool.cli"] == {"rmqtool.verify", "rmqtool.verify.run"}
+    assert graph_of(modules)["rmqtool.cli"] == {"rmqtool.verify", "rmqtool.verify.verification"}
 
 
 @pytest.mark.parametrize("text", ["import pyarrow.compute", "from click import echo", "from rmqtool import errors"])
@@ -372,9 +307,9 @@ def test_a_foreign_import_in_formats_is_found(tmp_path: Path, text: str) -> None
         "import rich.table",
     ],
 )
-def test_showing_below_the_output_is_found(tmp_path: Path, text: str) -> None:
+def test_showing_below_its_room_is_found(tmp_path: Path, text: str) -> None:
     assert len(list(showing_problems(tree(tmp_path, store=text)))) == 1
-    assert list(showing_problems(tree(tmp_path, store="", output=text))) == []
+    assert list(showing_problems(tree(tmp_path, store="", show=text))) == []
 
 
 def test_a_cycle_is_found(tmp_path: Path) -> None:

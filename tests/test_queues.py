@@ -19,6 +19,7 @@ from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.layout import build
 from rmqtool.rules.versions import NEWEST, Version, parse_version
+from rmqtool.store import consume_queues
 from rmqtool.store.consume_queues import Kind, Queue, QueueRange, list_queues, queue_range
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
@@ -256,7 +257,7 @@ def test_searching_finds_what_reading_finds(tmp_path: Path, case: tuple[Files, i
     files, start, log_min_offset = case
     queue = write(tmp_path, files, start)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queues, "_READ_WHOLE", 0)
+        patch.setattr(consume_queues, "_READ_WHOLE", 0)
         assert found_range(queue, log_min_offset, version) == model_simple(files, start, log_min_offset, version)
 
 
@@ -267,7 +268,7 @@ def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) ->
     files, start, log_min_offset = case
     queue = write(tmp_path, files, start, "batch")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(queues, "_READ_WHOLE", 0)
+        patch.setattr(consume_queues, "_READ_WHOLE", 0)
         assert found_range(queue, log_min_offset, V5) == model_batch(files, log_min_offset)
 
 
@@ -279,7 +280,7 @@ def test_files_over_64_kib(tmp_path: Path, kind: Kind, written: int) -> None:
     units = [Unit(number * SIZE, SIZE, number * 2, 2) for number in range(written)] + [ZERO] * (3 * room - written)
     files = [units[:room], units[room : 2 * room], units[2 * room :]]
     queue = write(tmp_path, files, 0, kind)
-    assert queue.files.file_size > queues._READ_WHOLE
+    assert queue.files.file_size > consume_queues._READ_WHOLE
     for log_min_offset in (0, 1, 399_900, 499_900, 499_901, written * SIZE, written * SIZE + 1):
         if kind == "simple":
             for version in (V4, V5):

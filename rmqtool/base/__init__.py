@@ -1,1 +1,1 @@
-"""What knows nothing of RocketMQ."""
+"""Files, times, errors, processes: nothing of RocketMQ in it."""

@@ -1,4 +1,13 @@
-"""The prediction, step by step as a broker starts (`DefaultMessageStore#load`, `#recover`, `#start`)."""
+"""What a start of the broker does with a store, step by step (`DefaultMessageStore#load`, `#recover`, `#start`).
+
+Where the log is cut, what is deleted, which queues change. Nothing is written. ``Recovery(store, rules).predict()`` is
+a start as the store stands, ``predict(unclean=True)`` the same with the file `abort`,
+``predict(checkpoint=NO_CHECKPOINT)`` without a checkpoint.
+
+Whoever scans the log anyway feeds the events of the scan to a `LogWalker` (one for each part, when the log is scanned
+in parts, whose walks `join_walks` puts together) and hands the results over as ``LogWalks(rules, walks)``: then the log
+is not read again, but for what is derived from it after a crash.
+"""
 
 from __future__ import annotations
 

@@ -101,18 +101,18 @@ def _messages(
     style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
 ) -> Iterator[Message]:
     """The messages that the command line asks for."""
-    from rmqtool.query import lookup
+    from rmqtool.query import by_place
     from rmqtool.query.by_key import by_any_id
 
     body = asked["body"]
     match question:
         case "offset":
-            return lookup.by_offset(view, asked["offset"], body, notes)
+            return by_place.by_offset(view, asked["offset"], body, notes)
         case "msg-id":
             return by_any_id(view, asked["msg_id"].strip(), body, notes)
         case "queue-offset":
             topic, queue_id = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
-            return lookup.by_queue_offset(view, topic, queue_id, asked["queue_offset"], body, notes)
+            return by_place.by_queue_offset(view, topic, queue_id, asked["queue_offset"], body, notes)
         case "key" | "unique-key":
             return _by_keys(view, question, asked, notes)
         case _:

@@ -88,7 +88,7 @@ class Report:
         return self.selection.wants(code) and (tally is None or len(tally.examples) < self.max_examples)
 
     def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
-        """Add a finding of the catalogue; `details` as in `rmqtool.findings.catalogue.finding`. It stands for `count`."""
+        """Add a finding of the catalogue; `details` as in `catalogue.finding`. It stands for `count`."""
         if self.wants_example(code):
             self.take(replace(finding(code, message, store=self.root, **details), count=count))
         else:

@@ -1,1 +1,1 @@
-"""."""
+"""What a store, or a path in it, holds."""

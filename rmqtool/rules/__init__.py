@@ -1,1 +1,1 @@
-"""What each release of a broker does, as far as it differs from release to release."""
+"""What changed in which release and what broker.conf sets; without any input or output."""

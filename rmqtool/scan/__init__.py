@@ -1,1 +1,1 @@
-"""Commit log bytes to columns: fast, in bounded memory, going on after damage."""
+"""From bytes of the log to columns, and to rows."""

@@ -1,1 +1,1 @@
-"""."""
+"""Everything that anyone sees: text, JSON, JUnit, tables, progress."""

@@ -1,1 +1,1 @@
-"""."""
+"""A store directory as objects: its files, queues, index, offsets, topics and settings."""

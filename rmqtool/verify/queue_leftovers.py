@@ -173,7 +173,7 @@ class QueueRest:
             if self.bounds.live:
                 return  # dispatched after its record was compared
             code, message = "consumequeue.duplicate-unit", f"points to {physical_offset} as another unit does"
-            if owners[name] > number:  # for a lost message before the one that it points to (`rmqtool.append`)
+            if owners[name] > number:  # for a lost message before the one that it points to (`rebuild.queue_placement`)
                 code = "consumequeue.neutral-unit"
         else:
             code = "consumequeue.light" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"

@@ -1,4 +1,4 @@
-"""The next start of a broker, predicted from what the scan has seen anyway (`rmqtool.recovery`)."""
+"""The next start of a broker, predicted from what the scan has seen anyway (`rmqtool.broker.recovery`)."""
 
 from __future__ import annotations
 

@@ -238,7 +238,8 @@ def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
 def as_nobody(*arguments: str | Path) -> Result:
     """Run the command line as a user who owns nothing; modules are loaded before the change."""
     code = (
-        "import os, sys; import rmqtool.show.overview_text, rmqtool.show.overview_json, rmqtool.inspect.overview, rmqtool.inspect.registry;"
+        "import os, sys; import rmqtool.show.overview_text, rmqtool.show.overview_json, rmqtool.inspect.overview;"
+        "import rmqtool.inspect.registry;"
         "import rmqtool.inspect.follow, rmqtool.show.json_lines, rmqtool.show.message_text;"
         "import rmqtool.inspect.log_statistics, rmqtool.inspect.locate, rmqtool.commands.inspect;"
         f"from rmqtool.cli import run; os.seteuid({NOBODY});"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.query import moment
+from rmqtool.query import by_time as searching
 from rmqtool.query.by_scan import ScanQuery, by_scan
 from rmqtool.query.by_time import by_time, place_of
 from rmqtool.query.notes import Notes
@@ -25,7 +25,7 @@ def test_the_first_message_from_a_moment_on(
     golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch, name: str, near: int
 ) -> None:
     """However near halving goes: before the first record, behind the last, on and between store times."""
-    monkeypatch.setattr(moment, "_NEAR", near)
+    monkeypatch.setattr(searching, "_NEAR", near)
     view = StoreView(open_store(golden_store(name)))
     records = stores.oracle(name)["records"]
     times = sorted({record["store_timestamp"] for record in records})
@@ -38,7 +38,7 @@ def test_the_first_message_from_a_moment_on(
 
 def test_little_is_left_to_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is scanned begins near the moment, not at the beginning of the log."""
-    monkeypatch.setattr(moment, "_NEAR", 400)
+    monkeypatch.setattr(searching, "_NEAR", 400)
     made = StoreMaker(log_file=8192)
     for _ in range(300):
         made.add()
@@ -58,7 +58,7 @@ def test_moments_and_filters(tmp_path: Path) -> None:
     found = [message["physical_offset"] for message in by_time(view, START_TIME + 4000, query, "none", Notes())]
     assert found == [made.offsets[5], made.offsets[7], made.offsets[9]]
     default = list(by_time(view, START_TIME, ScanQuery(), "none", Notes()))
-    assert len(default) == moment.DEFAULT_LIMIT
+    assert len(default) == searching.DEFAULT_LIMIT
 
 
 def test_an_empty_log(tmp_path: Path) -> None:

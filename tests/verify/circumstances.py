@@ -18,7 +18,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.host import build_host
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.formats.timer_check import CHECK_DTYPE
-from rmqtool.verify import environment
+from rmqtool.verify import disk_and_time_checks
 from tests.building import START_TIME, message
 from tests.test_lock import JAVA, another_process
 from tests.unreadable import forbidden
@@ -271,7 +271,7 @@ def interrupted_run(store: Path) -> None:
 def disk(used: float, left: int = 1 << 40) -> AbstractContextManager[object]:
     """A disk of which a part is used, with so many bytes left."""
     found = Disk(Path("/disk"), total=1 << 41, free=left, usable=left, fixed_ratio=used)
-    return patch.object(environment, "disk_of", lambda path, version: found)
+    return patch.object(disk_and_time_checks, "disk_of", lambda path, version: found)
 
 
 def hollow(store: Path) -> None:

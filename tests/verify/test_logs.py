@@ -25,7 +25,7 @@ from rmqtool.rules.broker_conf import parse_broker_conf
 from rmqtool.rules.delay_levels import DEFAULT_LEVELS
 from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
-from rmqtool.verify import one_queue, queue_rest
+from rmqtool.verify import one_queue, queue_leftovers
 from tests.building import START_TIME, message
 from tests.verify.damages import overwrite
 from tests.verify.small_store import (
@@ -333,7 +333,7 @@ def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return {}
 
     monkeypatch.setattr(Lookups, "queues_of", look)
-    for module in (one_queue, queue_rest):
+    for module in (one_queue, queue_leftovers):
         monkeypatch.setattr(module, "MOST_LOOKS", 3)
     write_queue(store, "orders", [build_unit(offset + 1, 200, 0) for offset in builder.offsets])
     outcome = verify(store, selection=only("consumequeue"))
