@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -114,3 +115,13 @@ def test_units_of_several_parts(jobs: int, golden_store: GoldenStore, tmp_path: 
     store = without_signs(golden_store("more/4.9.7-differing"), tmp_path / "store")
     outcome = verify(store, jobs=jobs, part_size=8192)
     assert not {code for code in codes_of(outcome) if code.startswith(("commitlog.", "consumequeue."))}
+
+
+def test_no_release_starts_without_loss(tmp_path: Path) -> None:
+    """Old ones leave messages out of a queue file that was cut, later ones refuse to start."""
+    store = stores.unpack("4.4.0-trimmed", tmp_path)
+    (file,) = (store / "consumequeue" / "RMQ_SYS_TRANS_HALF_TOPIC" / "0").iterdir()
+    os.truncate(file, file.stat().st_size // 2)
+    outcome = verify(store)
+    assert "start.depends-on-release" in codes_of(outcome)
+    assert outcome.verdict == "corrupt"

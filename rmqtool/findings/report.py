@@ -73,6 +73,7 @@ class Report:
         self.selection = selection or Selection()
         self.max_examples = max_examples
         self.checked: dict[str, int] = {}
+        self.doubts: dict[str, str] = {}
         self.root = root
         self._tallies: dict[str, Tally] = {}
         self._unwanted: dict[str, int] = {}
@@ -93,6 +94,10 @@ class Report:
             self.take(replace(finding(code, message, store=self.root, **details), count=count))
         else:
             self.count(code, count)
+
+    def doubt(self, what: str, text: str) -> None:
+        """What may be lost, though nothing shows it: `what` in a few words, `text` in a sentence."""
+        self.doubts[what] = text
 
     def count(self, code: str, count: int) -> None:
         """Count more findings of a code without an example."""
@@ -123,6 +128,7 @@ class Report:
         """Add what another part of the verification has found."""
         for code, count in other.checked.items():
             self.checked[code] = self.checked.get(code, 0) + count
+        self.doubts |= other.doubts
         for code, count in other._unwanted.items():
             self._unwanted[code] = self._unwanted.get(code, 0) + count
         for code, theirs in other._tallies.items():
@@ -144,10 +150,10 @@ class Report:
         return sorted(found, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
 
 
-def verdict_of(findings: list[Finding], *, is_proven: bool, is_empty: bool = False) -> Verdict:
+def verdict_of(findings: list[Finding], *, is_proven: bool, in_doubt: bool = False) -> Verdict:
     """The verdict of the contract; without `is_proven` something was not looked at, and nothing is called clean.
 
-    Of a store that `is_empty` nobody can say that a start mends it without loss.
+    With `in_doubt` something may be lost that leaves no trace, and nobody can say that a start mends without loss.
     """
     without = AROUND | UNREADABLE
     serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]
@@ -156,7 +162,7 @@ def verdict_of(findings: list[Finding], *, is_proven: bool, is_empty: bool = Fal
     mended = all(finding.code in MENDED and finding.severity != "error" for finding in serious)
     if not mended:
         return "corrupt"
-    return "unproven" if is_empty else "dirty"
+    return "unproven" if in_doubt else "dirty"
 
 
 def _counted(tally: Tally) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from rmqtool.base.errors import UnsupportedError, UsageError
 from rmqtool.findings.catalogue import finding
@@ -19,11 +20,19 @@ from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.store.store import Store
 
-_SETTINGS: dict[Kind, tuple[str, ...]] = {
+Sized = Kind | Literal["index"]
+"""Files whose size nothing but broker.conf and other files of their kind shows."""
+
+_SETTINGS: dict[Sized, tuple[str, ...]] = {
     "simple": QUEUE_FILE_SIZE,
     "batch": BATCH_QUEUE_FILE_SIZE,
+    "index": ("maxHashSlotNum", "maxIndexNum"),
 }
-_NAMES: dict[Kind, str] = {"simple": "a consume queue", "batch": "a batch consume queue"}
+_NAMES: dict[Sized, str] = {
+    "simple": "a consume queue file",
+    "batch": "a batch consume queue file",
+    "index": "an index file",
+}
 
 
 @dataclass(frozen=True)
@@ -33,42 +42,52 @@ class FileSizes:
     queues: dict[Kind, int]
     index: Geometry
     findings: list[Finding] = field(default_factory=list)
-    assumed: frozenset[Kind] = frozenset()  # of these queues neither a file nor broker.conf shows the size
+    assumed: frozenset[Sized] = frozenset()  # of these neither a file nor broker.conf shows the size
 
 
 def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -> FileSizes:
     """Find the sizes; what broker.conf does not set is the default, as for the broker that reads it.
 
-    Sizes of wanted parts that contradict each other, and an assumed index geometry, are among the findings.
+    Sizes of wanted parts that contradict each other are among the findings.
     """
     found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
     for queue in queues:
         found[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
-    of_queues: list[Finding] = []
-    of_index: list[Finding] = []
-    sizes = {kind: _queue_file_size(store, kind, found[kind], of_queues) for kind in found}
-    index = _index_geometry(store, of_index)
-    wanted = [*(of_queues if "queues" in parts else ()), *(of_index if "index" in parts else ())]
-    unknown = () if store.conf.path is not None else found
-    assumed = frozenset(kind for kind in unknown if not found[kind] and store.conf.size(*_SETTINGS[kind]) is None)
-    return FileSizes(sizes, index, wanted, assumed)
+    contradictions: list[Finding] = []
+    sizes = {kind: _queue_file_size(store, kind, found[kind], contradictions) for kind in found}
+    index = _index_geometry(store)
+    assumed: set[Sized] = {kind for kind in found if not found[kind] and store.conf.size(*_SETTINGS[kind]) is None}
+    if index is None:
+        assumed.add("index")
+    return FileSizes(
+        sizes,
+        index or Geometry(DEFAULT_SLOTS, DEFAULT_UNITS),
+        contradictions if "queues" in parts else [],
+        frozenset(assumed) if store.conf.path is None else frozenset(),
+    )
 
 
-def assumed_findings(sizes: FileSizes, kinds: Collection[Kind]) -> Iterator[Finding]:
-    """Of the kinds of queues that get files, those whose size is the default for want of anything better."""
+def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Finding]:
+    """Of the kinds of files that are written, those whose size is the default for want of anything better."""
     for kind in sorted(sizes.assumed.intersection(kinds)):
-        found = _assumed(f"{_NAMES[kind]} file", f"{sizes.queues[kind]} bytes", _SETTINGS[kind][0])
-        yield replace(found, severity="warning")
+        if kind == "index":
+            size = f"{sizes.index.slots} slots and {sizes.index.units} units"
+        else:
+            size = f"{sizes.queues[kind]} bytes"
+        message = f"the store has no file that shows the size of {_NAMES[kind]}: the default, {size}, is taken"
+        settings = " and ".join(_SETTINGS[kind][:2] if kind == "index" else _SETTINGS[kind][:1])
+        message += f". If broker.conf sets {settings}, give it with --broker-conf"
+        yield replace(finding("rebuild.file-size-assumed", message), severity="warning")
 
 
-def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Kind]) -> None:
-    """Raise UsageError when queues of one of the kinds get files into the store whose size nothing shows."""
+def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]) -> None:
+    """Raise UsageError when files of one of the kinds are written into the store whose size nothing shows."""
     unknown = [kind for kind in _SETTINGS if kind in kinds and kind in sizes.assumed]
     if unknown:
-        names = " and ".join(f"{_NAMES[kind]} file ({_SETTINGS[kind][0]})" for kind in unknown)
+        names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind][0]})" for kind in unknown)
         raise UsageError(
-            f"the size of {names} is not known, for the store has none: on files of another size than its own a "
-            "broker refuses to start",
+            f"the size of {names} is not known, for the store has none: on queue files of another size than its own "
+            "a broker refuses to start, and in index files it finds nothing",
             file=store.root,
             hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
             "an empty file stands for a broker that sets nothing. --dry-run and --output DIR go on without it",
@@ -91,16 +110,11 @@ def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: li
     return told or common or DEFAULT_QUEUE_UNITS * unit_size
 
 
-def _index_geometry(store: Store, findings: list[Finding]) -> Geometry:
+def _index_geometry(store: Store) -> Geometry | None:
     if store.conf.index_geometry:
         return Geometry(*store.conf.index_geometry)
     known = (_told_by(file) for file in reversed(list(list_index_files(store))))
-    geometry = next((found for found in known if found), None)
-    if geometry:
-        return geometry
-    shown = f"{DEFAULT_SLOTS} slots and {DEFAULT_UNITS} units"
-    findings.append(_assumed("an index file", shown, "maxHashSlotNum and maxIndexNum"))
-    return Geometry(DEFAULT_SLOTS, DEFAULT_UNITS)
+    return next((found for found in known if found), None)
 
 
 def _told_by(file: IndexFile) -> Geometry | None:
@@ -108,11 +122,6 @@ def _told_by(file: IndexFile) -> Geometry | None:
         return geometry_of(file)
     except UnsupportedError:
         return None
-
-
-def _assumed(what: str, size: str, setting: str) -> Finding:
-    message = f"the store has no file that shows the size of {what}: the default, {size}, is taken"
-    return finding("rebuild.file-size-assumed", f"{message}. If broker.conf sets {setting}, give it with --broker-conf")
 
 
 def _contradiction(store: Store, kind: Kind, told: int, common: int) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,7 +11,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.file_sizes import assumed_findings
+from rmqtool.rebuild.file_sizes import Sized, assumed_findings
 from rmqtool.rebuild.findings import derivation_findings, patch_findings, unfounded_findings
 from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.lost_extents import LostExtents
@@ -99,9 +99,9 @@ class Plan:
         return [queue for queue in self.queues if queue.action != "keep"]
 
     @property
-    def written_kinds(self) -> set[Kind]:
-        """The kinds of the queues that change."""
-        return {queue.kind for queue in self.changed_queues}
+    def written_kinds(self) -> set[Sized]:
+        """The kinds of the files that are written."""
+        return _written_kinds(self.queues, self.index)
 
     @property
     def without_messages(self) -> list[QueuePlan]:
@@ -204,7 +204,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
         findings=[
             *source.findings,
-            *assumed_findings(source.sizes, {queue.kind for queue in queues if queue.action != "keep"}),
+            *assumed_findings(source.sizes, _written_kinds(queues, index)),
             *derivation_findings(derivation, source.store.root),
             *unfounded_findings([queue.name for queue in queues if queue.is_unfounded], bool(index) and not has_log),
             *start_findings(source, derivation),
@@ -214,6 +214,11 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         patches=[patch for patch in patches if patch.is_possible],
         undecided=undecided.count,
     )
+
+
+def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) -> set[Sized]:
+    queue_kinds: set[Sized] = {queue.kind for queue in queues if queue.action != "keep"}
+    return queue_kinds | ({"index"} if any(file.action in ("create", "replace") for file in index) else set())
 
 
 def _existing_index(source: Source) -> list[IndexFile]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UsageError
+from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 
 LOG_FILE_SIZE = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 QUEUE_FILE_SIZE = ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
@@ -57,9 +58,9 @@ class BrokerConf:
 
     @property
     def index_geometry(self) -> tuple[int, int] | None:
-        """Hash slots and units of an index file, when both are set."""
+        """Hash slots and units of an index file, when one of them is set; the other is then the default."""
         slots, units = self.size("maxHashSlotNum"), self.size("maxIndexNum")
-        return (slots, units) if slots and units else None
+        return (slots or DEFAULT_SLOTS, units or DEFAULT_UNITS) if slots or units else None
 
 
 def parse_broker_conf(text: str) -> BrokerConf:

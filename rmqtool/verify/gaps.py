@@ -14,7 +14,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import CHECKPOINT, CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.store import CHECKPOINT, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
@@ -73,10 +73,10 @@ def gaps_of_store(store: Store, has_log: bool) -> Iterator[Gap]:
     """Parts of a store in formats that are not read, and a store of which nothing is there."""
     if not has_log and not _has_started(store):
         text = (
-            "what this store held: it has no log file, no checkpoint and no config, which a broker's first start "
-            "writes; it is new, or all of it is lost, or it lies elsewhere"
+            "what this store held: it has no log file and no checkpoint, which a broker's first start writes; it is "
+            "new, or all of it is lost, or it lies elsewhere"
         )
-        yield Gap("anything: the store is empty", "empty", text)
+        yield Gap("anything, for the store is empty", "empty", text)
     if store.layout == "rocksdb":
         text = "consume queues: they are kept in RocksDB, which this version does not read"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
@@ -108,9 +108,11 @@ def is_of_verify(code: str) -> bool:
 
 def summary_of(gaps: Sequence[Gap]) -> str:
     """The end of the sentence about a verdict; empty where everything was looked at."""
-    unread = ", ".join(gap.what for gap in gaps if not gap.is_read)
+    unread = ", ".join(gap.what for gap in gaps if not gap.is_read and gap.why != "empty")
     unchecked = ", ".join(gap.what for gap in gaps if gap.is_read)
-    return "; ".join(f"not {verb}: {names}" for verb, names in (("read", unread), ("checked", unchecked)) if names)
+    doubtful = ", ".join(gap.what for gap in gaps if gap.why == "empty")
+    parts = (("not read", unread), ("not checked", unchecked), ("not proven", doubtful))
+    return "; ".join(f"{label}: {names}" for label, names in parts if names)
 
 
 def _left_out(selection: Selection) -> tuple[str, ...]:
@@ -121,7 +123,7 @@ def _left_out(selection: Selection) -> tuple[str, ...]:
 def _has_started(store: Store) -> bool:
     """Whether anything shows that a broker was ever started here: its first start writes the checkpoint."""
     try:
-        return (store.root / CONFIG).exists() or (store.root / CHECKPOINT).stat().st_size > 0
+        return (store.root / CHECKPOINT).stat().st_size > 0
     except OSError:
         return False
 

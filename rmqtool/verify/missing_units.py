@@ -17,6 +17,12 @@ from rmqtool.verify.rederived_queues import is_derived
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
 
+WHETHER_DELETED = (
+    "whether topics were deleted",
+    "whether topics were deleted: the log has messages of topics that topics.json does not name, and no queue is left "
+    "that would tell a topic that was deleted from one that is lost",
+)
+
 
 def tell_lacking(
     state: QueueState, topics: Topics, live: bool, report: Report, start: Start | None, releases: Releases

@@ -24,8 +24,8 @@ def outcome_of(verification: Verification) -> Outcome:
     total = verification.merged()
     report = verification.report_with(total.report)
     findings = report.findings()
-    gaps = wanted([*_gaps(verification, total)], verification.request.selection)
-    verdict = verdict_of(findings, is_proven=not gaps, is_empty=any(gap.why == "empty" for gap in gaps))
+    gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
+    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.why == "empty" for gap in gaps))
     return Outcome(verification, verdict, findings, report, total.totals, total.extents, gaps, total)
 
 
@@ -97,7 +97,7 @@ class Outcome:
         return [*(gap.text for gap in self.gaps), *_unproven(self)]
 
 
-def _gaps(verification: Verification, total: PartResult) -> Iterator[Gap]:
+def _gaps(verification: Verification, total: PartResult, report: Report) -> Iterator[Gap]:
     request, settings = verification.request, verification.settings
     if not verification.complete:
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
@@ -116,6 +116,8 @@ def _gaps(verification: Verification, total: PartResult) -> Iterator[Gap]:
     if verification.not_predicted is not None:
         text = f"what a start would do: {verification.not_predicted}"
         yield Gap("what a start would do", "unreadable", text, ("start.",))
+    for what, text in report.doubts.items():
+        yield Gap(what, "empty", text)
     yield from gaps_of_store(verification.store, bool(verification.log.files))
     yield from gaps_of_selection(request.selection, settings.bodies)
 

@@ -14,7 +14,7 @@ from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.broker.starts_by_release import alike, label
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.finding import Finding, Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import Releases
@@ -104,8 +104,16 @@ def _different(predictions: Sequence[Prediction]) -> Iterator[Prediction]:
         yield replace(first, versions=versions)
 
 
+def _is_bad(prediction: Prediction) -> bool:
+    """Whether a start fails or loses something, each release in its own way."""
+    return any(found.severity == "error" for found in prediction.findings)
+
+
 def report_starts(predictions: Sequence[Prediction], report: Report, is_clean: bool) -> None:
-    """The findings that all releases share, and one where they differ: a warning where the store is not clean."""
+    """The findings that all releases share, and one where they differ.
+
+    That is information where the store is clean otherwise, and an error where no release starts without loss.
+    """
     for code in (*_CODES, _DEPENDS):
         report.check(code)
     newest, *others = predictions
@@ -114,4 +122,7 @@ def report_starts(predictions: Sequence[Prediction], report: Report, is_clean: b
             report.take(found)
     if others:
         message = "; ".join(f"{label(each.versions)}: {each.sentence}" for each in predictions)
-        report.take(finding(_DEPENDS, message, store=report.root, severity="info" if is_clean else None))
+        severity: Severity | None = "info" if is_clean else None
+        if all(_is_bad(each) for each in predictions):
+            severity = "error"
+        report.take(finding(_DEPENDS, message, store=report.root, severity=severity))

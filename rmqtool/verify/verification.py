@@ -34,7 +34,7 @@ from rmqtool.verify.index_sequence import IndexUnits, known_geometries, parts_of
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.merge_parts import Joining
-from rmqtool.verify.missing_units import tell_lacking
+from rmqtool.verify.missing_units import WHETHER_DELETED, tell_lacking
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.part_check import Settings
@@ -258,6 +258,8 @@ class Verification:
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
             tell_lacking(state, self.topics, self.settings.live, self._report, self.start, self.releases)
+        if not ranges and self._report.seen().get("commitlog.deleted-topic"):
+            self._report.doubt(*WHETHER_DELETED)
         check_topics(self.topics, ranges, self._report)
         ends = {name: state.next_offset for name, state in total.states.items()}
         check_offsets(self._committed, ranges, ends, self.report_with(total.report).seen(), self._report)

@@ -134,3 +134,26 @@ def test_nothing_is_asked_where_nothing_is_written(tmp_path: Path) -> None:
     """A log without a message, or a sound store."""
     store = LogBuilder().write(tmp_path / "store")
     assert rebuild(store, "--yes").status == Exit.OK
+
+
+def test_an_index_has_a_size_of_its_own(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A broker looks for its units behind as many slots as it is set to, and finds nothing in other files."""
+    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    before = {path.name: path.read_bytes() for path in (store / "index").iterdir()}
+    for path in (store / "index").iterdir():
+        os.truncate(path, 0)
+    with unchanged(store):
+        asked = rmqtool("rebuild-index", store, "--broker-version", "5.3.3", "--json", "--yes")
+    assert asks_for(asked, "maxHashSlotNum")
+    text = f"maxHashSlotNum={GEOMETRY['maxHashSlotNum']}\nmaxIndexNum={GEOMETRY['maxIndexNum']}"
+    named = rmqtool("rebuild-index", store, "--broker-version", "5.3.3", "--json", "--yes", *conf(store, text))
+    assert named.status == Exit.OK
+    assert {path.stat().st_size for path in (store / "index").iterdir()} == set(map(len, before.values()))
+
+
+def test_one_setting_of_an_index_is_enough(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """The other one is the broker's default."""
+    store = Path(shutil.copytree(golden_store("5.3.3-clean"), tmp_path / "store"))
+    shutil.rmtree(store / "index")
+    rmqtool("rebuild-index", store, "--broker-version", "5.3.3", "--yes", *conf(store, "maxIndexNum=1000"))
+    assert {path.stat().st_size for path in (store / "index").iterdir()} == {40 + 5_000_000 * 4 + 1000 * 20}

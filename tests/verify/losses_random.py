@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.verify.losses import Loss, Scene, copy
-from tests.verify.losses_together import NO_WITNESS, all_losses
+from tests.verify.losses_together import UNSEEN, all_losses
 
 _MOST = 4
 
@@ -23,7 +23,7 @@ def apply_some(store: Path, older: Path | None, root: Path, chance: random.Rando
     """The same with one to four losses by chance."""
     copy(store, root)
     scene = Scene(root, older, chance)
-    known = [loss for loss in all_losses() if loss.name not in NO_WITNESS]
+    known = [loss for loss in all_losses() if loss.name not in UNSEEN]
     names: list[str] = []
     wanted = chance.randint(1, _MOST)
     while len(names) < wanted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,6 +17,7 @@ from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Request, Verification
 from tests.conftest import GoldenStore
+from tests.golden import stores
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances, database
 from tests.verify.damages import DAMAGES, log_file, tear
@@ -114,9 +116,28 @@ def test_a_store_of_which_nothing_is_there(tmp_path: Path) -> None:
     """New, or lost as a whole; a broker's first start leaves more than empty directories."""
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "lock").touch()
-    assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything: the store is empty"])
+    assert claim(verify(tmp_path)) == ("unproven", Exit.LOSSY, ["anything, for the store is empty"])
     (tmp_path / "checkpoint").write_bytes(bytes(4096))
     assert verify(tmp_path).verdict == "clean"
+
+
+def test_offsets_that_a_killed_broker_may_not_have_written(tmp_path: Path) -> None:
+    """Within its first ten seconds; nothing shows whether there were any."""
+    store = stores.unpack("4.7.1-killed", tmp_path)
+    assert verify(store).verdict == "dirty"
+    (store / "config" / "consumerOffset.json").unlink()
+    assert claim(verify(store)) == ("unproven", Exit.FINDINGS, ["committed offsets"])
+
+
+def test_topics_that_may_be_deleted_or_lost(tmp_path: Path) -> None:
+    """A topic without a queue was deleted where other queues are left; where none is, nobody knows."""
+    store = stores.unpack("4.7.1-killed", tmp_path)
+    topics = store / "config" / "topics.json"
+    topics.write_text(topics.read_text().replace('"orders":', '"others":'))
+    shutil.rmtree(store / "consumequeue" / "orders")
+    assert verify(store).gaps == []
+    shutil.rmtree(store / "consumequeue")
+    assert claim(verify(store)) == ("unproven", Exit.FINDINGS, ["whether topics were deleted"])
 
 
 def test_queues_that_were_not_asked_for(store: Path) -> None:
