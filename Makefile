@@ -37,7 +37,7 @@ lint: $(VENV)/.test ## ruff and mypy
 	$(BIN)/mypy
 
 findings: $(VENV)/.demo ## write docs/findings.md from the catalogue
-	$(BIN)/python -m tests.findings_page
+	$(BIN)/python -m tests.findings.findings_page
 
 flips: $(VENV)/.test ## change each byte of a small store and cut a log at each, and verify: an hour
 	$(BIN)/python -m tests.verify.flips -j "$$(nproc)"
@@ -45,32 +45,32 @@ flips: $(VENV)/.test ## change each byte of a small store and cut a log at each,
 
 golden: $(VENV)/.test ## write the golden stores anew with RocketMQ itself
 	@tests/setup-java.sh
-	$(BIN)/python -m tests.broker.golden
+	$(BIN)/python -m tests.real_broker.golden
 
 starts: $(VENV)/.test ## compare predicted starts with those of RocketMQ itself, hundreds of them
 	@tests/setup-java.sh
-	$(BIN)/python -m tests.broker.starts
+	$(BIN)/python -m tests.real_broker.starts
 
 losses: $(VENV)/.test ## hold verdicts to what users of RocketMQ itself lose in 300 stores, and to 100 healthy ones
 	@tests/setup-java.sh
-	$(BIN)/python -m tests.broker.losses
-	$(BIN)/python -m tests.broker.healthy
+	$(BIN)/python -m tests.real_broker.losses
+	$(BIN)/python -m tests.real_broker.healthy
 
 table: $(VENV)/.test ## ask RocketMQ itself what each kind of loss costs, and write the table of docs/verify.md
 	@tests/setup-java.sh
-	$(BIN)/python -m tests.broker.losses --matrix --record
+	$(BIN)/python -m tests.real_broker.losses --matrix --record
 	$(BIN)/python -m tests.verify.losses_page
 
 rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's own
 	@tests/setup-java.sh
-	$(BIN)/python -m tests.broker.rebuilds
+	$(BIN)/python -m tests.real_broker.rebuilds
 
 faults: $(VENV)/.test ## let every system call of a small rebuild, and of its undo, fail in seven ways
 	$(BIN)/python -m tests.rebuild.faults
 
 cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
 	@tests/setup-java.sh
-	$(BIN)/python -m tests.broker.cleaning
+	$(BIN)/python -m tests.real_broker.cleaning
 
 matrix: ## run the tests of Spark with older pyspark 4, each in an environment of its own (test: the newest)
 	@tests/setup-java.sh
@@ -83,7 +83,7 @@ matrix: ## run the tests of Spark with older pyspark 4, each in an environment o
 
 shops: $(VENV)/.test ## let a whole broker of every release write its store, and compare
 	@tests/setup-java.sh
-	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest tests/broker/test_shop.py
+	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest tests/real_broker/test_shop.py
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

@@ -1,7 +1,8 @@
 """What the decoders of the config files take: shapes that make `ConfigManager#load` give up a file.
 
 A file may be JSON and still not be decoded: fastjson casts each value to the type of its Java field, and one that it
-cannot cast ends the whole file. Checked against the decoders of 4.4.0 to 5.5.0 (`tests/broker/test_config_files.py`).
+cannot cast ends the whole file. Checked against the decoders of 4.4.0 to 5.5.0
+(`tests/real_broker/test_config_files.py`).
 """
 
 from __future__ import annotations

@@ -22,14 +22,14 @@ from rmqtool.rules.versions import parse_version
 from tests.benchmarks.cases import rebuild
 from tests.benchmarks.logs import BODY_SIZES, log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Run, run_once
-from tests.broker.classes import class_path
-from tests.broker.jvm import OPENED, QUIET_DISK
-from tests.broker.tools import require_tools, tool
+from tests.real_broker.classes import class_path
+from tests.real_broker.jvm import OPENED, QUIET_DISK
+from tests.real_broker.tools import require_tools, tool
 
 GIB = 1 << 30
 RELEASES = ("5.3.3", "5.5.0")
 _TIMEOUT_S = 600
-_LOGBACK = Path(__file__).parents[1] / "broker" / "logback.xml"
+_LOGBACK = Path(__file__).parents[1] / "real_broker" / "logback.xml"
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""The real store classes of several releases, driven from Python."""
+"""Tests of rmqtool.broker."""

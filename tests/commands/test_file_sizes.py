@@ -10,10 +10,10 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.transaction.system import System
-from tests.broker.harness import GEOMETRY
 from tests.building import LogBuilder
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.real_broker.harness import GEOMETRY
 from tests.unchanged import unchanged
 
 QUEUE_SIZE = int(GEOMETRY["mappedFileSizeConsumeQueue"])

@@ -11,7 +11,7 @@ import pytest
 from tests.commands.running import query
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.test_unnamed_releases import without_signs
+from tests.scenarios.test_unnamed_releases import without_signs
 
 STORE = "5.3.3-clean"
 V6_STORE = "5.5.0-clean"

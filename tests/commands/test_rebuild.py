@@ -12,11 +12,11 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.transaction.system import System
-from tests.broker.harness import GEOMETRY
-from tests.broker.versions import VERSIONS
 from tests.building import LogBuilder
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
+from tests.real_broker.harness import GEOMETRY
+from tests.real_broker.versions import VERSIONS
 from tests.rebuild.damaging import (
     INDEX_DAMAGE,
     QUEUE_DAMAGE,

@@ -115,6 +115,6 @@ def codes(cause: Cause, store: Path) -> set[str]:
 def test_each_code_is_caused() -> None:
     """Of all that only rebuilds tell."""
     of_logs = {"commitlog.skipped", "commitlog.neutralised", "commitlog.not-neutralised"}
-    of_releases = {"rebuild.version-needed"}  # tests/test_unnamed_releases.py
+    of_releases = {"rebuild.version-needed"}  # tests/scenarios/test_unnamed_releases.py
     of_rebuilds = {code for code in CATALOGUE if code.startswith("rebuild.")} - of_releases
     assert of_rebuilds | of_logs == {cause.code for cause in CAUSES}

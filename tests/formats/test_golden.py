@@ -29,8 +29,8 @@ from rmqtool.formats.message import (
 from rmqtool.formats.message_id import format_message_id, parse_message_id
 from rmqtool.formats.properties import decode_properties, tags_code
 from rmqtool.formats.unique_key import parse_unique_key
-from tests.broker.harness import GEOMETRY
 from tests.golden.stores import names, oracle, unpack
+from tests.real_broker.harness import GEOMETRY
 
 STORES = [name for name in names() if name.endswith(("-clean", "-crc32-property"))]
 MAGIC_CODES = {"v1": MAGIC_CODE_V1, "v2": MAGIC_CODE_V2}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.broker.golden import HOW, NAMES
-from tests.broker.harness import GEOMETRY
-from tests.broker.versions import VERSIONS, features
 from tests.golden import stores
+from tests.real_broker.golden import HOW, NAMES
+from tests.real_broker.harness import GEOMETRY
+from tests.real_broker.versions import VERSIONS, features
 
 LOG_FILE = int(GEOMETRY["mappedFileSizeCommitLog"])
 COMPRESSED, TYPE_MASK, PREPARED, COMMIT, ROLLBACK = 0x1, 0x700, 0x4, 0x8, 0xC

@@ -20,8 +20,8 @@ from rmqtool.formats.sys_flag import (
     TRANSACTION_ROLLBACK,
 )
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from tests.broker.versions import features
 from tests.building import START_TIME, LogBuilder
+from tests.real_broker.versions import features
 
 Kind = Callable[[], dict[str, Any]]
 """Makes the fields of a record."""

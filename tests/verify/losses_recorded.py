@@ -1,6 +1,6 @@
 """Two stores of whole brokers, each with an older copy, and what their brokers lost with every loss: recorded once.
 
-``python -m tests.broker.losses --matrix --record`` writes the record.
+``python -m tests.real_broker.losses --matrix --record`` writes the record.
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""Tests of what the broker derives from records."""

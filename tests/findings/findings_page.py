@@ -1,0 +1,65 @@
+"""docs/findings.md from the catalogue: ``python -m tests.findings.findings_page`` writes it, a test holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from rmqtool.commands.explain import sentence, shown_remedy
+from rmqtool.findings.catalogue import CATALOGUE, Entry
+
+PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
+_HEAD = """\
+<!-- Written by `make findings` from rmqtool/catalogue. -->
+# Findings
+
+A finding has a code that never changes. This page lists all codes, with the number of the fault where it has one.
+`rmqtool explain CODE` shows the same in a terminal, and [json.md](json.md) has the fields of a finding.
+
+What a broker does depends on its release, so each page says which does what. "A recovery scan" is the reading of the
+commit log that every start does, more of it after a crash.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([_HEAD, *_index(), *(line for entry in CATALOGUE.values() for line in _entry(entry))])
+
+
+def _index() -> Iterator[str]:
+    for part, entries in groupby(CATALOGUE.values(), key=_part):
+        yield f"| {part} | fault | severity | |"
+        yield "|---|---|---|---|"
+        for entry in entries:
+            anchor = entry.code.replace(".", "")
+            yield f"| [{entry.code}](#{anchor}) | {entry.fault or ''} | {entry.severity} | {entry.title} |"
+        yield ""
+
+
+def _part(entry: Entry) -> str:
+    return entry.code.partition(".")[0]
+
+
+def _entry(entry: Entry) -> Iterator[str]:
+    yield f"## {entry.code}"
+    yield ""
+    yield f"**{entry.title}.** {sentence(entry.what)}"
+    yield ""
+    yield f"*How it happens.* {sentence(entry.how)}"
+    yield ""
+    yield f"*What the broker does.* {sentence(entry.effect)}"
+    yield ""
+    for versions, effect in entry.versions:
+        yield f"- {versions}: {effect}"
+    yield ""
+    yield f"*How to repair.* {sentence(entry.repair)}"
+    yield ""
+    if entry.remedy:
+        yield from ("```console", f"$ {shown_remedy(entry.remedy)}", "```", "")
+    if entry.not_detected:
+        yield from (f"*Not detected.* {sentence(entry.not_detected)}", "")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

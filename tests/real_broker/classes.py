@@ -1,0 +1,78 @@
+"""Jars of a release, fetched by Maven, and the harness compiled against them."""
+
+import hashlib
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+from tests.real_broker.tools import HarnessError, HarnessUnavailable, cache, cached, tool
+from tests.real_broker.versions import family
+
+_SOURCES = Path(__file__).parent / "java"
+_TIMEOUT_S = 180
+_TRIES = 3  # of a download
+_NETWORK = ("-Dmaven.wagon.rto=30000", "-Daether.connector.requestTimeout=30000")  # ms without a byte
+_POM = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>rmqtool</groupId><artifactId>harness</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies><dependency>
+    <groupId>org.apache.rocketmq</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+def class_path(version: str, whole: bool = False) -> str:
+    """Class path of the harness and of the broker of `version`, fetched and compiled when not in the cache.
+
+    A `whole` broker has a name server and clients beside it.
+    """
+    folders = ["common", family(version)]
+    jars = [cached(cache() / version / "jars", lambda into: _fetch(version, "rocketmq-broker", into))]
+    if whole:
+        folders.append("whole")
+        name_server = cache() / version / "jars-name-server"
+        jars.append(cached(name_server, lambda into: _fetch(version, "rocketmq-namesrv", into)))
+    all_jars = ":".join(f"{directory}/*" for directory in jars)
+    sources = sorted(source for folder in folders for source in (_SOURCES / folder).glob("*.java"))
+    classes = cached(cache() / version / f"classes-{_digest(sources)}", lambda into: _compile(sources, all_jars, into))
+    return f"{classes}:{all_jars}"
+
+
+def _fetch(version: str, artifact: str, into: Path) -> None:
+    pom = into.parent / "pom.xml"
+    pom.write_text(_POM.format(version=version, artifact=artifact), encoding="utf-8")
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={into}"]
+    command = [tool("mvn"), "-B", "-q", *_NETWORK, "-f", str(pom), *goal]
+    for _ in range(_TRIES - 1):
+        with suppress(HarnessError):
+            _run(command)
+            return
+    try:
+        _run(command)
+    except HarnessError as error:
+        raise HarnessUnavailable(f"the jars of {version} cannot be fetched: {error}") from error
+
+
+def _compile(sources: list[Path], jars: str, into: Path) -> None:
+    options = ["-encoding", "UTF-8", "-proc:none", "-nowarn", "-d", str(into), "-cp", jars]
+    _run([tool("javac"), *options, *map(str, sources)])
+
+
+def _digest(sources: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for source in sources:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _run(command: list[str]) -> None:
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise HarnessError(f"{command[0]} has not ended after {_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        raise HarnessError(f"{command[0]} failed with {done.returncode}:\n{done.stdout[-4000:]}")

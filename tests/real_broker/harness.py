@@ -1,0 +1,239 @@
+"""What tests use: write, judge, recover and hold stores with the real classes of one release."""
+
+import json
+import os
+import random
+import shutil
+import socket
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.real_broker.classes import class_path
+from tests.real_broker.jvm import Jvm
+from tests.real_broker.tools import HarnessError, HarnessUnavailable, require_tools
+from tests.real_broker.versions import VERSIONS, family, features
+
+__all__ = ["VERSIONS", "Harness", "HarnessError", "HarnessUnavailable", "scenarios"]
+
+# Small files: a store of many files that weighs little. 4.4.0 spells two of the names with one p.
+GEOMETRY = {
+    "mappedFileSizeCommitLog": "65536",
+    "mapedFileSizeCommitLog": "65536",
+    "mappedFileSizeConsumeQueue": "600",
+    "mapedFileSizeConsumeQueue": "600",
+    "mapperFileSizeBatchConsumeQueue": "460",
+    "maxHashSlotNum": "50",
+    "maxIndexNum": "1000",
+}
+SETTINGS = {
+    **GEOMETRY,
+    "maxMsgsNumBatch": "100000",
+    "deleteWhen": "24",  # no hour: the cleaner runs only where a scenario says so
+    "diskMaxUsedSpaceRatio": "95",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+}
+_SHOP_SETTINGS = {
+    # Levels 1 to 16 deliver at once, also what failed and is tried again; 17 and 18 wait.
+    "messageDelayLevel": "1s " * 16 + "30m 2h",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
+    "transactionCheckInterval": "600000",
+    "waitTimeMillsInSendQueue": "10000",
+    "flushConsumerOffsetInterval": "500",
+    "autoCreateSubscriptionGroup": "true",
+    "mappedFileSizeTimerLog": "5200",  # 100 units
+}
+_WRITTEN_AS = {"compacted": "extras"}  # the same messages under other settings
+_WRITING_S = 0.05  # between the first endless append and the kill
+_SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example", "differing")
+_MORE_SETTINGS = {
+    "crc32-property": {"enabledAppendPropCRC": "true"},
+    "extras": {
+        "enableConsumeQueueExt": "true",
+        "mappedFileSizeConsumeQueueExt": "400",
+        "enableCompaction": "true",
+        "compactionMappedFileSize": "4600",
+        "compactionCqMappedFileSize": "920",
+        "timerWheelEnable": "true",
+        "mappedFileSizeTimerLog": "1100",
+    },
+    "compacted": {
+        "enableCompaction": "true",
+        "compactionMappedFileSize": "4600",
+        "compactionCqMappedFileSize": "920",
+        "compactionScheduleInternal": "500",  # ms; an hour's quarter by default
+    },
+    "dledger": {
+        "enableDLegerCommitLog": "true",
+        "dLegerGroup": "harness",
+        "dLegerSelfId": "n0",
+    },
+}
+
+
+def scenarios(version: str) -> tuple[str, ...]:
+    """Names of the scenarios that `version` can write."""
+    found = [*_SCENARIOS]
+    found += ["light", "light-killed"] if "lmq" in features(version) else []
+    found += ["crc32-property"] if "crc32-property" in features(version) else []
+    found += ["extras", "compacted"] if family(version) == "v5" else []
+    return (*found, "dledger") if version != VERSIONS[0] else tuple(found)
+
+
+class Harness:
+    """The store classes of one release; its processes run as `user`, where one is given."""
+
+    def __init__(self, version: str, user: int | None = None) -> None:
+        """Fetch the jars and compile, unless cached; HarnessUnavailable without Java or Maven."""
+        require_tools()
+        self.version = version
+        self.user = user
+        class_path(version)
+
+    def write(self, root: Path, scenario: str, writing_s: float = _WRITING_S) -> None:
+        """Write the store of `scenario` into the empty directory `root`; `writing_s` is when ``killed`` is killed."""
+        if scenario not in scenarios(self.version):
+            raise ValueError(f"{self.version} cannot write the scenario {scenario}")
+        settings = dict(_MORE_SETTINGS.get(scenario, {}))
+        if scenario == "dledger":
+            settings["dLegerPeers"] = f"n0-127.0.0.1:{_free_port()}"
+        with self._jvm(["write", str(root), _WRITTEN_AS.get(scenario, scenario)], settings) as jvm:
+            if scenario.endswith("killed"):
+                jvm.wait_ready()
+                time.sleep(writing_s)
+                jvm.kill()
+            else:
+                jvm.finish()
+
+    def write_shop(self, root: Path, settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """Let a whole broker with clients write a store into `root`, or go on with one; what they say happened."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "facts.json")
+            arguments = [str(root), str(file)]
+            all_settings = {**SETTINGS, **_SHOP_SETTINGS, **(settings or {})}
+            with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
+                jvm.finish()
+            facts: dict[str, Any] = json.loads(file.read_bytes())
+            return facts
+
+    def oracle(self, root: Path) -> dict[str, Any]:
+        """All that the release says about the store at `root`, asked on a copy."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            copy = Path(scratch, "store")
+            shutil.copytree(root, copy)
+            return {"version": self.version, **_with_reads(self._answer("oracle", copy))}
+
+    def recover(self, root: Path) -> dict[str, Any]:
+        """Start and stop on `root` itself; what the start leaves."""
+        return self._answer("recover", root)
+
+    def expire(self, root: Path) -> dict[str, Any]:
+        """Start on `root` itself and let the cleaner delete the first commit log file; what is left at the top."""
+        return self._answer("expire", root)
+
+    def destroy(self, root: Path) -> dict[str, Any]:
+        """Let the store at `root` destroy itself; what is left at the top."""
+        return self._answer("destroy", root)
+
+    def ask(self, root: Path, questions: dict[str, Any], settings: dict[str, str] | None = None) -> dict[str, Any]:
+        """Start on `root` itself, put all questions (see Questions.java) to the store, stop; the answers in order."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "questions.json")
+            file.write_text(json.dumps(questions), encoding="utf-8")
+            with self._jvm(["ask", str(root), str(file)], settings) as jvm:
+                jvm.finish()
+            answers: dict[str, Any] = json.loads(Path(f"{file}.answers").read_bytes())
+            return answers
+
+    def judge(self, roots: Sequence[Path]) -> list[dict[str, Any]]:
+        """Start on each of `roots` itself, whatever state it is in: what the start did, or why there was none."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            names = Path(scratch, "roots.txt")
+            names.write_text("".join(f"{root}\n" for root in roots), encoding="utf-8")
+            starts: list[dict[str, Any]] = self._answer("judge", names)["starts"]
+            return starts
+
+    def survey(
+        self, stores: Sequence[tuple[Path, Iterable[str]]], settings: dict[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Start a whole broker on each store itself: what its users have then, by the keys given; see Survey.java."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file, names = Path(scratch, "answer.json"), Path(scratch, "stores.txt")
+            with names.open("w", encoding="utf-8") as lines:
+                for number, (root, keys) in enumerate(stores):
+                    asked = Path(scratch, f"{number}.keys")
+                    asked.write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
+                    lines.write(f"{root}\t{asked}\n")
+            arguments = ["survey", str(names), str(file)]
+            all_settings = {**SETTINGS, **_SHOP_SETTINGS, **(settings or {})}
+            with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
+                jvm.finish()
+            surveys: list[dict[str, Any]] = json.loads(file.read_bytes())["surveys"]
+            return surveys
+
+    def clean(self, scenarios: Path) -> list[dict[str, Any]]:
+        """Run the cleaner for each of ``scenarios.json`` in a directory; see `tests.real_broker.cleaning`."""
+        answers: list[dict[str, Any]] = self._answer("clean", scenarios)["answers"]
+        return answers
+
+    def decode(self, texts: Sequence[tuple[str, str]]) -> list[str]:
+        """What the managers of the release say to texts of config files, each with the file's name."""
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            lines = [f"{name}\t{text}" for name, text in texts]
+            file = Path(scratch, "texts")
+            file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            answers = self._answer("decode", file)["answers"]
+            return [answers[line] for line in lines]
+
+    @contextmanager
+    def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
+        """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
+        with self._jvm(["hold", str(root), str(messages_per_second)]) as jvm:
+            jvm.wait_ready()
+            yield jvm.pid
+            jvm.finish()
+
+    def _answer(self, command: str, root: Path) -> dict[str, Any]:
+        with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
+            file = Path(scratch, "answer.json")
+            if self.user is not None:
+                os.chown(scratch, self.user, self.user)
+            with self._jvm([command, str(root), str(file)]) as jvm:
+                jvm.finish()
+            answer: dict[str, Any] = json.loads(file.read_bytes())
+            return answer
+
+    @contextmanager
+    def _jvm(self, arguments: list[str], settings: dict[str, str] | None = None) -> Iterator[Jvm]:
+        with (
+            TemporaryDirectory(prefix="rmqtool-harness-") as scratch,
+            Jvm(self.version, Path(scratch), {**SETTINGS, **(settings or {})}, arguments, user=self.user) as jvm,
+        ):
+            yield jvm
+
+
+def _free_port() -> int:
+    """A port that nobody listens on, and that the system gives to nobody who asks for any."""
+    for port in random.sample(range(11_000, 32_000), 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise HarnessError("no port is free")
+
+
+def _with_reads(oracle: dict[str, Any]) -> dict[str, Any]:
+    """`oracle` with what consumers and queries get beside what was loaded; 5.x answers both only after a start."""
+    recovered = oracle["recovered"]
+    reachable = {_queue_name(queue): queue["reachable"] for queue in recovered["queues"]}
+    for queue in oracle["queues"]:
+        queue["reachable"] = reachable.get(_queue_name(queue), [])
+    oracle["index"]["queries"] = recovered["index"]["queries"]
+    return oracle
+
+
+def _queue_name(queue: dict[str, Any]) -> tuple[str, str, int]:
+    return queue["kind"], queue["topic"], queue["queue_id"]

@@ -1,0 +1,154 @@
+"""One Java process of the harness: its options, its log, its end."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+
+from tests.real_broker.classes import class_path
+from tests.real_broker.loopback import UNAVAILABLE
+from tests.real_broker.tools import HarnessError, HarnessUnavailable, tool
+from tests.real_broker.versions import features
+
+TIMEOUT_S = 120
+_WHOLE_TIMEOUT_S = 400  # a whole broker takes one to two minutes, and waits for what its clients do
+_READY = "harness: ready"
+_POLL_S = 0.01
+_LAST_LINES = 40
+_OPENED = ("java.nio", "java.lang", "java.lang.reflect", "java.util", "java.net", "java.util.concurrent")
+_OPENED_INTERNALS = ("sun.nio.ch", "jdk.internal.ref", "jdk.internal.misc")
+OPENED = tuple(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in (*_OPENED, *_OPENED_INTERNALS))
+QUIET_DISK = (  # how full this machine's disk is must not matter
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+)
+_LOGBACK = Path(__file__).parent / "logback.xml"
+_LOOPBACK = Path(__file__).parent / "loopback.py"
+
+
+class Jvm:
+    """A run of the harness's main class; `scratch` takes its settings, its log and what it thinks is home.
+
+    A `whole` broker runs with a name server and clients, where there is no network but loopback. With `user`, an id of
+    user and group, it runs as that one; this process must be root.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        scratch: Path,
+        settings: dict[str, str],
+        arguments: list[str],
+        whole: bool = False,
+        user: int | None = None,
+    ) -> None:
+        self._log = scratch / "jvm.log"
+        self._timeout_s = _WHOLE_TIMEOUT_S if whole else TIMEOUT_S
+        settings_file = scratch / "store.properties"
+        settings_file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        classes = class_path(version, whole)
+        if user is not None:
+            classes = _readable(classes, scratch)
+            _give(scratch, user)
+        options = _options(version, scratch, settings_file, classes)
+        command = [tool("java"), *options, "WholeMain" if whole else "Main", *arguments]
+        if whole:
+            command = [sys.executable, str(_LOOPBACK), *command]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=scratch,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                user=user,
+                group=user,
+                extra_groups=None if user is None else (),
+            )
+
+    def __enter__(self) -> "Jvm":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        """Return when the store is up."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while _READY not in self._log.read_text(encoding="utf-8", errors="replace"):
+            if self._process.poll() is not None:
+                raise self._error(f"ended with {self._process.returncode} before it was ready")
+            if time.monotonic() > deadline:
+                raise self._error(f"is not ready after {TIMEOUT_S} s")
+            time.sleep(_POLL_S)
+
+    def finish(self) -> None:
+        """Close its input, which ends a held store, and wait for a successful end."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            status = self._process.wait(self._timeout_s)
+        except subprocess.TimeoutExpired:
+            raise self._error(f"has not ended after {self._timeout_s} s") from None
+        if status == UNAVAILABLE:
+            raise HarnessUnavailable("a whole broker needs a network namespace of its own (Linux, root)")
+        if status != 0:
+            raise self._error(f"ended with {status}")
+
+    def kill(self) -> None:
+        """End it at once, as ``kill -9`` does; nothing when it has ended."""
+        self._process.kill()
+        self._process.wait(TIMEOUT_S)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _error(self, what: str) -> HarnessError:
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return HarnessError("\n".join([f"the Java process {what}; its last lines:", *lines[-_LAST_LINES:]]))
+
+
+def _readable(classes: str, scratch: Path) -> str:
+    """The class path with copies in `scratch` of what may lie in a directory that only root enters."""
+    found = []
+    for number, entry in enumerate(classes.split(":")):
+        directory = Path(entry.removesuffix("/*"))
+        target = scratch / "classes" / str(number)
+        shutil.copytree(directory, target)
+        found.append(f"{target}/*" if entry.endswith("/*") else str(target))
+    return ":".join(found)
+
+
+def _give(scratch: Path, user: int) -> None:
+    for path in (scratch, *scratch.rglob("*")):
+        os.chown(path, user, user)
+
+
+def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> list[str]:
+    return [
+        "-Xmx384m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",  # a run is short: compile fast rather than well
+        *OPENED,
+        "-XX:-UsePerfData",
+        f"-Duser.home={scratch}",  # logs go below it
+        f"-Drocketmq.home.dir={scratch}",
+        f"-Djava.io.tmpdir={scratch}",  # so do the native libraries that lz4 and zstd unpack
+        "-Dfile.encoding=UTF-8",
+        f"-Dlogback.configurationFile={_LOGBACK}",
+        f"-Drmq.logback.configurationFile={_LOGBACK}",
+        *QUIET_DISK,
+        f"-Dharness.settings={settings_file}",
+        f"-Dharness.features={','.join(sorted(features(version)))}",
+        "-cp",
+        classes,
+    ]

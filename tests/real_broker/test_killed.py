@@ -1,0 +1,85 @@
+"""Stores of killed brokers: dirty with and without the release named, and the start is the predicted one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.formats.file_name import file_name
+from tests.broker.comparing import CONF
+from tests.broker.damages import Case
+from tests.golden import stores
+from tests.real_broker.harness import VERSIONS, Harness
+from tests.real_broker.starts import judge
+from tests.verify.verifying import verify
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+_KILLS = 2
+
+
+def empty_file_behind(directory: Path) -> None:
+    """A file of 0 bytes behind the last one."""
+    last = max(path for path in directory.iterdir() if path.is_file())
+    (directory / file_name(int(last.name) + last.stat().st_size)).touch()
+
+
+def empty_index_file(store: Path) -> None:
+    """A newest index file of 0 bytes."""
+    (store / "index" / "20991121113608184").touch()
+
+
+def queue_not_made(store: Path) -> None:
+    """A queue that the broker had not made yet."""
+    shutil.rmtree(store / "consumequeue" / "payments")
+
+
+def unit_not_written(store: Path) -> None:
+    """A last queue file that the broker had not written to yet."""
+    last = max((store / "consumequeue" / "orders" / "0").iterdir())
+    last.write_bytes(bytes(last.stat().st_size))
+
+
+LEFT: dict[str, Callable[[Path], None]] = {
+    "empty log file": lambda store: empty_file_behind(store / "commitlog"),
+    "empty queue file": lambda store: empty_file_behind(store / "consumequeue" / "orders" / "0"),
+    "empty index file": empty_index_file,
+    "queue not made": queue_not_made,
+    "unit not written": unit_not_written,
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_a_kill_leaves(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """Corrupt just where the real broker refuses; and it does what was predicted."""
+    harness(version)
+    golden = stores.unpack(f"{version}-killed", tmp_path)
+    cases = []
+    for what, leave in LEFT.items():
+        store = Path(shutil.copytree(golden, tmp_path / what))
+        leave(store)
+        cases.append(Case(store, what))
+    verdicts = [verify(case.root, version=version, conf=CONF).verdict for case in cases]
+    answers = list(judge(version, cases))
+    assert [found for _, disagreements in answers for found in disagreements] == []
+    refused = [bool(real["refuses"]) for real, _ in answers]
+    if version != "5.5.0":  # which derives only from its checkpoint's offset on: what is gone before it stays away
+        assert verdicts == ["corrupt" if refuses else "dirty" for refuses in refused]
+    assert any(refused) == (version in ("4.7.1", "4.9.7"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_fresh_kills(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """A broker that appends is killed: nothing that is found is more than dirty."""
+    cases = []
+    for number in range(_KILLS):
+        root = tmp_path / str(number)
+        root.mkdir()
+        harness(version).write(root, "killed")
+        cases.append(Case(root, f"kill {number}"))
+    named = [verify(case.root, version=version, conf=CONF).verdict for case in cases]
+    assert named == ["dirty"] * _KILLS
+    assert [verify(case.root).verdict for case in cases] == ["dirty"] * _KILLS
+    assert [found for _, disagreements in judge(version, cases) for found in disagreements] == []

@@ -1,0 +1,45 @@
+"""Exporting a store while a real broker's store classes write to it: nothing lost, nothing doubled, no damage."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.export.exporting import check, manifest_of, oracle_row, rows_of, sorted_properties
+from tests.real_broker.harness import Harness
+
+pytestmark = pytest.mark.broker
+
+_RATE = 2000  # messages per second that the broker writes meanwhile
+
+
+def _export(store: Path, output: Path) -> int:
+    """Rows of one run, from a process of its own: our locks must never be the broker's."""
+    command = [sys.executable, "-m", "rmqtool", "export", str(store), "--output", str(output), "--mode", "incremental"]
+    options = ["--engine", "local", "--include", "prepared,rolled-back"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    rows: int = manifest_of(output)["runs"][-1]["rows"]
+    return rows
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "5.5.0"])
+def test_runs_beside_a_running_broker(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
+    """Each run adds what was written since; after the last one every record of the broker is there once."""
+    broker, root, output = harness(version), tmp_path / "store", tmp_path / "out"
+    root.mkdir()
+    broker.write(root, "single")
+    with broker.hold(root, messages_per_second=_RATE):
+        rows = []
+        for _ in range(4):
+            rows.append(_export(root, output))
+            time.sleep(0.3)
+    assert sum(rows) > 1
+    _export(root, output)
+    expected = [oracle_row(record) for record in broker.oracle(root)["records"]]
+    assert sorted_properties(rows_of(output)) == sorted_properties(expected)
+    assert manifest_of(output)["skipped"] == []
+    assert check(root, output) == []

@@ -1,0 +1,42 @@
+"""A whole broker with clients, today: it writes what the golden stores of its release hold."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.inspect.overview import look
+from rmqtool.store.store import open_store
+from tests.golden import stores
+from tests.real_broker.harness import VERSIONS, Harness
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+EVERY_TIME = ("4.9.7", "5.3.3", "5.5.0")
+ALL = "RMQTOOL_TEST_ALL"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_shop(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
+    """The same fates, queues and committed offsets; the overview shows them."""
+    if version not in EVERY_TIME and ALL not in os.environ:
+        pytest.skip(f"only with {ALL}=1")
+    golden = stores.oracle(f"{version}-shop")["facts"]
+    facts = harness(version).write_shop(tmp_path)
+    assert {fate: set(keys) for fate, keys in facts["keys"].items()} == {
+        fate: set(keys) for fate, keys in golden["keys"].items()
+    }
+    for system in ("RMQ_SYS_TRANS_OP_HALF_TOPIC@0",):  # how many operations share a message is a matter of time
+        facts["max_offsets"].pop(system, None)
+        golden["max_offsets"].pop(system, None)
+    assert facts["max_offsets"] == golden["max_offsets"]
+    shown = {
+        (found.group, found.topic, found.queue_id, found.offset)
+        for found in look(open_store(tmp_path)).committed.offsets
+    }
+    told = {
+        (fact["group"], fact["topic"], fact["queue_id"], fact["offset"])
+        for fact in facts["committed"]
+        if fact["offset"]
+    }
+    assert told <= shown

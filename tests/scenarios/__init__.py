@@ -1,0 +1,1 @@
+"""Themes that go through the whole program."""

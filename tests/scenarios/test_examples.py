@@ -1,0 +1,83 @@
+"""The examples do what their expected output says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unchanged import unchanged
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+STORE = EXAMPLES / "store"
+SECONDS = 600
+
+
+def run(*command: str | Path, **variables: str) -> str:
+    """What a program prints; the example store stays as it is."""
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": paths, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **variables}
+    with unchanged(STORE):
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=SECONDS, cwd=ROOT, env=environment
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def expected(name: str) -> str:
+    return (EXAMPLES / "expected" / f"{name}.txt").read_text()
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """The example store, exported."""
+    run(sys.executable, "-m", "rmqtool", "export", STORE, "--output", tmp_path / "out", "--engine", "local")
+    return tmp_path / "out"
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("name", ["count_by_topic_and_hour", "find_duplicates", "spark_sql"])
+def test_with_spark(name: str, exported: Path) -> None:
+    from tests.spark.sessions import require_spark
+
+    require_spark()
+    place = exported if name == "spark_sql" else STORE
+    settings = "--conf spark.driver.memory=640m pyspark-shell"
+    assert run(sys.executable, EXAMPLES / f"{name}.py", place, PYSPARK_SUBMIT_ARGS=settings) == expected(name)
+
+
+def test_duckdb_session(exported: Path) -> None:
+    assert run(sys.executable, EXAMPLES / "duckdb_session.py", exported) == expected("duckdb_session")
+
+
+def test_diff_stores(tmp_path: Path) -> None:
+    """A copy that was cut: what is gone is in one and not in the other."""
+    shutil.copytree(STORE, tmp_path / "older")
+    os.truncate(tmp_path / "older" / "commitlog" / f"{0:020d}", 30000)
+    assert run(sys.executable, EXAMPLES / "diff_stores.py", STORE, tmp_path / "older") == expected("diff_stores")
+
+
+def test_nightly_export(tmp_path: Path) -> None:
+    """Two nights: everything, then nothing new; the second is a Sunday."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "rmqtool").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rmqtool "$@"\n')
+    (programs / "rmqtool").chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    nights = [run(EXAMPLES / "nightly_export.sh", STORE, tmp_path / "out", PATH=path, CHECK=day) for day in ("6", "7")]
+    assert "".join(nights) == expected("nightly_export")
+
+
+def test_every_example_is_run_and_told() -> None:
+    """Each script has its expected output and stands in the page of examples; the demo's own is run by make demo."""
+    scripts = {path.stem for path in EXAMPLES.glob("*.py")} | {path.stem for path in EXAMPLES.glob("*.sh")}
+    assert scripts - {"demo_export"} == {path.stem for path in (EXAMPLES / "expected").iterdir()}
+    text = (EXAMPLES / "README.md").read_text()
+    assert [name for name in scripts - {"demo_export"} if f"`{name}." not in text] == []
