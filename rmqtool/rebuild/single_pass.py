@@ -25,7 +25,6 @@ from rmqtool.rebuild.sinks import IndexSink, Timestamps, Units, UnitSink
 from rmqtool.rebuild.source import Source, derive, open_source
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.store.consume_queues import Kind
-from rmqtool.store.index_files import Geometry
 from rmqtool.store.store import INDEX
 from rmqtool.transaction import Committed, Transaction
 
@@ -158,8 +157,11 @@ class _StagingQueues:
 class _StagingIndex:
     """A sink that compares keys, and stages index files when it shows at once that those that are there differ."""
 
-    def __init__(self, comparison: IndexComparison, geometry: Geometry, attempt: _Attempt, transaction: Transaction):
-        self.stage = StagedIndex(transaction, geometry, INDEX)
+    def __init__(
+        self, comparison: IndexComparison, source: Source, attempt: _Attempt, transaction: Transaction
+    ) -> None:  # fmt: skip
+        self.stage = StagedIndex(transaction, source.sizes.index, INDEX)
+        self._source = source
         self.is_staged = False
         self._comparison = comparison
         self._attempt = attempt
@@ -173,6 +175,7 @@ class _StagingIndex:
         self._comparison.begin(number, name)
         self.is_staged = self._comparison.differs if number == 0 else self.is_staged
         if self.is_staged and self._attempt.spend(_PAGES):
+            require_known_sizes(self._source.store, self._source.sizes, {"index"})
             self.stage.begin(number, name)
 
     def wants_bytes(self) -> bool:
@@ -226,7 +229,7 @@ class _Once(Comparing):
         comparison = self.compare_index()
         if comparison is None:
             return None
-        self._index = _StagingIndex(comparison, self.source.sizes.index, self._attempt, self._transaction)
+        self._index = _StagingIndex(comparison, self.source, self._attempt, self._transaction)
         return self._index
 
     def staged(self, plan: Plan, derivation: Derivation) -> Staged | None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UsageError
-from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 
 LOG_FILE_SIZE = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 QUEUE_FILE_SIZE = ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
@@ -59,6 +58,8 @@ class BrokerConf:
     @property
     def index_geometry(self) -> tuple[int, int] | None:
         """Hash slots and units of an index file, when one of them is set; the other is then the default."""
+        from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS  # numpy, which a start does not need
+
         slots, units = self.size("maxHashSlotNum"), self.size("maxIndexNum")
         return (slots or DEFAULT_SLOTS, units or DEFAULT_UNITS) if slots or units else None
 

@@ -181,8 +181,9 @@ def _check_offsets(contents: Contents, report: Report) -> None:
     if state in ("there", "unreadable") or (state == "gone" and any(contents.state(each) != "gone" for each in names)):
         return
     if state == "gone" and contents.is_unclean and contents.span <= _FIRST_WRITE_MS:
-        report.doubt("committed offsets", f"committed offsets: there is no {name}, which a broker that is killed "
-                                          "within its first ten seconds has not written yet")  # fmt: skip
+        if contents.names:
+            text = f"there is no {name}, which a broker that is killed within its first ten seconds has not written yet"
+            report.doubt("committed offsets", f"committed offsets: {text}")
         return
     groups = contents.retrying_groups()
     if state == "without its table" or (state == "gone" and contents.is_brokers):

@@ -17,7 +17,7 @@ from tests.commands.running import ROOT, inspect, rmqtool
 from tests.conftest import GoldenStore
 
 START = 1 << 16
-SOURCES = ("overview.py", "store_findings.py", "transaction/findings.py")
+SOURCES = ("inspect/overview.py", "store/file_findings.py", "transaction/findings.py")
 
 
 def codes_of(source: str) -> set[str]:

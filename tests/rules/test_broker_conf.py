@@ -173,10 +173,10 @@ def test_commit_log_paths(paths: str | None, read_only: str | None, expected: tu
 
 
 def test_index_geometry() -> None:
-    """Slots and units count only when both are given."""
+    """What is not given is the default, as for the broker."""
     assert BrokerConf({"maxHashSlotNum": "50", "maxIndexNum": "1000"}).index_geometry == (50, 1000)
-    assert BrokerConf({"maxHashSlotNum": "50"}).index_geometry is None
-    assert BrokerConf({"maxIndexNum": "1000"}).index_geometry is None
+    assert BrokerConf({"maxHashSlotNum": "50"}).index_geometry == (50, 20_000_000)
+    assert BrokerConf({"maxIndexNum": "1000"}).index_geometry == (5_000_000, 1000)
     assert BrokerConf().index_geometry is None
     with pytest.raises(UsageError):
         _ = BrokerConf({"maxHashSlotNum": "many", "maxIndexNum": "1000"}).index_geometry

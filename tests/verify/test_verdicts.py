@@ -161,6 +161,7 @@ def test_a_dirty_store(store: Path) -> None:
     """Torn at its end, whatever was left out."""
     tear(store)
     (store / "abort").touch()
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@group":{0:0}}}')
     assert claim(verify(store, selection=Selection((), ("index",)))) == ("dirty", Exit.FINDINGS, ["index (--skip)"])
 
 
