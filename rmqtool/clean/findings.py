@@ -90,7 +90,7 @@ def _blocked(plan: Plan) -> Iterator[Finding]:
     first = next(fate for fate in plan.kept if fate.reason == "not-expired")
     size = sum(fate.log_file.allocated for fate in shielded)
     yield finding(
-        "clean.shielded",
+        "clean.blocked-by-older-file",
         file=plan.facts.store.relative(first.log_file.file.path),
         message=f"{len(shielded)} files behind this one have expired ({size} bytes), but it is younger: it expires "
         f"{rfc3339(first.expires)}",

@@ -56,13 +56,13 @@ class Plan:
         return next_start(self.rules.settings.delete_when, self.now, self.rules.zone)
 
 
-def plan(facts: Facts, rules: Rules, now: int, until_stable: bool = False) -> Plan:
-    """What the next run at `now` (epoch ms) deletes; `until_stable` adds the runs that follow until nothing goes.
+def plan(facts: Facts, rules: Rules, now: int, all_runs: bool = False) -> Plan:
+    """What the next run at `now` (epoch ms) deletes; `all_runs` adds the runs that follow until nothing goes.
 
     A run that deletes nothing is shown only when it is the first.
     """
     cleaner = cleaner_of(facts, rules)
-    runs = list(cleaner.runs(now) if until_stable else islice(cleaner.runs(now), 1))
+    runs = list(cleaner.runs(now) if all_runs else islice(cleaner.runs(now), 1))
     shown = runs[:-1] if len(runs) > 1 else runs
     return Plan(facts, rules, now, shown, runs[-1], cleaner.queues.states(), cleaner.freed)
 

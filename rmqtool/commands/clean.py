@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _EPILOG = examples_and_statuses(
     (
         "rmqtool clean /data/rocketmq/store --dry-run",
-        "rmqtool clean /data/rocketmq/store --dry-run --until-stable",
+        "rmqtool clean /data/rocketmq/store --dry-run --all-runs",
         "rmqtool clean /data/rocketmq/store --dry-run --file-reserved-time 24",
         "rmqtool clean /data/rocketmq/store --dry-run --disk-used-percent 91",
     ),
@@ -47,7 +47,7 @@ _EPILOG = examples_and_statuses(
 @click.command("clean", epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only show what the cleaner's next run would delete.")
-@click.option("--until-stable", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
+@click.option("--all-runs", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
 @click.option("--manual", is_flag=True, help="As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
 @click.option("--first-file-in-use", is_flag=True, help="As if a consumer still read the first file (hanged file).")
 @cleaner_options
@@ -61,7 +61,7 @@ def clean(
     *,
     path: Path,
     dry_run: bool,
-    until_stable: bool,
+    all_runs: bool,
     yes: bool,
     options: dict[str, str],
     broker_version: Version | None,
@@ -82,8 +82,8 @@ def clean(
     from rmqtool.store.store import open_store
 
     style.store = str(path)
-    if until_stable and not dry_run:
-        raise UsageError("--until-stable shows runs and deletes nothing: it needs --dry-run")
+    if all_runs and not dry_run:
+        raise UsageError("--all-runs shows runs and deletes nothing: it needs --dry-run")
     store = open_store(path, broker_conf)
     percent = asked["disk_used_percent"]
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
@@ -92,7 +92,7 @@ def clean(
         facts = gather(store, broker_version, None if percent is None else percent / 100, limit_rate)
         settings = settings_of(broker_conf.settings, options, facts.version)
         rules = Rules(settings, facts.version, asked["zone"], asked["manual"], asked["first_file_in_use"])
-        return plan(facts, rules, moment, until_stable)
+        return plan(facts, rules, moment, all_runs)
 
     given = given_options(options, broker_conf, broker_version, asked)
     shown = steadily(lambda: _explained(style, look(), given))

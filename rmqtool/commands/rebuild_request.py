@@ -49,7 +49,7 @@ def rebuild_options(command: F) -> F:
                          help="Only queues with this number; may be repeated."),
             click.option("--only-damaged", is_flag=True,
                          help="Only what `rmqtool verify` finds wrong: it is run first."),
-            click.option("--as-broker", is_flag=True,
+            click.option("--append-order", is_flag=True,
                          help="Number units in the order in which a broker appends them to empty queues. "
                          "Default: stored queue offsets are kept."),
             click.option("--neutralise", is_flag=True,
@@ -77,7 +77,7 @@ class Given:
     topics: tuple[str, ...]
     queue_ids: tuple[int, ...]
     only_damaged: bool
-    as_broker: bool
+    append_order: bool
     neutralise: bool
     output: Path | None
     dry_run: bool
@@ -115,7 +115,7 @@ def request_of(command: str, part: Part, given: Given) -> Request:
 
 
 def _require_consistent(given: Given, part: Part) -> None:
-    other = given.selects or given.as_broker or given.neutralise or given.output or given.only_shows
+    other = given.selects or given.append_order or given.neutralise or given.output or given.only_shows
     if given.plan and other:
         raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
     if given.neutralise and (given.output or given.selects):
@@ -135,7 +135,7 @@ def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
     from rmqtool.rebuild.selection import Selection
     from rmqtool.store.lock import lock_holder
 
-    order: Order = "broker" if given.as_broker else "stored"
+    order: Order = "broker" if given.append_order else "stored"
     return RebuildOptions(
         parts=frozenset([part]),
         selection=Selection(frozenset(given.topics), frozenset(given.queue_ids)),
@@ -170,7 +170,7 @@ def command_line(request: Request, *more: str) -> str:
         words += [word for number in sorted(selection.queue_ids) for word in ("--queue", str(number))]
         words += ["--only-damaged"] if request.only_damaged else []
         words += ["--neutralise"] if request.options.neutralise else []
-        words += ["--as-broker"] if request.options.order == "broker" else []
+        words += ["--append-order"] if request.options.order == "broker" else []
     words += ["--jobs", str(request.options.jobs)] if request.options.jobs > 1 else []
     words += ["--broker-version", str(request.options.version)] if request.options.version else []
     words += ["--broker-conf", request.store.conf.path] if request.store.conf.path else []

@@ -26,7 +26,7 @@ CLEANING = (
         repair="Write hours from 0 to 23, separated by semicolons alone: 04 or 04;16.",
     ),
     Entry(
-        code="clean.shielded",
+        code="clean.blocked-by-older-file",
         fault="F54",
         severity="warning",
         title="Expired files wait behind a younger one",

@@ -36,7 +36,7 @@ RECORDS = (
         repair="None is needed: the next start does it.",
     ),
     Entry(
-        code="commitlog.leftover",
+        code="commitlog.stale-bytes",
         fault="F29",
         severity="info",
         title="Old bytes behind the last record",
@@ -48,7 +48,7 @@ RECORDS = (
         repair="None is needed.",
     ),
     Entry(
-        code="commitlog.ghost",
+        code="commitlog.stale-records",
         fault="F29",
         severity="info",
         title="Old records behind the end of the log",

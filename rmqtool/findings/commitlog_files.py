@@ -178,7 +178,7 @@ LOG_FILES = (
         "files claim the same offsets, decide which is the right one and move the other out of the store.",
     ),
     Entry(
-        code="commitlog.off-grid",
+        code="commitlog.misaligned-file",
         fault="F11",
         severity="error",
         title="A commit log file's name does not fit what is in it",

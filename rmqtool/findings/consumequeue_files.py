@@ -32,7 +32,7 @@ CONSUME_QUEUE_FILES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.phantom",
+        code="consumequeue.garbage-after-end",
         fault="F35",
         severity="warning",
         title="A queue holds a unit that is no message",

@@ -171,7 +171,7 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
-        code="consumequeue.light",
+        code="consumequeue.lmq-mismatch",
         fault="F41",
         severity="warning",
         title="A light queue does not fit its messages",

@@ -12,7 +12,7 @@ from rmqtool.findings.finding import Finding, Severity
 MENDED = frozenset(
     {
         *("store.unclean-stop", "store.interrupted-run"),
-        *("commitlog.torn", "commitlog.leftover", "commitlog.ghost", "commitlog.preallocated"),
+        *("commitlog.torn", "commitlog.stale-bytes", "commitlog.stale-records", "commitlog.preallocated"),
         *("commitlog.empty-file", "consumequeue.empty-file"),
         *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "index.ahead"),
         "start.depends-on-release",  # where none of them loses anything, or only some do

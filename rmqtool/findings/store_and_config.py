@@ -162,8 +162,8 @@ STORE = (
         versions=(("all", "looks at modification times, not at messages."),),
         repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
-        not_detected="verify sees settings and times only; a younger file in front (clean.shielded), a full disk from "
-        "which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are told by "
+        not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a full "
+        "disk from which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are told by "
         "`rmqtool clean --dry-run`.",
     ),
     Entry(
@@ -247,7 +247,7 @@ CONFIG = (
         not_detected="rmqtool does not read RocksDB: consumers and lag may be missing or old.",
     ),
     Entry(
-        code="config.two-sources",
+        code="config.backup-differs",
         fault="F52",
         severity="warning",
         title="Two copies of the configuration disagree",

@@ -37,10 +37,10 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
 def unfounded_findings(names: Sequence[QueueName], has_index: bool) -> Iterator[Finding]:
     """Queues, and an index, that stay as they are though the messages of their units are not in the log."""
     if has_index:
-        yield finding("rebuild.unfounded", "the index is left as it is: the log holds no message", file=INDEX)
+        yield finding("rebuild.no-messages-in-log", "the index is left as it is: the log holds no message", file=INDEX)
     message = "left as it is: the log holds no message of it, and yet its units point into the log or behind it"
     yield from _capped(
-        [finding("rebuild.unfounded", message, topic=name.topic, queue_id=name.queue_id) for name in names]
+        [finding("rebuild.no-messages-in-log", message, topic=name.topic, queue_id=name.queue_id) for name in names]
     )
 
 
@@ -94,7 +94,7 @@ def _irregular(name: QueueName, found: Irregular) -> Iterator[Finding]:
     if found.jump:
         start, end = found.jump
         message = f"not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log "
-        message += "can have held; --as-broker closes the jump"
+        message += "can have held; --append-order closes the jump"
         yield finding("rebuild.queue-offset-jump", message, count=end - start, **place)
     messages = (
         ("neutral-units", found.neutral, "message", "lost: units that do no harm keep the offsets of the others"),

@@ -54,7 +54,7 @@ def note_next(plan: Plan, options: str, done: bool = False) -> None:
         note(f"what the next run would delete: {command} --dry-run")
         return
     if len(plan.runs) == 1 and plan.runs[0].log.deleted:
-        note(f"the runs that follow: {command} --dry-run --until-stable")
+        note(f"the runs that follow: {command} --dry-run --all-runs")
     if plan.runs[0].deletes and not plan.facts.holder:
         note(f"delete it now, with the broker stopped: {command}")
     elif not plan.runs[0].deletes and plan.next_start is not None:

@@ -75,7 +75,7 @@ def _check_sources(store: Store, name: str, table: str, report: Report) -> None:
     backup = path.with_name(f"{name}.bak")
     if not path.is_file() or not backup.is_file():
         return
-    report.check("config.two-sources")
+    report.check("config.backup-differs")
     try:
         main, other = read_config_file(path), read_config_file(backup)
     except RmqtoolError:
@@ -87,7 +87,7 @@ def _check_sources(store: Store, name: str, table: str, report: Report) -> None:
     if differing:
         shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
         message = f"it and its .bak have data version {version.get('counter')}, and differ in {shown}"
-        report.add("config.two-sources", message, file=f"{CONFIG}/{name}", count=len(differing))
+        report.add("config.backup-differs", message, file=f"{CONFIG}/{name}", count=len(differing))
 
 
 def _differing(main: Any, other: Any) -> Iterator[str]:

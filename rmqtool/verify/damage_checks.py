@@ -83,11 +83,13 @@ class DamageChecks:
             return False
         return self._is_last(file) and int(frames.headers.field("store_timestamp")[0]) < last_timestamp
 
-    def ghosts(self, physical_offset: int) -> int:
+    def report_stale_records(self, physical_offset: int) -> int:
         """Tell that old records begin here; where the log ends."""
         waiting, self._waiting = self._waiting, None
         start = waiting.physical_offset if waiting else physical_offset
-        self._report.add("commitlog.ghost", "old records behind the end of the log", offset=start, **self._named(start))
+        self._report.add(
+            "commitlog.stale-records", "old records behind the end of the log", offset=start, **self._named(start)
+        )
         return start
 
     def settle(self) -> None:
@@ -96,7 +98,7 @@ class DamageChecks:
         if damage is None:
             return
         code, message = self._code_of(damage)
-        if code != "commitlog.leftover":
+        if code != "commitlog.stale-bytes":
             self._extents.add(damage.physical_offset, damage.size, code.removeprefix("commitlog."))
         if code != "commitlog.gap":  # told by the names of the files
             self._report.add(code, f"{message} ({damage.size} bytes)", offset=damage.physical_offset,
@@ -107,9 +109,9 @@ class DamageChecks:
         if reason == "missing":
             return "commitlog.gap", message
         if reason == "leftover" and not self._is_begun(damage):
-            return "commitlog.leftover", message
+            return "commitlog.stale-bytes", message
         if reason == "physical-offset" and damage.tail and self._is_old(damage):
-            return "commitlog.leftover", REASON_MEANINGS["leftover"]
+            return "commitlog.stale-bytes", REASON_MEANINGS["leftover"]
         if damage.tail and reason != "physical-offset":
             return "commitlog.torn", f"the log ends here: {REASON_MEANINGS['torn']}"
         file = self._file_at(damage.physical_offset)

@@ -164,7 +164,7 @@ class _LogCheck:
             self._seam.first = event.physical_offset
         if isinstance(event, Frames):
             if self._damage.are_ghosts(event, self._result.totals.last_timestamp):
-                self._result.ghosts_from = self._damage.ghosts(event.physical_offset)
+                self._result.ghosts_from = self._damage.report_stale_records(event.physical_offset)
                 return False
             self._damage.settle()
             self._frames(event)

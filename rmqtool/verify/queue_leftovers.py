@@ -132,7 +132,7 @@ class QueueRest:
         last = self._last_written(files)
         inside = numbers[numbers < last]
         self._tell_all(_hole_code(files), "zeros or nonsense before units of messages", files, inside)
-        self._tell_all("consumequeue.phantom", "neither a unit nor zeros behind the last unit", files,
+        self._tell_all("consumequeue.garbage-after-end", "neither a unit nor zeros behind the last unit", files,
                        numbers[numbers > last][:1])  # fmt: skip
 
     def _last_written(self, files: QueueFiles) -> int:
@@ -176,7 +176,7 @@ class QueueRest:
             if owners[name] > number:  # for a lost message before the one that it points to (`rebuild.queue_placement`)
                 code = "consumequeue.neutral-unit"
         else:
-            code = "consumequeue.light" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
+            code = "consumequeue.lmq-mismatch" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
             first = next(iter(owners))
             message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
         self._tell_all(code, message, files, np.array([number]))

@@ -77,7 +77,7 @@ def _off_grid(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
     usual = max(rests, key=lambda rest: rests[rest], default=0)
     for file in log.files if len(rests) > 1 else ():
         if file.start_offset % log.file_size != usual:
-            yield "commitlog.off-grid", file, "its name does not fit those of the other files and their size"
+            yield "commitlog.misaligned-file", file, "its name does not fit those of the other files and their size"
 
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:

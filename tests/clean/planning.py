@@ -30,7 +30,7 @@ def planned(
     percent: float = 50,
     version: Version | None = None,
     conf: BrokerConf | None = None,
-    until_stable: bool = False,
+    all_runs: bool = False,
     first_in_use: bool = False,
     **settings: str,
 ) -> Plan:
@@ -38,7 +38,7 @@ def planned(
     facts = gather(open_store(root, conf), version, percent / 100)
     found = settings_of(conf.settings if conf else {}, settings, facts.version)
     rules = Rules(found, facts.version, timezone.utc, first_in_use=first_in_use)
-    return plan(facts, rules, now, until_stable)
+    return plan(facts, rules, now, all_runs)
 
 
 def aged_log(root: Path, *ages: float, now: int = FOUR, fields: Mapping[str, Any] | None = None) -> Path:

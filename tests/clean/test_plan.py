@@ -23,7 +23,7 @@ def test_one_run_and_all_runs(golden_store: GoldenStore) -> None:
     one = planned(store, deleteFileBatchMax="4")
     assert len(one.runs) == 1
     assert [fate.reason for fate in one.kept] == ["next-run"] * 5 + ["last-file"]
-    stable = planned(store, deleteFileBatchMax="4", until_stable=True)
+    stable = planned(store, deleteFileBatchMax="4", all_runs=True)
     assert [len(run.log.deleted) for run in stable.runs] == [4, 4, 1]
     assert [run.time - FOUR for run in stable.runs] == [0, 10_000, 20_000]
     assert [fate.reason for fate in stable.kept] == ["last-file"]
@@ -31,7 +31,7 @@ def test_one_run_and_all_runs(golden_store: GoldenStore) -> None:
 
 
 def test_the_runs_end_with_the_hour(golden_store: GoldenStore) -> None:
-    late = planned(golden_store("5.3.3-clean"), now=FOUR + HOUR - 15_000, deleteFileBatchMax="1", until_stable=True)
+    late = planned(golden_store("5.3.3-clean"), now=FOUR + HOUR - 15_000, deleteFileBatchMax="1", all_runs=True)
     assert len(late.runs) == 2
     assert {fate.reason for fate in late.kept} == {"no-trigger", "last-file"}
 
@@ -39,7 +39,7 @@ def test_the_runs_end_with_the_hour(golden_store: GoldenStore) -> None:
 def test_the_runs_end_when_the_disk_is_below_its_level(tmp_path: Path) -> None:
     """What the files that go take of the disk is taken off the used part."""
     root = aged_log(tmp_path, 9, 8, 7, 6, 5)
-    found = planned(root, percent=85 + 1e-9, until_stable=True, deleteFileBatchMax="1", deleteWhen="5")
+    found = planned(root, percent=85 + 1e-9, all_runs=True, deleteFileBatchMax="1", deleteWhen="5")
     assert [fate.reason for run in found.runs for fate in run.log.deleted] == ["forced"]
     assert found.last.trigger.space
     assert not found.last.trigger.forced
@@ -50,7 +50,7 @@ def test_losses_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """What groups and topics lose adds up to what the broker's own offsets say."""
     store = golden_store(name)
     version = parse_version(name.partition("-")[0])
-    found = planned(store, version=version, until_stable=True)
+    found = planned(store, version=version, all_runs=True)
     losses = losses_of(found)
     minimum = found.min_offset
     oracle = stores.oracle(name)
@@ -77,7 +77,7 @@ def test_losses_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
 def test_waiting_messages_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """All delayed messages wait there, for nothing was delivered; of half messages those without an op message."""
     store = golden_store(name)
-    found = planned(store, until_stable=True)
+    found = planned(store, all_runs=True)
     waiting = losses_of(found).waiting
     units = [
         unit
@@ -98,9 +98,9 @@ def test_delivered_messages_do_not_wait(unpacked: GoldenStore, tmp_path: Path) -
 
     store = tmp_path / "store"
     shutil.copytree(unpacked("5.3.3-clean"), store)
-    before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, until_stable=True)).waiting}
+    before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).waiting}
     (store / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"1": 1, "2": 999}}))
-    after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, until_stable=True)).waiting}
+    after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).waiting}
     assert after == {**{queue: lost for queue, lost in before.items() if queue != 1}, 0: before[0] - 1}
 
 

@@ -34,7 +34,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """The document is valid, and adds up: each file goes once or stays, each pass goes on where the last ended."""
     store = golden_store(name)
-    options = ("--until-stable", "--delete-file-batch-max", "3", "--broker-version", "5.5")  # configured since 5.0.0
+    options = ("--all-runs", "--delete-file-batch-max", "3", "--broker-version", "5.5")  # configured since 5.0.0
     result = clean(store, *AT_FOUR, "--json", *options).document["result"]
     gone = [file["file"] for run in result["passes"] for file in run["commit_log"]]
     kept = [file["file"] for file in result["kept"]]
@@ -75,7 +75,7 @@ def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) ->
     text = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--file-reserved-time", "48").out
     assert text.count("goes: expired") == 9
     assert "00000000000000589824" in text
-    runs = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--until-stable", "--delete-file-batch-max", "4").out
+    runs = clean(golden_store("5.3.3-clean"), *AT_FOUR, "-v", "--all-runs", "--delete-file-batch-max", "4").out
     assert [runs.count(f"run {number}: expired") for number in (1, 2, 3)] == [4, 4, 1]
     assert "fileReservedTime" in text
     assert "'48'" in text
@@ -194,7 +194,7 @@ def test_damaged_stores(unpacked: GoldenStore, tmp_path: Path, damage: str) -> N
     for content in (b"", b"\xff" * size, bytes(range(256)) * (size // 256)):
         target.write_bytes(content)
         set_mtime(target, 1_795_000_000_000)
-        assert clean(store, *AT_FOUR, "--json", "--until-stable").status == Exit.OK
+        assert clean(store, *AT_FOUR, "--json", "--all-runs").status == Exit.OK
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")

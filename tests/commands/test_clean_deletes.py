@@ -135,7 +135,7 @@ def test_nobody_is_asked_in_a_script(store: Path) -> None:
 
 def test_only_one_run(store: Path) -> None:
     with unchanged(store):
-        assert clean(store, "--until-stable", "--yes").status == Exit.USAGE
+        assert clean(store, "--all-runs", "--yes").status == Exit.USAGE
 
 
 def test_a_broker_conf_of_another_store_is_refused(store: Path, tmp_path: Path) -> None:

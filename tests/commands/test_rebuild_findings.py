@@ -85,11 +85,11 @@ def causes() -> Iterator[Cause]:
     yield Cause("rebuild.topic-name", with_topic)
     yield Cause("rebuild.queue-offset-jump", log_of(0, 1, 1 << 40, (1 << 40) + 1))
     yield Cause("rebuild.neutral-units", damaged)
-    yield Cause("rebuild.unfounded", without_the_end)
+    yield Cause("rebuild.no-messages-in-log", without_the_end)
     yield Cause("rebuild.superseded", topic_made_again)
     yield Cause("rebuild.queue-offset", log_of(0, 1, 7, 3, 4, 5))
-    yield Cause("rebuild.shifted", log_of(0, 1, 7, 8), options=("--as-broker",))
-    yield Cause("rebuild.repeated", log_of(0, 1, 2, 1, 3), options=("--as-broker",))
+    yield Cause("rebuild.shifted", log_of(0, 1, 7, 8), options=("--append-order",))
+    yield Cause("rebuild.repeated", log_of(0, 1, 2, 1, 3), options=("--append-order",))
 
 
 CAUSES = list(causes())
@@ -101,7 +101,7 @@ def test_causes(cause: Cause, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     store = cause.build(tmp_path / "store")
     assert cause.code in codes(cause, store)
-    twin = cause._replace(options=tuple(option for option in cause.options if option == "--as-broker"))
+    twin = cause._replace(options=tuple(option for option in cause.options if option == "--append-order"))
     if cause.code != "rebuild.version-assumed":  # it is told of every store before 5.4.0
         assert cause.code not in codes(twin, small_store(tmp_path / "twin"))
 

@@ -87,7 +87,7 @@ def test_a_store_without_its_log_is_left_alone(store: Path, command: str) -> Non
     with unchanged(store):
         found = rmqtool(command, store, "--yes", "--json").document
     assert found["result"]["state"] == "nothing"
-    assert "rebuild.unfounded" in {finding["code"] for finding in found["findings"]}
+    assert "rebuild.no-messages-in-log" in {finding["code"] for finding in found["findings"]}
 
 
 def test_undo_puts_everything_back(store: Path) -> None:

@@ -189,7 +189,7 @@ def _of_log_files() -> Iterator[tuple[str, Damage]]:
     yield "empty middle file", Damage("commitlog.empty-file", lambda s: os.truncate(log_file(s, 1), 0), False)
     yield "missing file", Damage("commitlog.gap", lambda s: log_file(s, 1).unlink())
     yield "missing last file", Damage("commitlog.last-file-missing", lambda s: log_file(s, -1).unlink(), False)
-    yield "renamed file", Damage("commitlog.off-grid", rename_log_file(1, FILE_SIZE + 100), False)
+    yield "renamed file", Damage("commitlog.misaligned-file", rename_log_file(1, FILE_SIZE + 100), False)
     yield "overlap", Damage("commitlog.overlap", rename_log_file(1, FILE_SIZE - 100), False)
     yield "long blank", Damage("commitlog.blank", patch_log(blank_offset(), _int(1 << 20)))
     yield "no blank", Damage("commitlog.blank", patch_log(blank_offset(), bytes(8)))
@@ -225,7 +225,7 @@ def _of_queues() -> Iterator[tuple[str, Damage]]:
     yield "wrong tags code", Damage("consumequeue.tags-code", patch(FILE, 52, _long(99)))
     yield "ext address", Damage("consumequeue.ext-address", patch(FILE, 52, _long(-(1 << 63))))
     yield "duplicate unit", Damage("consumequeue.duplicate-unit", append_unit(build_unit(OFFSETS[0], 200, 0)))
-    yield "phantom", Damage("consumequeue.phantom", append_unit(_long(7) + bytes(12)))
+    yield "phantom", Damage("consumequeue.garbage-after-end", append_unit(_long(7) + bytes(12)))
     yield "filler", Damage("consumequeue.pre-blank", append_unit(build_unit(0, PRE_BLANK_MESSAGE_SIZE, 0)))
     yield (
         "zero file",

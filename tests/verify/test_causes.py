@@ -27,7 +27,7 @@ ELSEWHERE = {
     "rebuild.version-needed": "test_unnamed_releases.py::test_where_only_the_release_decides_a_rebuild_asks",
     "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
     "clean.delete-when": "clean/test_findings.py::test_delete_when",
-    "clean.shielded": "clean/test_findings.py::test_a_younger_file_in_front",
+    "clean.blocked-by-older-file": "clean/test_findings.py::test_a_younger_file_in_front",
     "clean.disk-full-nothing-deleted": "clean/test_findings.py::test_why_nothing_goes_from_a_full_disk",
     "clean.mtime-future": "clean/test_findings.py::test_modification_times_that_lie",
     "clean.mtime-later": "clean/test_findings.py::test_modification_times_that_lie",

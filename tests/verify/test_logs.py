@@ -160,7 +160,7 @@ def test_light_queues(tmp_path: Path) -> None:
     write_queue(store, "%LMQ%b", [unit(builder, 0)])
     assert codes_of(verify(store)) == {"checkpoint.missing"}
     write_queue(store, "%LMQ%b", [unit(builder, 1)])
-    assert codes_of(verify(store)) & {"consumequeue.light", "consumequeue.wrong-record"}
+    assert codes_of(verify(store)) & {"consumequeue.lmq-mismatch", "consumequeue.wrong-record"}
 
 
 @pytest.mark.parametrize("offsets", [(0, 1, 4, 5), (0, 1, 2, 0, 1, 2)], ids=["a gap", "begun again"])
@@ -235,7 +235,7 @@ def test_old_records_behind_the_end(tmp_path: Path) -> None:
     overwrite(store, f"commitlog/{file_name(0)}", builder.end, b"old bytes".ljust(50, b"o") + old)
     outcome = verify(store)
     assert codes_of(outcome) == set()
-    assert codes_of(outcome, info=True) - {"start.depends-on-release"} == {"commitlog.ghost"}
+    assert codes_of(outcome, info=True) - {"start.depends-on-release"} == {"commitlog.stale-records"}
     assert outcome.verification.log_end == builder.end
 
 
