@@ -14,7 +14,7 @@ from rmqtool.formats import consume_queue, index_file
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_FILE_SIZE
 from rmqtool.formats.file_name import file_name
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
 from rmqtool.verify.index_chains import previous_units
@@ -40,7 +40,7 @@ def derive(
     index = _IndexWriter(store / "index" / INDEX_NAME, geometry) if geometry else None
     times = [0]
     for event in scan_files(open_store(store).commit_log().files):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)
             waiting.append(dispatched.units)
             times.append(int(event.headers.field("store_timestamp")[-1]))

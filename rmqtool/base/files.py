@@ -41,17 +41,17 @@ class RateLimit:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How much is read: at most at `rate_limit`; with `spare_cache` the page cache is left as it was.
+class ReadPolicy:
+    """How much is read: at most at `rate_limit`; with `drop_page_cache` the page cache is left as it was.
 
     A broker that runs lives on its page cache: pages that were not in there are dropped after they are read.
     """
 
     rate_limit: RateLimit | None = None
-    spare_cache: bool = False
+    drop_page_cache: bool = False
 
 
-UNLIMITED = Reading()
+UNLIMITED = ReadPolicy()
 """As fast as the disk gives, through the page cache."""
 
 
@@ -61,7 +61,7 @@ class InputFile:
     Raises UnreadableError and WrongKindError.
     """
 
-    def __init__(self, path: Path, reading: Reading = UNLIMITED) -> None:
+    def __init__(self, path: Path, reading: ReadPolicy = UNLIMITED) -> None:
         self.path = path
         self._reading = reading
         with _reported(path):
@@ -69,7 +69,7 @@ class InputFile:
         try:
             with _reported(path):
                 self.size = self._check_kind()
-                if reading.spare_cache:
+                if reading.drop_page_cache:
                     self._expect_random_reads()
         except BaseException:
             self.close()
@@ -109,13 +109,13 @@ class InputFile:
         if self._reading.rate_limit:
             self._reading.rate_limit.spend(len(target))
         with _reported(self.path, position):
-            done = cached = self._read_cached(target, position) if self._reading.spare_cache else 0
+            done = cached = self._read_cached(target, position) if self._reading.drop_page_cache else 0
             while done < len(target):
                 count = os.preadv(self._fd, [target[done:]], position + done)
                 if count == 0:
                     break
                 done += count
-            if self._reading.spare_cache:
+            if self._reading.drop_page_cache:
                 self._drop_from_cache(position + cached, done - cached)
         return done
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from rmqtool.base.files import list_directory, unreadable
-from rmqtool.base.tolerant import Part
+from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.file_name import MAX_OFFSET, start_offset_of
 
 StrayKind = Literal["directory", "name", "special"]
@@ -61,7 +61,7 @@ class MappedFiles:
         return sum(file.size for file in self.files)
 
 
-def list_mapped_files(*directories: Path, part: Part = nullcontext) -> MappedFiles:
+def list_mapped_files(*directories: Path, part: ReadScope = nullcontext) -> MappedFiles:
     """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
 
     Each directory and each file is a `part`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from pathlib import Path
 
-from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.limits import open_files_at_once
 
 _MOST = 128  # open at once; a process may have 256 on macOS
@@ -14,7 +14,7 @@ _MOST = 128  # open at once; a process may have 256 on macOS
 class OpenFiles:
     """Opens files when they are asked for and closes the one that was not used for the longest time."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: ReadPolicy) -> None:
         self._reading = reading
         self._most = open_files_at_once(_MOST)
         self._files: OrderedDict[Path, InputFile] = OrderedDict()

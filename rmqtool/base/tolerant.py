@@ -9,11 +9,11 @@ from pathlib import Path
 from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, WrongKindError
 from rmqtool.base.files import unreadable
 
-Part = Callable[[], AbstractContextManager[object]]
+ReadScope = Callable[[], AbstractContextManager[object]]
 """Makes the context in which one part is read; `nullcontext` lets errors through."""
 
 
-class Unread:
+class ReadErrors:
     """The errors of the parts that could not be read."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Unread:
 
 
 @contextmanager
-def kinds_told() -> Iterator[None]:
+def skip_wrong_type() -> Iterator[None]:
     """Read a part of the store; nothing of it is read where it is not of its kind, which `verify` reports."""
     try:
         yield

@@ -12,7 +12,7 @@ from rmqtool.broker.log_deletion import LogFile, LogRun, allocated_bytes, run_ov
 from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import expired_index_files
 from rmqtool.broker.trigger import Disks, Trigger, trigger_at
-from rmqtool.rules.retention import Settings
+from rmqtool.rules.retention import RetentionSettings
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import IndexFile
@@ -24,7 +24,7 @@ _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 class Rules:
     """By what the cleaner goes; `zone` None is this machine's, `manual` after ``mqadmin deleteExpiredCommitLog``."""
 
-    settings: Settings
+    settings: RetentionSettings
     version: Version
     zone: tzinfo | None = None
     manual: bool = False
@@ -32,7 +32,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Run:
+class CleanerRun:
     """One run at `time`, epoch ms: what triggers it, and the files that go, each kind oldest first."""
 
     time: int
@@ -68,7 +68,7 @@ class Cleaner:
     def __post_init__(self) -> None:
         self.manual_runs = _MANUAL_RUNS if self.rules.manual else 0
 
-    def runs(self, now: int) -> Iterator[Run]:
+    def runs(self, now: int) -> Iterator[CleanerRun]:
         """The runs from `now` on, epoch ms, in the cleaner's interval; the last deletes nothing."""
         while True:
             run = self.run(now)
@@ -77,7 +77,7 @@ class Cleaner:
                 return
             now += max(self.rules.settings.clean_resource_interval, 1)
 
-    def run(self, now: int) -> Run:
+    def run(self, now: int) -> CleanerRun:
         """One run; its files are taken for gone by the next."""
         rules = self.rules
         disks, freed = self._disks_now(), sum(self.freed.values())
@@ -88,7 +88,7 @@ class Cleaner:
         for fate in run.deleted:
             self.freed[fate.log_file.device] += fate.log_file.allocated
         self.log_files = self.log_files[len(run.deleted) :]
-        found = Run(now, trigger, run)
+        found = CleanerRun(now, trigger, run)
         if run.min_offset > self.log_min_offset:
             self.log_min_offset = run.min_offset
             found = replace(found, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))

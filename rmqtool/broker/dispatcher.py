@@ -4,7 +4,7 @@ Stateless: what a record gives does not depend on the records before it. A run o
 
     dispatcher = Dispatcher(DispatchRules.of(version, store, lmq_seen), topics.with_batch_queues)
     for event in scan_files(files):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)
             dispatched.units  # QueueUnits: arrays, one element for each consume queue unit, in log order
             dispatched.keys  # IndexKeys: arrays, one element for each index unit, in the order of the puts
@@ -39,7 +39,7 @@ from rmqtool.broker.index_keys import (
     split_keys,
     texts_at,
 )
-from rmqtool.broker.multi_dispatch import more_queues
+from rmqtool.broker.multi_dispatch import multi_dispatch_targets
 from rmqtool.broker.queue_numbers import QueueNumbers, TopicNumbers
 from rmqtool.formats import properties as names
 from rmqtool.formats.java import string_hash
@@ -47,7 +47,7 @@ from rmqtool.formats.properties import NAME_VALUE_SEPARATOR
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.block import Positions
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import Hashes, hash_texts, signed
 from rmqtool.scan.properties import read_properties
 
@@ -73,11 +73,11 @@ class Dispatcher:
         self.queues = self._queue_numbers.queues
         self._prefixes = np.empty((2, 0), dtype=np.uint32)
 
-    def dispatch(self, frames: Frames) -> Dispatched:
+    def dispatch(self, frames: RecordRun) -> Dispatched:
         """What the records of a run give."""
         return Dispatched(self, frames)
 
-    def topic_numbers(self, frames: Frames) -> NDArray[np.int32]:
+    def topic_numbers(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
         return self._topic_numbers.of(frames)
 
@@ -117,7 +117,7 @@ class Dispatcher:
 class Dispatched:
     """What a run of records gives; each part is derived when it is asked for, while the frames are valid."""
 
-    def __init__(self, dispatcher: Dispatcher, frames: Frames) -> None:
+    def __init__(self, dispatcher: Dispatcher, frames: RecordRun) -> None:
         self._dispatcher = dispatcher
         self._frames = frames
         self._rules = dispatcher.rules
@@ -298,7 +298,9 @@ class Dispatched:
             if not takes_topic(topics[self._topics[row]]):
                 continue
             texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in (places, offsets)]
-            for topic, queue_id, offset in more_queues(texts[0], texts[1], int(queue_ids[row]), self._rules.lmq):
+            for topic, queue_id, offset in multi_dispatch_targets(
+                texts[0], texts[1], int(queue_ids[row]), self._rules.lmq
+            ):
                 found.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
         if not found:
             return None

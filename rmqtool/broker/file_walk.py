@@ -23,7 +23,7 @@ from rmqtool.scan.block import BLOCK_SIZE, Block, Positions
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import Event
 
 Outcome = Literal["next", "end", "out-of-memory", "open"]
@@ -37,9 +37,9 @@ class FileWalk:
     """What the broker makes of one file when a scan begins at its first byte.
 
     `end` is the position behind the last record that it accepts; `readable` are the file's sound messages with the
-    right CRC, `readable_behind` those from `end` on where the walk ends, `strange` records that only the broker takes
-    for records, and `data_end` the position behind the last record or damage, all in the file, bytes. A file may be
-    walked through in pieces: then this is one that begins at position `start`.
+    right CRC, `readable_behind` those from `end` on where the walk ends, `broker_only_records` records that only the
+    broker takes for records, and `data_end` the position behind the last record or damage, all in the file, bytes. A
+    file may be walked through in pieces: then this is one that begins at position `start`.
     """
 
     mapped: MappedFile
@@ -47,7 +47,7 @@ class FileWalk:
     end: int
     why: str
     records: int
-    strange: int
+    broker_only_records: int
     readable: int
     readable_behind: int
     data_end: int
@@ -62,7 +62,7 @@ class FileWalk:
     def is_undamaged(self) -> bool:
         """Whether every broker that can read its records goes through the whole file in the same way."""
         ends_well = self.outcome == "next" or self.why == NOTHING_WRITTEN
-        return self.is_whole and ends_well and not self.strange and not self.readable_behind
+        return self.is_whole and ends_well and not self.broker_only_records and not self.readable_behind
 
     def joined(self, later: FileWalk) -> FileWalk | None:
         """The walk through two pieces that follow each other; None when the later one began where this did not end."""
@@ -70,10 +70,15 @@ class FileWalk:
         if self.outcome == "open":
             if later.start != self.end:
                 return None
-            records, strange = self.records + later.records, self.strange + later.strange
-            return replace(later, start=self.start, records=records, strange=strange, readable=readable,
-                           data_end=data_end)  # fmt: skip
-        if later.strange:
+            return replace(
+                later,
+                start=self.start,
+                records=self.records + later.records,
+                broker_only_records=self.broker_only_records + later.broker_only_records,
+                readable=readable,
+                data_end=data_end,
+            )
+        if later.broker_only_records:
             return None  # what the broker does not reach is only what the scan has found
         behind = self.readable_behind + (0 if self.outcome == "next" else later.readable)
         return replace(self, readable=readable, readable_behind=behind, data_end=data_end)
@@ -95,7 +100,7 @@ class FileWalker:
         *,
         start: int = 0,
         limit: int | None = None,
-        on_frames: Callable[[Frames, bool], None] | None = None,
+        on_frames: Callable[[RecordRun, bool], None] | None = None,
         on_record: Callable[[int, int], None] | None = None,
     ) -> None:
         self._file = file
@@ -124,7 +129,7 @@ class FileWalker:
             self._data_end = max(self._data_end, stop)
         if start > self._position:
             self._step(start)
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             self._take(event, self._with_unknown(event, suspects), start, stop)
         else:
             self._step(stop)
@@ -154,7 +159,7 @@ class FileWalker:
             self._start,
         )
 
-    def _take(self, frames: Frames, suspects: Positions, start: int, stop: int) -> None:
+    def _take(self, frames: RecordRun, suspects: Positions, start: int, stop: int) -> None:
         positions = frames.positions - frames.positions[0] + start
         sound = np.ones(len(frames), dtype=np.bool_)
         sound[suspects] = False
@@ -174,7 +179,7 @@ class FileWalker:
         if self._outcome in ("end", "out-of-memory"):
             self._readable_behind += int(sound[positions >= self._position].sum())
 
-    def _accept(self, frames: Frames, stop: int) -> None:
+    def _accept(self, frames: RecordRun, stop: int) -> None:
         self._records += len(frames)
         self._position = stop
         if self._on_frames:
@@ -191,7 +196,7 @@ class FileWalker:
             shift = parsed.physical_offset - (self._mapped.start_offset + self._position)
             if self._on_record:
                 self._on_record(self._position, parsed.size)
-            self._go_on(1, parsed.size, strange=shift != 0)
+            self._go_on(1, parsed.size, broker_only_records=shift != 0)
             if shift:
                 self._follow(shift)
         elif parsed.is_blank:
@@ -208,7 +213,7 @@ class FileWalker:
             block = Block(length)
             block.fill(self._file, self._position, length, self._mapped.start_offset + self._position + shift)
             positions = chain(block, 0)
-            frames = prove(block, positions) if len(positions) else None
+            frames = sound_prefix(block, positions) if len(positions) else None
             if not frames:
                 return
             suspects = self._with_unknown(frames, suspects_of(frames, self._dispatcher, self._rules.check_crc))
@@ -218,16 +223,16 @@ class FileWalker:
                 return
             if self._on_frames:
                 self._on_frames(frames, True)
-            self._go_on(len(frames), frames.size, strange=True)
+            self._go_on(len(frames), frames.size, broker_only_records=True)
             size = min(8 * size, BLOCK_SIZE)
 
-    def _go_on(self, records: int, size: int, strange: bool) -> None:
+    def _go_on(self, records: int, size: int, broker_only_records: bool) -> None:
         self._records += records
-        self._strange += records if strange else 0
+        self._strange += records if broker_only_records else 0
         self._position += size
         self._data_end = max(self._data_end, self._position)
 
-    def _with_unknown(self, frames: Frames, suspects: Positions) -> Positions:
+    def _with_unknown(self, frames: RecordRun, suspects: Positions) -> Positions:
         """`suspects` and the rows that this version cannot read."""
         unknown = np.zeros(len(frames), dtype=np.bool_)
         if not self._rules.knows_second_format:
@@ -240,7 +245,7 @@ class FileWalker:
         return np.flatnonzero(unknown)
 
 
-def suspects_of(frames: Frames, dispatcher: Dispatcher, check_crc: bool = True) -> Positions:
+def suspects_of(frames: RecordRun, dispatcher: Dispatcher, check_crc: bool = True) -> Positions:
     """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
     refused = dispatcher.dispatch(frames).refused
     if not check_crc:

@@ -11,7 +11,7 @@ from typing import Literal
 from rmqtool.base.files import unreadable
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.trigger import Trigger
-from rmqtool.rules.retention import Settings
+from rmqtool.rules.retention import RetentionSettings
 
 Reason = Literal[
     "expired",
@@ -45,7 +45,7 @@ class LogFile:
 
 
 @dataclass(frozen=True)
-class Fate:
+class FileDecision:
     """What becomes of one file in a run; `expires` is when its age allows to delete it, epoch ms."""
 
     log_file: LogFile
@@ -58,16 +58,16 @@ class Fate:
 class LogRun:
     """One run over the commit log; `min_offset` is the log's minimum behind it, -1 without a file."""
 
-    fates: tuple[Fate, ...]
+    fates: tuple[FileDecision, ...]
     min_offset: int
 
     @property
-    def deleted(self) -> list[Fate]:
+    def deleted(self) -> list[FileDecision]:
         """The files that go, oldest first."""
         return [fate for fate in self.fates if fate.deleted]
 
     @property
-    def kept(self) -> list[Fate]:
+    def kept(self) -> list[FileDecision]:
         """The files that stay, oldest first."""
         return [fate for fate in self.fates if not fate.deleted]
 
@@ -96,7 +96,7 @@ def run_over(
     files: Sequence[LogFile],
     max_offset: int,
     trigger: Trigger,
-    settings: Settings,
+    settings: RetentionSettings,
     now: int,
     first_in_use: bool = False,
 ) -> LogRun:
@@ -111,18 +111,18 @@ def run_over(
     expires = [_expires(log_file, settings) for log_file in files]
     young = next((number for number, time in enumerate(expires) if now < time), len(files))
     fates = [
-        Fate(log_file, True, deleted[number], expires[number])
+        FileDecision(log_file, True, deleted[number], expires[number])
         if number < gone
-        else Fate(log_file, False, _kept(number, known, young, now < expires[number], trigger), expires[number])
+        else FileDecision(log_file, False, _kept(number, known, young, now < expires[number], trigger), expires[number])
         for number, log_file in enumerate(files)
     ]
     if first_in_use and deleted:
-        fates[0] = Fate(files[0], False, "in-use", fates[0].expires)
+        fates[0] = FileDecision(files[0], False, "in-use", fates[0].expires)
         return LogRun(tuple(fates), files[0].file.end_offset)
     return LogRun(tuple(fates), files[gone].start_offset if files else -1)
 
 
-def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Settings, now: int) -> list[Reason]:
+def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: RetentionSettings, now: int) -> list[Reason]:
     """Why the first of the candidates go, one reason for each."""
     reasons: list[Reason] = []
     if not trigger.runs:
@@ -151,5 +151,5 @@ def _kept(number: int, known: int, young: int, is_young: bool, trigger: Trigger)
     return "next-run" if trigger.runs else "no-trigger"
 
 
-def _expires(log_file: LogFile, settings: Settings) -> int:
+def _expires(log_file: LogFile, settings: RetentionSettings) -> int:
     return log_file.mtime + settings.reserved_ms

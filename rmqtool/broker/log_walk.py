@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatcher import Dispatcher
@@ -14,7 +14,7 @@ from rmqtool.broker.file_walk import NO_ROWS, FileWalk, FileWalker, suspects_of
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.scan.block import Positions
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event, scan_files
 
 
@@ -90,20 +90,20 @@ def join_walks(walks: list[FileWalk], later: Sequence[FileWalk]) -> None:
     walks.extend(rest)
 
 
-def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: Reading = UNLIMITED) -> FileWalk:
+def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: ReadPolicy = UNLIMITED) -> FileWalk:
     """The walk through one file that is scanned for it."""
     dispatcher = Dispatcher(DispatchRules(rules.version))
     with InputFile(mapped.path, reading) as file:
         walker = FileWalker(file, mapped, rules)
         for event in scan_files([mapped], reading=reading):
-            walker.feed(event, suspects_of(event, dispatcher) if isinstance(event, Frames) else NO_ROWS)
+            walker.feed(event, suspects_of(event, dispatcher) if isinstance(event, RecordRun) else NO_ROWS)
         return walker.finish()
 
 
 class LogWalks:
     """The walks through all files of a log: those that are known, and the others when they are asked for."""
 
-    def __init__(self, rules: RecoveryRules, known: Iterable[FileWalk] = (), reading: Reading = UNLIMITED) -> None:
+    def __init__(self, rules: RecoveryRules, known: Iterable[FileWalk] = (), reading: ReadPolicy = UNLIMITED) -> None:
         self._rules = rules
         self._reading = reading
         self._walks = {walk.mapped.path: walk for walk in known if walk.is_whole}

@@ -37,7 +37,7 @@ class QueueChange:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartPrediction:
     """The prediction; nothing of it has happened.
 
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`

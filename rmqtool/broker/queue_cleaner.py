@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.queue_deletion import QueueState, follow, newest_offset_in
+from rmqtool.broker.queue_deletion import QueueAfterRun, follow, newest_offset_in
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
 from rmqtool.store.consume_queues import Queue
 
@@ -18,7 +18,7 @@ class QueueCleaner:
     `start` are the queues as they stand; minimum offsets are worked out when they are asked for.
     """
 
-    def __init__(self, start: Sequence[QueueState], version: Version) -> None:
+    def __init__(self, start: Sequence[QueueAfterRun], version: Version) -> None:
         self._start = start
         self._version = version
         self._minimums: list[int] = []  # of the log, at each run that cleaned, ascending
@@ -40,7 +40,7 @@ class QueueCleaner:
         queues = [state.queue for state in self._start]
         return [(queues[number], queues[number].files.files[file]) for number, file in sorted(gone)]
 
-    def states(self) -> list[QueueState]:
+    def states(self) -> list[QueueAfterRun]:
         """The queues behind the last run."""
         return [self._state(state) for state in self._start]
 
@@ -51,7 +51,7 @@ class QueueCleaner:
             return []
         return [(newest_offset_in(queue, queue.files.files[file]), number, file)]
 
-    def _state(self, state: QueueState) -> QueueState:
+    def _state(self, state: QueueAfterRun) -> QueueAfterRun:
         if not self._minimums:
             return state
         last, final = state.range.last_physical_offset, self._minimums[-1]

@@ -16,7 +16,7 @@ _OFFSET_SIZE = 8  # every unit begins with the physical offset
 
 
 @dataclass(frozen=True)
-class QueueState:
+class QueueAfterRun:
     """A queue between two runs: the files that are left, and the range that the broker reports.
 
     `first_alive` is the first queue offset whose message the log still has; before 5.0.0 the minimum of a queue that
@@ -28,13 +28,13 @@ class QueueState:
     first_alive: int
 
 
-def first_state(queue: Queue, log_min_offset: int, version: Version) -> QueueState:
+def first_state(queue: Queue, log_min_offset: int, version: Version) -> QueueAfterRun:
     """A queue as a start with its present files makes it."""
     found = queue_range(queue, log_min_offset, version)
-    return QueueState(queue, found, _first_alive(found))
+    return QueueAfterRun(queue, found, _first_alive(found))
 
 
-def follow(state: QueueState, log_min_offset: int, version: Version) -> tuple[list[MappedFile], QueueState]:
+def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple[list[MappedFile], QueueAfterRun]:
     """The queue files that go when the log begins at `log_min_offset`, and the queue without them.
 
     The last file stays whatever it holds. Of the others the last unit decides, and of one that is not written
@@ -48,7 +48,7 @@ def follow(state: QueueState, log_min_offset: int, version: Version) -> tuple[li
     found = moved_range(left, state.range, log_min_offset, version)
     if queue.kind == "simple":  # ConsumeQueue#correctMinOffset leaves the minimum where it finds no unit
         found = replace(found, min_offset=max(found.min_offset, state.range.min_offset))
-    return gone, QueueState(left, found, max(_first_alive(found), state.first_alive))
+    return gone, QueueAfterRun(left, found, max(_first_alive(found), state.first_alive))
 
 
 def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list[IndexFile]:
@@ -81,7 +81,7 @@ def _offset_at(file: MappedFile, position: int) -> int:
     return int.from_bytes(data.ljust(_OFFSET_SIZE, b"\0"), "big", signed=True)
 
 
-def _may_move(state: QueueState, log_min_offset: int) -> bool:
+def _may_move(state: QueueAfterRun, log_min_offset: int) -> bool:
     """Whether the first message that is alive may lie below the log's new minimum; without units nothing moves."""
     queue, alive = state.queue, state.first_alive
     if not queue.files.files or alive >= state.range.max_offset:

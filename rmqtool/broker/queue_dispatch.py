@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
 from rmqtool.broker.queue_recovery import RecoveredQueue
-from rmqtool.broker.queue_simulation import QueueState
+from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.block import Block
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.topics import Topics
@@ -46,17 +46,19 @@ class Queues:
     rules: RecoveryRules
     sizes: QueueSizes
     log_end: int
-    reading: Reading = UNLIMITED
-    states: dict[tuple[Kind, str, int], QueueState] = field(default_factory=dict)
+    reading: ReadPolicy = UNLIMITED
+    states: dict[tuple[Kind, str, int], SimulatedQueue] = field(default_factory=dict)
 
     def load(self, found: Iterable[RecoveredQueue]) -> None:
         """Take over the queues as their own recovery left them."""
         for recovered in found:
             queue = recovered.queue
             key = (queue.kind, queue.topic, queue.queue_id)
-            self.states[key] = QueueState(recovered, self.rules, self.sizes.of(queue.kind), self.log_end, self.reading)
+            self.states[key] = SimulatedQueue(
+                recovered, self.rules, self.sizes.of(queue.kind), self.log_end, self.reading
+            )
 
-    def __iter__(self) -> Iterator[QueueState]:
+    def __iter__(self) -> Iterator[SimulatedQueue]:
         return iter(self.states.values())
 
     @property
@@ -64,13 +66,13 @@ class Queues:
         """`getMaxPhyOffsetInConsumeQueue`: of all queues together."""
         return max((state.max_physical for state in self), default=-1)
 
-    def of(self, kind: Kind, name: QueueName) -> QueueState:
+    def of(self, kind: Kind, name: QueueName) -> SimulatedQueue:
         """The queue of a name, which is made when there is none."""
         key = (kind, name.topic, name.queue_id)
         if key not in self.states:
             queue = Queue(name.topic, name.queue_id, kind, MappedFiles())
             empty = RecoveredQueue(queue, (), (), 0, None, -1)
-            self.states[key] = QueueState(empty, self.rules, self.sizes.of(kind), self.log_end, self.reading)
+            self.states[key] = SimulatedQueue(empty, self.rules, self.sizes.of(kind), self.log_end, self.reading)
         return self.states[key]
 
 
@@ -112,7 +114,7 @@ class Dispatching:
                     break
             return walker.finish()
 
-    def add(self, frames: Frames, strange: bool = False) -> None:
+    def add(self, frames: RecordRun, broker_only_records: bool = False) -> None:
         """Derive from a run; whether its records tell other positions than their own does not matter."""
         units = self._dispatcher.dispatch(frames).units
         if self._above is not None:
@@ -127,7 +129,7 @@ class Dispatching:
         state.append_all(units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
 
 
-def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -> Frames | None:
+def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -> RecordRun | None:
     """A record that only the broker takes for one, as a run of one: where it tells to be, negative lengths as 0."""
     data = bytearray(file.read(position, size))
     offset = int.from_bytes(data[28:36], "big", signed=True)
@@ -146,4 +148,4 @@ def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -
     block = Block(len(data))
     block.start_offset, block.length = offset, len(data)
     block.view[: len(data)] = data
-    return prove(block, np.zeros(1, dtype=np.intp)) or None
+    return sound_prefix(block, np.zeros(1, dtype=np.intp)) or None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.queue_simulation import QueueState
+from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, QUEUE_WITHOUT_FILE_IS_RESET, Version
 
 
-def min_offset_of(state: QueueState, log_min_offset: int, version: Version) -> int:
+def min_offset_of(state: SimulatedQueue, log_min_offset: int, version: Version) -> int:
     """The queue's minimum offset; `log_min_offset` is the commit log's, -1 without a file."""
     if state.kind == "batch":
         return _batch_min(state, log_min_offset)
@@ -23,7 +23,7 @@ def min_offset_of(state: QueueState, log_min_offset: int, version: Version) -> i
     return position // state.unit
 
 
-def _searched_min(state: QueueState, log_min_offset: int) -> int:
+def _searched_min(state: SimulatedQueue, log_min_offset: int) -> int:
     """The minimum as brokers since 5.0.0 search it, as a position in the queue, bytes."""
     if state.min_position >= state.end:
         return state.min_position
@@ -49,7 +49,7 @@ def _search(offsets: NDArray[np.int64], log_min_offset: int) -> int | None:
     return next((number for number in range(low, high + 1) if offsets[number] >= log_min_offset), None)
 
 
-def _batch_min(state: QueueState, log_min_offset: int) -> int:
+def _batch_min(state: SimulatedQueue, log_min_offset: int) -> int:
     if not state.has_files:
         return -1
     _, units = state.first_file_units()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.windows import WORD, padded_words
 
 _WIDTHS = (32, 64, 128)  # bytes
@@ -52,7 +52,7 @@ class TopicNumbers:
             self.topics.append(decode_text(topic))
         return number
 
-    def of(self, frames: Frames) -> NDArray[np.int32]:
+    def of(self, frames: RecordRun) -> NDArray[np.int32]:
         """The number in `topics` of each record's topic."""
         sizes = frames.topic_sizes
         self._fit(int(sizes.max(initial=0)))
@@ -74,7 +74,7 @@ class TopicNumbers:
         if width > self._width or slots > len(self._slots):
             self._forget(width, slots)
 
-    def _padded(self, frames: Frames) -> NDArray[np.uint64]:
+    def _padded(self, frames: RecordRun) -> NDArray[np.uint64]:
         """The topics with zeros behind them, as far as they fit; shape (records, words)."""
         return padded_words(frames.block.gather(f"V{self._width}", frames.topic_positions), frames.topic_sizes)
 
@@ -85,13 +85,13 @@ class TopicNumbers:
         codes >>= self._shift
         return codes.view(np.intp)
 
-    def _look_up(self, frames: Frames, rows: Positions, numbers: NDArray[np.int32],
+    def _look_up(self, frames: RecordRun, rows: Positions, numbers: NDArray[np.int32],
                  words: NDArray[np.uint64], slots: Positions) -> None:  # fmt: skip
         """Write the numbers of `rows` into `numbers`, and let free slots lead to them."""
         sizes = frames.topic_sizes[rows]
-        coded = frames.block.slices(frames.topic_positions[rows], sizes).dictionary_encode()
-        found = [self.number(topic) for topic in coded.dictionary.to_pylist()]
-        indices = np.asarray(coded.indices)
+        dictionary_encoded = frames.block.slices(frames.topic_positions[rows], sizes).dictionary_encode()
+        found = [self.number(topic) for topic in dictionary_encoded.dictionary.to_pylist()]
+        indices = np.asarray(dictionary_encoded.indices)
         numbers[rows] = np.array(found, dtype=np.int32)[indices]
         missing = len(self.topics) - len(self._sizes)
         if missing > 0:
@@ -143,12 +143,12 @@ class QueueNumbers:
         """Write the numbers of `rows` into `numbers`; topic and queue id are coded in one integer, to hash fast."""
         codes = topics[rows].astype(np.int64) << _ID_BITS
         codes |= queue_ids[rows].view(np.uint32)
-        coded = pa.array(codes).dictionary_encode()
-        distinct = np.asarray(coded.dictionary)
+        dictionary_encoded = pa.array(codes).dictionary_encode()
+        distinct = np.asarray(dictionary_encoded.dictionary)
         ids = distinct.astype(np.uint32).view(np.int32).tolist()
         found = []
         for topic, queue_id in zip((distinct >> _ID_BITS).tolist(), ids, strict=True):
             found.append(self.number(topic, queue_id, names[topic]))
             if 0 <= queue_id < _USUAL_QUEUE_IDS:
                 self._usual[topic, queue_id] = found[-1]
-        numbers[rows] = np.array(found, dtype=np.int32)[np.asarray(coded.indices)]
+        numbers[rows] = np.array(found, dtype=np.int32)[np.asarray(dictionary_encoded.indices)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.store.consume_queues import Queue
@@ -40,7 +40,7 @@ class RecoveredQueue:
         return self.files[-1].size // self.queue.unit_size if self.files else 0
 
 
-def recover_queue(queue: Queue, reading: Reading = UNLIMITED) -> RecoveredQueue:
+def recover_queue(queue: Queue, reading: ReadPolicy = UNLIMITED) -> RecoveredQueue:
     """Find the end of a queue as the broker does, from its third last file on."""
     files = queue.files.files
     if not files:
@@ -55,7 +55,7 @@ def recover_queue(queue: Queue, reading: Reading = UNLIMITED) -> RecoveredQueue:
 
 
 def read_units(
-    queue: Queue, mapped: MappedFile, first: int, count: int, reading: Reading = UNLIMITED
+    queue: Queue, mapped: MappedFile, first: int, count: int, reading: ReadPolicy = UNLIMITED
 ) -> NDArray[np.void]:
     """Up to `count` units of one file from unit `first` on, as stored."""
     with InputFile(mapped.path, reading) as file:
@@ -75,7 +75,7 @@ def are_written(queue: Queue, units: NDArray[np.void]) -> NDArray[np.bool_]:
     return written
 
 
-def _written_units(queue: Queue, mapped: MappedFile, reading: Reading) -> tuple[int, np.void | None, int]:
+def _written_units(queue: Queue, mapped: MappedFile, reading: ReadPolicy) -> tuple[int, np.void | None, int]:
     """Units before the first that is none, the last of them, and their greatest physical offset."""
     written, last, highest, piece = 0, None, -1, _FIRST_PIECE_UNITS
     with InputFile(mapped.path, reading) as file:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.queue_recovery import RecoveredQueue, are_written, no_units, read_units
 from rmqtool.formats.file_name import file_name
@@ -30,11 +30,11 @@ class _File:
     mapped: MappedFile | None
 
 
-class QueueState:
+class SimulatedQueue:
     """One queue; positions in it are bytes from its beginning, `unit` their size; the log will be cut at `log_end`."""
 
     def __init__(
-        self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: Reading = UNLIMITED
+        self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: ReadPolicy = UNLIMITED
     ) -> None:
         self.queue: Queue = found.queue
         self.unit = found.queue.unit_size

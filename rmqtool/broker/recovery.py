@@ -15,16 +15,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
-from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, Start
+from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
 from rmqtool.broker.queue_minimum import min_offset_of
 from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
-from rmqtool.broker.queue_simulation import QueueState
+from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.broker.reput import reput
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
@@ -65,7 +65,7 @@ class Recovery:
     """
 
     def __init__(
-        self, store: Store, rules: RecoveryRules, walks: LogWalks | None = None, reading: Reading = UNLIMITED
+        self, store: Store, rules: RecoveryRules, walks: LogWalks | None = None, reading: ReadPolicy = UNLIMITED
     ) -> None:
         self.store = store
         self.rules = rules
@@ -74,13 +74,13 @@ class Recovery:
 
     def predict(
         self, unclean: bool | None = None, checkpoint: Checkpoint | None = None, *, log_only: bool = False
-    ) -> Start:
+    ) -> StartPrediction:
         """What a start does; by default as `abort` and `checkpoint` stand in the store.
 
         With `log_only` what becomes of the queues is left out: after a crash that takes another reading of the log.
         """
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
-        outline = Start(mode, str(self.rules.version), unsure=list(self._unsure()))
+        outline = StartPrediction(mode, str(self.rules.version), unsure=list(self._unsure()))
         if self.loaded.refuses:
             return replace(outline, refuses=self.loaded.refuses)
         if not self.loaded.files:
@@ -163,7 +163,7 @@ class Recovery:
         mapped = cut.files[cut.first]
         return ScanFrom(self.store.relative(mapped.path), mapped.start_offset)
 
-    def _without_log(self, outline: Start) -> Start:
+    def _without_log(self, outline: StartPrediction) -> StartPrediction:
         """No commit log file: all queues go, but for a clean start of 4.4.0."""
         queues = self._queues()
         if outline.mode == "abnormal" or self.rules.destroys_queues_without_log:
@@ -179,7 +179,7 @@ class Recovery:
             queues=list(self._changes(queues, -1)),
         )
 
-    def _recovered(self, outline: Start, cut: LogCut, checkpoint: Checkpoint) -> Start:
+    def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
         before = queues.max_physical
         self._dispatch(queues, cut, outline.mode, before)
@@ -198,7 +198,7 @@ class Recovery:
             hangs=hangs is not None,
         )
 
-    def _with_cut(self, outline: Start, cut: LogCut) -> Start:
+    def _with_cut(self, outline: StartPrediction, cut: LogCut) -> StartPrediction:
         return replace(
             outline,
             scan_from=self._scan_from(cut),
@@ -214,7 +214,7 @@ class Recovery:
         elif self.rules.dispatches_when_clean:
             above = max_physical
             walked = (self._walks.of(file) for file in cut.files[cut.first : cut.end.number + 1])
-            if max_physical >= cut.end.offset and not any(walk.strange for walk in walked):
+            if max_physical >= cut.end.offset and not any(walk.broker_only_records for walk in walked):
                 return
         else:
             return
@@ -264,7 +264,7 @@ class Recovery:
                 yield change
 
 
-def _change(state: QueueState, before: QueueRange, log_min_offset: int, version: Version) -> QueueChange:
+def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int, version: Version) -> QueueChange:
     return QueueChange(
         state.kind,
         state.queue.topic,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.findings.catalogue import finding
@@ -22,7 +22,7 @@ class _OtherStart:
     cut: LogCut
 
 
-def start_findings(recovery: Recovery, start: Start, ends: QueueEnds | None = None) -> Iterator[Finding]:
+def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds | None = None) -> Iterator[Finding]:
     """The findings of a start; with `ends` also queues that it leaves shorter than their messages."""
     root = recovery.store.root
     if start.hangs:
@@ -36,7 +36,7 @@ def start_findings(recovery: Recovery, start: Start, ends: QueueEnds | None = No
         yield from _other_starts(recovery, start)
 
 
-def _data_loss(recovery: Recovery, start: Start) -> Finding:
+def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
     behind = f"{counted(start.messages_lost, 'readable message')} behind it"
     if start.max_offset_after is None or start.scan_from is None:
         return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.store.root)
@@ -53,7 +53,7 @@ def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
     return tuple(f"{store.relative(directory)}/" for directory in store.commit_log_directories)
 
 
-def _queue_losses(recovery: Recovery, start: Start, ends: QueueEnds) -> Iterator[Finding]:
+def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -> Iterator[Finding]:
     for queue in start.queues:
         missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
         if missing > 0 and not start.messages_lost:
@@ -62,7 +62,7 @@ def _queue_losses(recovery: Recovery, start: Start, ends: QueueEnds) -> Iterator
             yield finding("start.queue-loss", message, store=recovery.store.root, **place)
 
 
-def _other_starts(recovery: Recovery, start: Start) -> Iterator[Finding]:
+def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
     """The worst of the starts that may come next time."""
     if not recovery.loaded.files:
         return

@@ -8,7 +8,7 @@ from datetime import tzinfo
 
 from rmqtool.broker.delete_when import CleanerFailsError, is_time, local_time
 from rmqtool.broker.disks import Disk
-from rmqtool.rules.retention import Settings
+from rmqtool.rules.retention import RetentionSettings
 from rmqtool.rules.versions import DISK_LEVEL_DECIDES_AT_ONCE, Version
 
 _NO_PATH = 100.0  # what the minimum over the log's paths begins with
@@ -51,7 +51,7 @@ class Trigger:
 
 
 def trigger_at(
-    settings: Settings, disks: Disks, now: int, zone: tzinfo | None, version: Version, manual: bool = False
+    settings: RetentionSettings, disks: Disks, now: int, zone: tzinfo | None, version: Version, manual: bool = False
 ) -> Trigger:
     """What a run at `now` (epoch ms) finds; `manual` after ``mqadmin deleteExpiredCommitLog``."""
     log_ratio = min((disk.ratio(version) for disk in disks.log), default=_NO_PATH)
@@ -83,7 +83,9 @@ class _Space:
     asked_queues: bool = True
 
 
-def _space_before_5(settings: Settings, disks: Disks, log_ratio: float, queue_ratio: float, version: Version) -> _Space:
+def _space_before_5(
+    settings: RetentionSettings, disks: Disks, log_ratio: float, queue_ratio: float, version: Version
+) -> _Space:
     """The 4.x rule: above 85 percent files go at once, but only above `diskMaxUsedSpaceRatio` is it time to."""
     limit = settings.disk_max_used_space_ratio / 100.0
     at_once, refused = log_ratio > settings.forcibly_level, log_ratio > settings.warning_level
@@ -99,7 +101,9 @@ def _space_before_5(settings: Settings, disks: Disks, log_ratio: float, queue_ra
     return _Space(queue_ratio < 0 or queue_ratio > limit, at_once, refused)
 
 
-def _space_since_5(settings: Settings, disks: Disks, log_ratio: float, queue_ratio: float, version: Version) -> _Space:
+def _space_since_5(
+    settings: RetentionSettings, disks: Disks, log_ratio: float, queue_ratio: float, version: Version
+) -> _Space:
     """The 5.x rule: above 85 percent of either disk it is time, and files go at once."""
     for asked, ratio in ((False, log_ratio), (True, queue_ratio)):
         if ratio > settings.warning_level:
@@ -113,7 +117,7 @@ def _space_since_5(settings: Settings, disks: Disks, log_ratio: float, queue_rat
     return _Space(share > limit or share > settings.logical_threshold, share > settings.logical_threshold, False)
 
 
-def _share_of_partition(settings: Settings, disks: Disks, version: Version) -> float:
+def _share_of_partition(settings: RetentionSettings, disks: Disks, version: Version) -> float:
     """How much of its share of the emptiest of the log's disks this broker uses, a fraction."""
     emptiest = min(disks.log, key=lambda disk: disk.ratio(version), default=None)
     share = (emptiest.total if emptiest else 0) // settings.replicas_per_disk_partition

@@ -8,11 +8,11 @@ from shlex import quote
 
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.geometry import geometry_findings
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.transaction import Committed, Transaction
 
 
-def doomed_files(plan: Plan) -> Iterator[Path]:
+def doomed_files(plan: CleanPlan) -> Iterator[Path]:
     """What the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
     run = plan.runs[0]
     yield from (fate.log_file.file.path for fate in run.log.deleted)
@@ -20,7 +20,7 @@ def doomed_files(plan: Plan) -> Iterator[Path]:
     yield from (file.path for file in run.index_files)
 
 
-def refuse(plan: Plan) -> None:
+def refuse(plan: CleanPlan) -> None:
     """Raise where deleting would harm: a foreign broker.conf, or nothing left of the log."""
     store, run = plan.facts.store, plan.runs[0]
     wrong = next(geometry_findings(plan.facts), None)
@@ -41,7 +41,7 @@ def refuse(plan: Plan) -> None:
         )
 
 
-def delete(plan: Plan, transaction: Transaction) -> Committed:
+def delete(plan: CleanPlan, transaction: Transaction) -> Committed:
     """Delete for good what the first run deletes; raise UnwritableError.
 
     An interrupted deletion is finished by the next command that writes.
@@ -51,6 +51,6 @@ def delete(plan: Plan, transaction: Transaction) -> Committed:
     return transaction.commit()
 
 
-def same_deletion(one: Plan, other: Plan) -> bool:
+def same_deletion(one: CleanPlan, other: CleanPlan) -> bool:
     """Whether two plans delete the same files."""
     return list(doomed_files(one)) == list(doomed_files(other))

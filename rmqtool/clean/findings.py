@@ -11,7 +11,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.clean.geometry import geometry_findings
-from rmqtool.clean.plan import Plan, cleaner_of
+from rmqtool.clean.plan import CleanPlan, cleaner_of
 from rmqtool.clean.wrong_mtimes import WrongTime, wrong_times
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
@@ -25,7 +25,7 @@ _HOUR_MS = 3_600_000
 _DIFFERENT_RULES = (OLDEST, Version(4, 9, 2), Version(5, 0, 0), Version(5, 2, 0), NEWEST)  # one for each set of rules
 
 
-def findings_of(plan: Plan) -> Iterator[Finding]:
+def findings_of(plan: CleanPlan) -> Iterator[Finding]:
     """All findings about a plan and the store below it, the most important first."""
     store = plan.facts.store
     yield from _interrupted(plan)
@@ -42,7 +42,7 @@ def findings_of(plan: Plan) -> Iterator[Finding]:
     yield from offset_findings(store, plan.facts.committed.file)
 
 
-def _interrupted(plan: Plan) -> Iterator[Finding]:
+def _interrupted(plan: CleanPlan) -> Iterator[Finding]:
     """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
     root = plan.facts.store.root
     yield from interrupted_findings(root)
@@ -57,7 +57,7 @@ def _interrupted(plan: Plan) -> Iterator[Finding]:
         )
 
 
-def _delete_when(plan: Plan) -> Iterator[Finding]:
+def _delete_when(plan: CleanPlan) -> Iterator[Finding]:
     """Hours at which the run fails, and a deleteWhen that no hour matches (`UtilAll#isItTimeToDo`)."""
     delete_when = plan.rules.settings.delete_when
     failing, matching = failing_hours(delete_when), matching_hours(delete_when)
@@ -82,7 +82,7 @@ def _hours(hours: Sequence[int]) -> str:
     return "every hour" if len(hours) == 24 else f"{len(hours)} of 24 hours"
 
 
-def _blocked(plan: Plan) -> Iterator[Finding]:
+def _blocked(plan: CleanPlan) -> Iterator[Finding]:
     """Files that have expired and wait behind a younger one (`MappedFileQueue#deleteExpiredFileByTime`)."""
     shielded = [fate for fate in plan.kept if fate.reason == "shielded" and fate.expires <= plan.now]
     if not shielded:
@@ -98,7 +98,7 @@ def _blocked(plan: Plan) -> Iterator[Finding]:
     )
 
 
-def _disk(plan: Plan) -> Iterator[Finding]:
+def _disk(plan: CleanPlan) -> Iterator[Finding]:
     """A disk that is too full while nothing goes, or so full that producers are refused."""
     trigger, settings = plan.trigger, plan.rules.settings
     if trigger.writes_refused:
@@ -116,12 +116,12 @@ def _disk(plan: Plan) -> Iterator[Finding]:
     )
 
 
-def _used(plan: Plan) -> float:
+def _used(plan: CleanPlan) -> float:
     ratios = (plan.trigger.log_ratio, plan.trigger.queue_ratio or 0.0)
     return round(max(ratios) * 100, 2)
 
 
-def _why_nothing(plan: Plan) -> str:
+def _why_nothing(plan: CleanPlan) -> str:
     kept, settings = plan.runs[0].log.kept, plan.rules.settings
     candidates = [fate for fate in kept if fate.reason not in ("last-file", "ahead")]
     if not candidates:
@@ -139,7 +139,7 @@ def _why_nothing(plan: Plan) -> str:
     )
 
 
-def _mtimes(plan: Plan) -> Iterator[Finding]:
+def _mtimes(plan: CleanPlan) -> Iterator[Finding]:
     found: dict[str, list[WrongTime]] = {}
     for wrong in wrong_times(plan.facts, plan.now):
         found.setdefault(wrong.lie, []).append(wrong)
@@ -147,7 +147,7 @@ def _mtimes(plan: Plan) -> Iterator[Finding]:
         yield _wrong_time(plan, lie, files)
 
 
-def _wrong_time(plan: Plan, lie: str, files: Sequence[WrongTime]) -> Finding:
+def _wrong_time(plan: CleanPlan, lie: str, files: Sequence[WrongTime]) -> Finding:
     first = files[0]
     path = first.log_file.file.path
     shift = max(abs(wrong.shift) for wrong in files) / _HOUR_MS
@@ -175,7 +175,7 @@ def _wrong_time(plan: Plan, lie: str, files: Sequence[WrongTime]) -> Finding:
     )
 
 
-def _overdue(plan: Plan) -> Iterator[Finding]:
+def _overdue(plan: CleanPlan) -> Iterator[Finding]:
     """A first file that should have gone in an earlier hour: nobody cleans, by other settings, or not yet over."""
     files, rules = plan.facts.log_files, plan.rules
     fates = plan.runs[0].log.fates
@@ -200,7 +200,7 @@ def _overdue(plan: Plan) -> Iterator[Finding]:
     )
 
 
-def _ambiguous(plan: Plan) -> Iterator[Finding]:
+def _ambiguous(plan: CleanPlan) -> Iterator[Finding]:
     """Whether a broker of another version that may have written the store would decide otherwise."""
     facts = plan.facts
     oldest = facts.releases.oldest
@@ -218,7 +218,7 @@ def _ambiguous(plan: Plan) -> Iterator[Finding]:
             return
 
 
-def _deleted_by(plan: Plan, version: Version) -> list[object]:
+def _deleted_by(plan: CleanPlan, version: Version) -> list[object]:
     shown = {setting.name: setting.given for setting in plan.rules.settings.shown if setting.given is not None}
     settings = settings_of(shown, {}, version)
     rules = Rules(settings, version, plan.rules.zone, plan.rules.manual, plan.rules.first_in_use)
@@ -226,7 +226,7 @@ def _deleted_by(plan: Plan, version: Version) -> list[object]:
     return [fate.log_file for fate in cleaner.run(plan.now).log.deleted]
 
 
-def _settings(plan: Plan) -> Iterator[Finding]:
+def _settings(plan: CleanPlan) -> Iterator[Finding]:
     for setting in plan.rules.settings.shown:
         if setting.why is not None:
             yield finding(

@@ -9,7 +9,7 @@ from rmqtool.broker.cleaner import Rules
 from rmqtool.broker.delete_when import local_time, matching_hours, next_start
 from rmqtool.broker.disks import Disk
 from rmqtool.broker.trigger import trigger_at
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.snapshot import Facts
 
 HOUR_MS = 3_600_000
@@ -55,7 +55,7 @@ class Forecast:
         return next((found for found in self.outlooks if found.file_reserved_time == reserved_time), None)
 
 
-def forecast(plan: Plan) -> Forecast:
+def forecast(plan: CleanPlan) -> Forecast:
     """What comes when nothing is done: the cleaner goes on by its settings, the log grows as it did."""
     facts, rules = plan.facts, plan.rules
     growth = growth_of(facts)
@@ -91,7 +91,7 @@ def growth_of(facts: Facts) -> Growth | None:
     return Growth(per_hour, per_hour * (1 + share), since, last)
 
 
-def _next_deletion(plan: Plan, expires: int) -> int | None:
+def _next_deletion(plan: CleanPlan, expires: int) -> int | None:
     """When the oldest file that stays goes by its age: at a matching hour, or as soon as it may on a full disk."""
     rules, moment = plan.rules, max(expires, plan.now)
     if rules.first_in_use or plan.trigger.failure is not None:
@@ -102,7 +102,7 @@ def _next_deletion(plan: Plan, expires: int) -> int | None:
     return next_start(rules.settings.delete_when, moment, rules.zone)
 
 
-def _outlook(plan: Plan, disk: Disk, growth: Growth, hours: int) -> Outlook:
+def _outlook(plan: CleanPlan, disk: Disk, growth: Growth, hours: int) -> Outlook:
     """Go through the hours: what was written grows, and what is older than `hours` goes when it is time to."""
     settings = replace(plan.rules.settings, file_reserved_time=hours, clean_file_forcibly_enable=False)
     rules = replace(plan.rules, settings=settings, manual=False)
@@ -125,7 +125,7 @@ def _outlook(plan: Plan, disk: Disk, growth: Growth, hours: int) -> Outlook:
     return Outlook(hours, min(most, 1.0), reached)
 
 
-def _ratios(plan: Plan, rules: Rules, disk: Disk, growth: Growth) -> Iterator[tuple[int, float]]:
+def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterator[tuple[int, float]]:
     """Time and used part of the disk, hour by hour; a file that is younger than an older one waits for it."""
     reserved = rules.settings.reserved_ms
     waiting, expires = [], 0

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from rmqtool.broker.queue_deletion import QueueState
-from rmqtool.clean.plan import Plan
+from rmqtool.broker.queue_deletion import QueueAfterRun
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Waiting, waiting_messages
 
 
@@ -39,7 +39,7 @@ class TopicLoss:
 class Losses:
     """What the runs of a plan take away."""
 
-    plan: Plan
+    plan: CleanPlan
     groups: Sequence[GroupLoss]
     waiting: Sequence[Waiting]
 
@@ -71,7 +71,7 @@ class Losses:
         return dict(sorted(found.items()))
 
 
-def losses_of(plan: Plan) -> Losses:
+def losses_of(plan: CleanPlan) -> Losses:
     """What the runs of a plan take away; reads the units and records of what waits."""
     facts = plan.facts
     after = {(state.queue.topic, state.queue.queue_id): state for state in plan.states}
@@ -90,8 +90,8 @@ def _group_loss(
     topic: str,
     queue_id: int,
     committed: int,
-    before: dict[tuple[str, int], QueueState],
-    after: dict[tuple[str, int], QueueState],
+    before: dict[tuple[str, int], QueueAfterRun],
+    after: dict[tuple[str, int], QueueAfterRun],
 ) -> GroupLoss:
     old, new = before.get((topic, queue_id)), after.get((topic, queue_id))
     if old is None or new is None:

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rmqtool.broker.cleaner import Cleaner, Rules, Run
+from rmqtool.broker.cleaner import Cleaner, CleanerRun, Rules
 from rmqtool.broker.delete_when import next_start
-from rmqtool.broker.log_deletion import Fate
+from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.broker.queue_cleaner import QueueCleaner
-from rmqtool.broker.queue_deletion import QueueState
+from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.broker.trigger import Trigger
 from rmqtool.clean.snapshot import Facts
 
 
 @dataclass(frozen=True)
-class Plan:
+class CleanPlan:
     """What the runs from `now` on (epoch ms) delete, and how it is behind them.
 
     `last` is the last of them, or the one behind it when that was looked for and finds nothing to delete.
@@ -25,9 +25,9 @@ class Plan:
     facts: Facts
     rules: Rules
     now: int
-    runs: Sequence[Run]
-    last: Run
-    states: Sequence[QueueState]
+    runs: Sequence[CleanerRun]
+    last: CleanerRun
+    states: Sequence[QueueAfterRun]
     freed: Mapping[int, int]  # by device, bytes
 
     @property
@@ -36,12 +36,12 @@ class Plan:
         return self.runs[0].trigger
 
     @property
-    def kept(self) -> list[Fate]:
+    def kept(self) -> list[FileDecision]:
         """The log files that stay behind all runs, oldest first."""
         return self.last.log.kept
 
     @property
-    def deleted(self) -> list[Fate]:
+    def deleted(self) -> list[FileDecision]:
         """The log files that go in all runs, oldest first."""
         return [fate for run in self.runs for fate in run.log.deleted]
 
@@ -56,7 +56,7 @@ class Plan:
         return next_start(self.rules.settings.delete_when, self.now, self.rules.zone)
 
 
-def plan(facts: Facts, rules: Rules, now: int, all_runs: bool = False) -> Plan:
+def plan(facts: Facts, rules: Rules, now: int, all_runs: bool = False) -> CleanPlan:
     """What the next run at `now` (epoch ms) deletes; `all_runs` adds the runs that follow until nothing goes.
 
     A run that deletes nothing is shown only when it is the first.
@@ -64,7 +64,7 @@ def plan(facts: Facts, rules: Rules, now: int, all_runs: bool = False) -> Plan:
     cleaner = cleaner_of(facts, rules)
     runs = list(cleaner.runs(now) if all_runs else islice(cleaner.runs(now), 1))
     shown = runs[:-1] if len(runs) > 1 else runs
-    return Plan(facts, rules, now, shown, runs[-1], cleaner.queues.states(), cleaner.freed)
+    return CleanPlan(facts, rules, now, shown, runs[-1], cleaner.queues.states(), cleaner.freed)
 
 
 def cleaner_of(facts: Facts, rules: Rules) -> Cleaner:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.broker.disks import disk_of
 from rmqtool.broker.log_deletion import LogFile, stat_log_file
-from rmqtool.broker.queue_deletion import QueueState, first_state
+from rmqtool.broker.queue_deletion import QueueAfterRun, first_state
 from rmqtool.broker.trigger import Disks
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
@@ -46,7 +46,7 @@ class Facts:
     log_files: Sequence[LogFile]
     first_timestamps: Sequence[int | None]  # store timestamp of each file's first message, epoch ms
     disks: Disks
-    states: Sequence[QueueState]
+    states: Sequence[QueueAfterRun]
     index_files: Sequence[IndexFile]
     committed: CommittedOffsets
 
@@ -61,12 +61,12 @@ class Facts:
         return sum(log_file.allocated for log_file in self.log_files)
 
     @cached_property
-    def by_queue(self) -> dict[tuple[str, int], QueueState]:
+    def by_queue(self) -> dict[tuple[str, int], QueueAfterRun]:
         """The queues by topic and number."""
         return {(state.queue.topic, state.queue.queue_id): state for state in self.states}
 
 
-def steadily(look: Callable[[], T], attempts: int = _MOST_LOOKS) -> T:
+def retry_on_deletion(look: Callable[[], T], attempts: int = _MOST_LOOKS) -> T:
     """What `look` returns, which starts anew when a broker has deleted a file that it was about to read."""
     try:
         return look()
@@ -74,15 +74,15 @@ def steadily(look: Callable[[], T], attempts: int = _MOST_LOOKS) -> T:
         if attempts == 1 or not isinstance(error.__cause__, FileNotFoundError):
             raise
     time.sleep(_BETWEEN_LOOKS_S)
-    return steadily(look, attempts - 1)
+    return retry_on_deletion(look, attempts - 1)
 
 
-def gather(
+def take_snapshot(
     store: Store, version: Version | None = None, used_ratio: float | None = None, limit: RateLimit | None = None
 ) -> Facts:
     """Look at a store; `used_ratio` (a fraction) replaces what would be measured of every disk."""
     holder = lock_holder(store.root)
-    reading = Reading(limit, spare_cache=holder is not None)
+    reading = ReadPolicy(limit, drop_page_cache=holder is not None)
     releases = releases_of(store, version, reading)
     rules = releases.newest
     log = store.commit_log()
@@ -120,7 +120,7 @@ def _measured_paths(store: Store, version: Version) -> Sequence[Path]:
     return [path for path in store.commit_log_directories if path in {store.root / part for part in text.split(",")}]
 
 
-def _first_timestamp(file: MappedFile, reading: Reading) -> int | None:
+def _first_timestamp(file: MappedFile, reading: ReadPolicy) -> int | None:
     """Store timestamp of the message that a file begins with; every file begins with one."""
     if reading.rate_limit:
         reading.rate_limit.spend(os.sysconf("SC_PAGESIZE"))
@@ -128,6 +128,6 @@ def _first_timestamp(file: MappedFile, reading: Reading) -> int | None:
     return int(found.headers.field("store_timestamp")[0]) if found is not None else None
 
 
-def _major_size(log: MappedFiles, states: Sequence[QueueState], index_files: Sequence[IndexFile]) -> int:
+def _major_size(log: MappedFiles, states: Sequence[QueueAfterRun], index_files: Sequence[IndexFile]) -> int:
     """Commit log, queues and index together, bytes (`DefaultMessageStore#getMajorFileSize`)."""
     return log.size + sum(state.queue.files.size for state in states) + sum(file.size for file in index_files)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.queue_deletion import QueueState
+from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
@@ -61,8 +61,8 @@ class _Lost:
 
 def waiting_messages(
     store: Store,
-    before: Sequence[QueueState],
-    after: Sequence[QueueState],
+    before: Sequence[QueueAfterRun],
+    after: Sequence[QueueAfterRun],
     committed: Committed,
     log: Sequence[MappedFile],
     now: int,
@@ -124,7 +124,7 @@ def _due(record: dict[str, Any]) -> int | None:
     return int(text) if _NUMBER.fullmatch(text.encode()) else None
 
 
-def _pending(lost: _Lost, op: QueueState | None, committed: Committed, log: Sequence[MappedFile]) -> Waiting:
+def _pending(lost: _Lost, op: QueueAfterRun | None, committed: Committed, log: Sequence[MappedFile]) -> Waiting:
     """Half messages that nobody has committed or rolled back (`TransactionalMessageServiceImpl#check`)."""
     start = max(lost.start, committed.get((_TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
     removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
@@ -132,7 +132,7 @@ def _pending(lost: _Lost, op: QueueState | None, committed: Committed, log: Sequ
     return Waiting("transaction", HALF_TOPIC, lost.queue.queue_id, number, exact=exact)
 
 
-def _removed(op: QueueState, committed: Committed, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
+def _removed(op: QueueAfterRun, committed: Committed, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
     """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
     queue, stop = op.queue, op.range.max_offset
     start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, OP_TOPIC, queue.queue_id), 0))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.clean.forecast import Forecast
     from rmqtool.clean.losses import Losses
-    from rmqtool.clean.plan import Plan
+    from rmqtool.clean.plan import CleanPlan
     from rmqtool.findings.finding import Finding
     from rmqtool.store.lock import Holder
     from rmqtool.transaction import Recovered
@@ -77,7 +77,7 @@ def clean(
     """
     from rmqtool.broker.cleaner import Rules
     from rmqtool.clean.plan import plan
-    from rmqtool.clean.snapshot import gather, steadily
+    from rmqtool.clean.snapshot import retry_on_deletion, take_snapshot
     from rmqtool.rules.retention import settings_of
     from rmqtool.store.store import open_store
 
@@ -88,14 +88,14 @@ def clean(
     percent = asked["disk_used_percent"]
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
 
-    def look() -> Plan:
-        facts = gather(store, broker_version, None if percent is None else percent / 100, limit_rate)
+    def look() -> CleanPlan:
+        facts = take_snapshot(store, broker_version, None if percent is None else percent / 100, limit_rate)
         settings = settings_of(broker_conf.settings, options, facts.version)
         rules = Rules(settings, facts.version, asked["zone"], asked["manual"], asked["first_file_in_use"])
         return plan(facts, rules, moment, all_runs)
 
     given = given_options(options, broker_conf, broker_version, asked)
-    shown = steadily(lambda: _explained(style, look(), given))
+    shown = retry_on_deletion(lambda: _explained(style, look(), given))
     if dry_run:
         shown.show("planned" if shown.plan.runs[0].deletes else "nothing")
         return Exit.OK
@@ -103,7 +103,7 @@ def clean(
     return Exit.OK
 
 
-def _delete(shown: _Shown, look: Callable[[], Plan], yes: bool, as_if: bool) -> None:
+def _delete(shown: _Shown, look: Callable[[], CleanPlan], yes: bool, as_if: bool) -> None:
     """Show, ask, lock, look again, delete."""
     from rmqtool.clean.deletion import delete, doomed_files, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
@@ -158,7 +158,7 @@ class _Shown:
     """A plan with all that is told of it; `options` are those of the command line that count for the next one too."""
 
     style: Style
-    plan: Plan
+    plan: CleanPlan
     losses: Losses
     forecast: Forecast
     findings: Sequence[Finding]
@@ -198,7 +198,7 @@ class _Shown:
             note_next(self.plan, self.options, done=True)
 
 
-def _explained(style: Style, found: Plan, options: str) -> _Shown:
+def _explained(style: Style, found: CleanPlan, options: str) -> _Shown:
     """Find out all that is told of a plan, while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast

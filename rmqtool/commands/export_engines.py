@@ -11,12 +11,12 @@ from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
-    from rmqtool.export.plan import Plan
+    from rmqtool.export.plan import ExportPlan
     from rmqtool.export.results import PartResult
 
 
 @contextmanager
-def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[Plan], list[PartResult]]]:
+def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[ExportPlan], list[PartResult]]]:
     """What writes the splits of a plan. Spark takes seconds to start, and does so from now on."""
     if options["engine"] == "local":
         yield lambda plan: _run_local(style, plan, options)
@@ -27,7 +27,7 @@ def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[P
         yield lambda plan: _run_on_spark(style, plan, options, start)
 
 
-def _run_local(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartResult]:
+def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[PartResult]:
     from rmqtool.export.local import run_local, usable_cores
     from rmqtool.export.write import write_split
     from rmqtool.show.progress import byte_progress
@@ -38,7 +38,7 @@ def _run_local(style: Style, plan: Plan, options: dict[str, Any]) -> list[PartRe
 
 
 def _run_on_spark(
-    style: Style, plan: Plan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
+    style: Style, plan: ExportPlan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
 ) -> list[PartResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split

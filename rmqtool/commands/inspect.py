@@ -19,7 +19,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit, Reading
+    from rmqtool.base.files import RateLimit, ReadPolicy
     from rmqtool.base.mapped_files import MappedFile, MappedFiles
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.inspect.overview import Overview
@@ -121,13 +121,13 @@ def inspect(
     consume queue, an index file, the checkpoint, a config file and so on, a directory or one file. A store that a
     broker runs on may be read too; nothing in it is changed.
     """
-    from rmqtool.inspect.locate import Place, locate
+    from rmqtool.inspect.locate import Location, locate
 
     style.store = str(path)
     if listing["output_format"] == "json":
         style.json = True
     found = locate(path, kind, broker_conf)
-    if isinstance(found, Place):
+    if isinstance(found, Location):
         if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(found.root))} --scan")
         return list_from(style, found, limit_rate, broker_conf, Wanted(**listing))
@@ -157,7 +157,7 @@ def _show_store(style: Style, store: Store, scan: bool, version: Version | None,
 
 
 def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
-    from rmqtool.base.files import Reading
+    from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.show.progress import byte_progress
 
@@ -166,14 +166,14 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
     live = overview.holder is not None
     statistics = LogStatistics(live=live)
     with byte_progress("reading the commit log", overview.older_log.size + overview.log.size, style.quiet) as progress:
-        for event in _events(overview, Reading(limit, spare_cache=live)):
+        for event in _events(overview, ReadPolicy(limit, drop_page_cache=live)):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - first)
     overview.add_signs(statistics.signs)
     return statistics
 
 
-def _events(overview: Overview, reading: Reading) -> Iterator[Event]:
+def _events(overview: Overview, reading: ReadPolicy) -> Iterator[Event]:
     """The scan of the whole log, of a converted broker first of the one before DLedger."""
     from rmqtool.scan.reader import scan_files
     from rmqtool.store.commit_log import readable_end

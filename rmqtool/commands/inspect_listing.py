@@ -10,7 +10,7 @@ from rmqtool.base.errors import Exit, UsageError
 from rmqtool.show.output import Style, flush, json_text, note, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
-    from rmqtool.inspect.locate import Place
+    from rmqtool.inspect.locate import Location
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import Found
     from rmqtool.scan.rows import Rows
@@ -28,7 +28,7 @@ class Shown:
     """How a listing is shown, and what it has shown so far."""
 
     style: Style
-    place: Place
+    place: Location
     format: Format
     body_format: BodyFormat
     columns: tuple[str, ...] = ()
@@ -194,7 +194,7 @@ def _tell_unjudged(style: Style, by_record: RecordFilter | None, as_json: bool) 
     return by_record.unread > 0
 
 
-def checked_columns(text: str | None, place: Place) -> tuple[str, ...]:
+def checked_columns(text: str | None, place: Location) -> tuple[str, ...]:
     """The names in ``--columns``; raise UsageError for one that this kind of place does not have."""
     from rmqtool.inspect.registry import LISTINGS
 

@@ -15,8 +15,8 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, note
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit, Reading
-    from rmqtool.inspect.locate import Place
+    from rmqtool.base.files import RateLimit, ReadPolicy
+    from rmqtool.inspect.locate import Location
     from rmqtool.inspect.options import ListingOptions
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import Found
@@ -45,7 +45,7 @@ class Wanted:
     body_format: BodyFormat
 
 
-def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
+def list_from(style: Style, place: Location, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
     """Show what is at a place in a store, by the options of inspect; raise UsageError where they do not fit."""
     from rmqtool.inspect.registry import count_place
 
@@ -65,16 +65,16 @@ def list_from(style: Style, place: Place, limit_rate: RateLimit | None, conf: Br
 
 
 def _options(
-    place: Place, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
+    place: Location, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
 ) -> ListingOptions:
-    from rmqtool.base.files import Reading
+    from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.options import ListingOptions
     from rmqtool.inspect.registry import LISTINGS
     from rmqtool.scan.message_rows import MessageShape
     from rmqtool.store.lock import lock_holder
 
     live = lock_holder(place.root) is not None
-    reading = Reading(limit_rate, spare_cache=live)
+    reading = ReadPolicy(limit_rate, drop_page_cache=live)
     filters, by_record = _fitting(place, wanted.filters, conf, reading)
     chosen = columns
     if wanted.output_format == "table" and not columns:
@@ -94,7 +94,7 @@ def _options(
     )
 
 
-def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Found | None]:
+def _found(place: Location, wanted: Wanted, options: ListingOptions) -> Iterator[Found | None]:
     from rmqtool.inspect.follow import follow_log
     from rmqtool.inspect.registry import limited, list_place
 
@@ -104,14 +104,14 @@ def _found(place: Place, wanted: Wanted, options: ListingOptions) -> Iterator[Fo
     return limited(follow_log(place, options, from_end), wanted.limit)
 
 
-def _nothing(place: Place, filters: Filters) -> str:
+def _nothing(place: Location, filters: Filters) -> str:
     from rmqtool.scan.filters import Filters
 
     part = f"in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
     return f"nothing {part} passes the filters" if filters != Filters() else f"nothing is stored {part}"
 
 
-def _tell_other_looks(place: Place) -> None:
+def _tell_other_looks(place: Location) -> None:
     """Say of a file that was told to be something when it looks like something else."""
     from rmqtool.inspect.file_kind import as_hint, looks_unlike, name_of
 
@@ -123,7 +123,9 @@ def _tell_other_looks(place: Place) -> None:
         note(f"this looks like {name_of(looks)} rather than {name_of(place.kind)}: {as_hint(looks)}")
 
 
-def _fitting(place: Place, filters: Filters, conf: BrokerConf, reading: Reading) -> tuple[Filters, RecordFilter | None]:
+def _fitting(
+    place: Location, filters: Filters, conf: BrokerConf, reading: ReadPolicy
+) -> tuple[Filters, RecordFilter | None]:
     """The filters that units tell, and those that their records tell; raise UsageError for one that neither does.
 
     What the environment sets waits for a place that it fits.
@@ -148,7 +150,7 @@ def _fitting(place: Place, filters: Filters, conf: BrokerConf, reading: Reading)
     return by_units, None
 
 
-def _cannot_tell(place: Place, names: list[str], message: str) -> UsageError:
+def _cannot_tell(place: Location, names: list[str], message: str) -> UsageError:
     given = [f"--{spelt(name)}" for name in names]
     hint = f"rmqtool inspect {quote(str(place.root / 'commitlog'))} {given[0]} ..."
     if place.kind == "index" and "queue" not in names:
@@ -156,7 +158,7 @@ def _cannot_tell(place: Place, names: list[str], message: str) -> UsageError:
     return UsageError(f"{', '.join(given)}: {message}", file=place.path, hint=hint)
 
 
-def _check(place: Place, wanted: Wanted, style: Style) -> None:
+def _check(place: Location, wanted: Wanted, style: Style) -> None:
     """Raise UsageError for options that do not fit each other or the place."""
     if wanted.follow and (place.kind != "commitlog" or wanted.reverse or wanted.count):
         raise UsageError("--follow is for a commit log, without --reverse and --count", file=place.path)
@@ -168,7 +170,7 @@ def _check(place: Place, wanted: Wanted, style: Style) -> None:
         _check_slots(place, wanted.filters)
 
 
-def _check_slots(place: Place, filters: Filters) -> None:
+def _check_slots(place: Location, filters: Filters) -> None:
     """A hash slot is that of a topic with a key or a tag; it tells nothing else."""
     from rmqtool.inspect.index_files import HASHED, is_hashed
 

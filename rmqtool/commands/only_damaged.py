@@ -37,10 +37,10 @@ def _verify(
     from rmqtool.findings.report import Selection
     from rmqtool.show.progress import byte_progress
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.verification import Request, Verification
+    from rmqtool.verify.verification import Verification, VerifyRequest
 
     rate = limit.bytes_per_second if limit else None
-    request = Request(version, Selection((prefix,)), max_examples=_EVERY, rate=rate, jobs=jobs)
+    request = VerifyRequest(version, Selection((prefix,)), max_examples=_EVERY, rate=rate, jobs=jobs)
     verification = Verification(store, request)
     done = 0
     with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:

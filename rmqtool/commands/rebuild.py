@@ -14,13 +14,13 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.options import examples_and_statuses
-from rmqtool.commands.rebuild_request import Given, Request, command_line, narrow, rebuild_options, request_of
+from rmqtool.commands.rebuild_request import Given, RebuildRequest, command_line, narrow, rebuild_options, request_of
 from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import Part
-    from rmqtool.rebuild.plan import Plan
+    from rmqtool.rebuild.plan import RebuildPlan
     from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.show.progress import ByteProgress
     from rmqtool.show.rebuild_json import PlanState
@@ -92,13 +92,13 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
         return _write(style, request)
 
 
-def _progress(style: Style, request: Request, title: str) -> AbstractContextManager[ByteProgress]:
+def _progress(style: Style, request: RebuildRequest, title: str) -> AbstractContextManager[ByteProgress]:
     from rmqtool.show.progress import byte_progress
 
     return byte_progress(title, request.store.commit_log().size, style.quiet)
 
 
-def _make_plan(style: Style, request: Request) -> Plan:
+def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:
     from rmqtool.rebuild.plan import make_plan
     from rmqtool.rebuild.source import open_source
 
@@ -106,7 +106,7 @@ def _make_plan(style: Style, request: Request) -> Plan:
         return make_plan(open_source(request.store, request.options), progress.update)
 
 
-def _prepare(style: Style, request: Request, transaction: Transaction) -> Prepared:
+def _prepare(style: Style, request: RebuildRequest, transaction: Transaction) -> Prepared:
     """Plan, and build what nobody has to confirm."""
     from rmqtool.rebuild.single_pass import prepare
     from rmqtool.rebuild.source import open_source
@@ -115,14 +115,14 @@ def _prepare(style: Style, request: Request, transaction: Transaction) -> Prepar
         return prepare(open_source(request.store, request.options), transaction, progress.update)
 
 
-def _commit(style: Style, request: Request, prepared: Prepared, transaction: Transaction) -> Committed:
+def _commit(style: Style, request: RebuildRequest, prepared: Prepared, transaction: Transaction) -> Committed:
     if prepared.is_staged:
         return prepared.commit(transaction)
     with _progress(style, request, "rebuilding") as progress:
         return prepared.commit(transaction, progress.update)
 
 
-def _show_only(style: Style, request: Request) -> Exit:
+def _show_only(style: Style, request: RebuildRequest) -> Exit:
     from rmqtool.rebuild.saved_plan import plan_text
     from rmqtool.show.rebuild_json import plan_json
 
@@ -143,7 +143,7 @@ def _show_only(style: Style, request: Request) -> Exit:
     return status
 
 
-def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
+def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> Exit:
     from rmqtool.rebuild.output_tree import write_output
     from rmqtool.rebuild.source import open_source
 
@@ -159,7 +159,7 @@ def _write_elsewhere(style: Style, request: Request, directory: Path) -> Exit:
     return status
 
 
-def _write(style: Style, request: Request) -> Exit:
+def _write(style: Style, request: RebuildRequest) -> Exit:
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.rebuild.single_pass import Prepared
@@ -193,14 +193,14 @@ def _write(style: Style, request: Request) -> Exit:
     return status
 
 
-def _require_release(plan: Plan) -> None:
+def _require_release(plan: RebuildPlan) -> None:
     """Nothing is written that depends on a release which nobody has named."""
     if plan.undecided:
         needed = next(found.message for found in plan.findings if found.code == "rebuild.version-needed")
         raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
 
 
-def _show_for_confirmation(style: Style, plan: Plan) -> None:
+def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:
     from rmqtool.show.rebuild_text import show_plan
 
     if not style.json:
@@ -210,8 +210,8 @@ def _show_for_confirmation(style: Style, plan: Plan) -> None:
 
 def _show(
     style: Style,
-    request: Request,
-    plan: Plan,
+    request: RebuildRequest,
+    plan: RebuildPlan,
     state: PlanState,
     status: Exit,
     *,
@@ -242,7 +242,7 @@ def _show(
         note(f"nothing is written yet; next: {following}")
 
 
-def _status(plan: Plan) -> Exit:
+def _status(plan: RebuildPlan) -> Exit:
     return Exit.LOSSY if plan.is_lossy else Exit.OK
 
 

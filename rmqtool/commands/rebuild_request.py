@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Request:
+class RebuildRequest:
     """What the command line asks for."""
 
     command: str
@@ -100,7 +100,7 @@ class Given:
         return bool(self.topics or self.queue_ids or self.only_damaged)
 
 
-def request_of(command: str, part: Part, given: Given) -> Request:
+def request_of(command: str, part: Part, given: Given) -> RebuildRequest:
     """Turn what click gives into a request; raise UsageError for choices that contradict each other."""
     from rmqtool.rebuild.saved_plan import SavedPlan
     from rmqtool.store.store import open_store
@@ -110,8 +110,8 @@ def request_of(command: str, part: Part, given: Given) -> Request:
     options = _options(given, part, store)
     if given.plan:
         options = SavedPlan(given.plan, command).options(options)
-    return Request(command, store, options, given.only_shows, given.yes, given.output, given.save_plan, given.plan,
-                   given.only_damaged)  # fmt: skip
+    return RebuildRequest(command, store, options, given.only_shows, given.yes, given.output, given.save_plan,
+                          given.plan, given.only_damaged)  # fmt: skip
 
 
 def _require_consistent(given: Given, part: Part) -> None:
@@ -130,24 +130,24 @@ def _require_consistent(given: Given, part: Part) -> None:
 
 
 def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
-    from rmqtool.base.files import Reading
+    from rmqtool.base.files import ReadPolicy
     from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.rebuild.selection import Selection
+    from rmqtool.rebuild.selection import QueueSelection
     from rmqtool.store.lock import lock_holder
 
     order: Order = "broker" if given.append_order else "stored"
     return RebuildOptions(
         parts=frozenset([part]),
-        selection=Selection(frozenset(given.topics), frozenset(given.queue_ids)),
+        selection=QueueSelection(frozenset(given.topics), frozenset(given.queue_ids)),
         version=given.broker_version,
         order=order,
-        reading=Reading(given.limit_rate, spare_cache=lock_holder(store.root) is not None),
+        reading=ReadPolicy(given.limit_rate, drop_page_cache=lock_holder(store.root) is not None),
         neutralise=given.neutralise,
         jobs=given.jobs,
     )
 
 
-def narrow(style: Style, request: Request, part: Part, version: Version | None) -> Request:
+def narrow(style: Style, request: RebuildRequest, part: Part, version: Version | None) -> RebuildRequest:
     """Select what a verification finds wrong; nothing at all when it finds nothing."""
     from rmqtool.commands.only_damaged import damaged_index, damaged_queues
 
@@ -161,7 +161,7 @@ def narrow(style: Style, request: Request, part: Part, version: Version | None) 
     return replace(request, options=options if wanted else replace(options, parts=frozenset()))
 
 
-def command_line(request: Request, *more: str) -> str:
+def command_line(request: RebuildRequest, *more: str) -> str:
     """The command line that carries out what was shown."""
     selection = request.options.selection
     words = ["rmqtool", request.command, str(request.store.root), *more]

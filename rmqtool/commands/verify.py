@@ -17,7 +17,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
 
 if TYPE_CHECKING:
-    from rmqtool.verify.crew import Crew
+    from rmqtool.verify.crew import WorkerPool
     from rmqtool.verify.outcome import Outcome
     from rmqtool.verify.verification import Verification
 
@@ -122,11 +122,11 @@ def verify(
     from rmqtool.store.store import open_store
     from rmqtool.verify.crew import crew_for
     from rmqtool.verify.outcome import outcome_of
-    from rmqtool.verify.verification import Request, Verification
+    from rmqtool.verify.verification import Verification, VerifyRequest
 
     style.store = str(path)
     with crew_for(path, jobs) as crew:  # before there is a progress bar, which has a thread
-        request = Request(
+        request = VerifyRequest(
             version=broker_version,
             selection=Selection(only, skip),
             max_examples=max_examples,
@@ -143,7 +143,7 @@ def verify(
     return status
 
 
-def _run(style: Style, verification: Verification, crew: Crew) -> bool:
+def _run(style: Style, verification: Verification, crew: WorkerPool) -> bool:
     """Verify under a progress bar; whether Ctrl-C has ended it."""
     from rmqtool.show.progress import byte_progress
 

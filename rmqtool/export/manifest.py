@@ -12,8 +12,8 @@ from rmqtool import __version__
 from rmqtool.export.damaged import TAIL_MARK
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import MANIFEST_SCHEMA
-from rmqtool.export.plan import Plan
-from rmqtool.export.results import MAX_SKIPPED, PartResult, QueueSums, Sums, Totals, merge_sums
+from rmqtool.export.plan import ExportPlan
+from rmqtool.export.results import MAX_SKIPPED, ExportTotals, PartResult, QueueSums, Sums, merge_sums
 from rmqtool.export.sink import DataFile
 from rmqtool.scan.events import Damage
 from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
@@ -26,7 +26,7 @@ LONG_LISTS = ("files", "queues", "skipped", "damaged", "runs")
 
 
 def build_manifest(
-    plan: Plan, options: ExportOptions, results: Sequence[PartResult], run: str, files: Sequence[DataFile]
+    plan: ExportPlan, options: ExportOptions, results: Sequence[PartResult], run: str, files: Sequence[DataFile]
 ) -> Json:
     """The manifest after a run: of its own, and of what was there before when it adds to that."""
     totals, sums = _by_store(plan, results)
@@ -78,7 +78,7 @@ def summary(manifest: Json) -> Json:
     return {**short, "source": sources, **counts, "last_run": manifest["runs"][-1]}
 
 
-def remaining_damaged(plan: Plan) -> tuple[list[Json], list[Json]]:
+def remaining_damaged(plan: ExportPlan) -> tuple[list[Json], list[Json]]:
     """Files of the side table that stay, and those that this run replaces: torn ends that it has looked at again."""
     read = {source.name for source in plan.sources}
     files: list[Json] = (plan.base or {}).get("damaged", [])
@@ -86,8 +86,8 @@ def remaining_damaged(plan: Plan) -> tuple[list[Json], list[Json]]:
     return [file for file in files if file not in gone], gone
 
 
-def _by_store(plan: Plan, results: Sequence[PartResult]) -> tuple[dict[str, Totals], Sums]:
-    totals = {source.name: Totals() for source in plan.sources}
+def _by_store(plan: ExportPlan, results: Sequence[PartResult]) -> tuple[dict[str, ExportTotals], Sums]:
+    totals = {source.name: ExportTotals() for source in plan.sources}
     for name, lost in plan.lost.items():
         totals[name].merge(lost)
     sums: Sums = {}
@@ -97,7 +97,7 @@ def _by_store(plan: Plan, results: Sequence[PartResult]) -> tuple[dict[str, Tota
     return totals, sums
 
 
-def _source(source: Source, totals: Totals, before: Json | None) -> Json:
+def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
     """What of a store is exported; `next_physical_offset` is where the next run goes on."""
     files = {
         relative_to(file.path, source.root): {
@@ -125,7 +125,7 @@ def _source(source: Source, totals: Totals, before: Json | None) -> Json:
     }
 
 
-def _is_looked_at_again(extent: Json, plan: Plan) -> bool:
+def _is_looked_at_again(extent: Json, plan: ExportPlan) -> bool:
     """Whether a skipped extent lies behind the last record that was exported before, where this run begins."""
     for source in (plan.base or {}).get("source", []):
         if source["store"] == extent["store"] and source["store"] in {read.name for read in plan.sources}:
@@ -173,7 +173,7 @@ def _problems(before: Json | None, found: Iterable[BodyProblems]) -> Json:
     return {"count": problems.count, "physical_offsets": problems.physical_offsets[:MAX_OFFSETS]}
 
 
-def _run(run: str, totals: Iterable[Totals], files: Sequence[DataFile]) -> Json:
+def _run(run: str, totals: Iterable[ExportTotals], files: Sequence[DataFile]) -> Json:
     rows = sum(total.rows for total in totals)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {"run": run, "time": now, "rows": rows, "files": len(files), "bytes": sum(file.bytes for file in files)}

@@ -69,8 +69,8 @@ def _coded(batch: pa.RecordBatch, key: PartitionKey) -> tuple[list[Any], NDArray
     """The distinct values of a key, and which of them each row has."""
     column = batch.column(PARTITION_COLUMNS[key])
     if key == "topic":
-        coded = column.dictionary_encode()
-        return coded.dictionary.to_pylist(), np.asarray(coded.indices).astype(np.int64)
+        dictionary_encoded = column.dictionary_encode()
+        return dictionary_encoded.dictionary.to_pylist(), np.asarray(dictionary_encoded.indices).astype(np.int64)
     values = np.asarray(column).astype(np.int64)
     if key == "date":
         values = values // _DAY_MS

@@ -9,10 +9,10 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.export.options import ExportOptions, Mode, Target
-from rmqtool.export.results import Totals
-from rmqtool.export.write import Task
+from rmqtool.export.results import ExportTotals
+from rmqtool.export.write import SplitTask
 from rmqtool.scan.events import Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.message_reader import STORE_COLUMN, LastRecord
 from rmqtool.store.named_stores import NamedStore
@@ -20,16 +20,16 @@ from rmqtool.store.splits import Source, find_sources, split_source
 
 
 @dataclass
-class Plan:
+class ExportPlan:
     """The tasks of a run, and what of each store it reads; `base` is the manifest that it adds to, if any.
 
     `lost` are bytes that were deleted before they were ever exported, by the store's name.
     """
 
-    tasks: list[Task]
+    tasks: list[SplitTask]
     sources: list[Source]
     base: dict[str, Any] | None
-    lost: dict[str, Totals] = field(default_factory=dict)
+    lost: dict[str, ExportTotals] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -50,7 +50,7 @@ def has_store_column(manifest: dict[str, Any] | None) -> bool:
 
 def plan_export(
     stores: Sequence[NamedStore], manifest: dict[str, Any] | None, mode: Mode, options: ExportOptions, target: Target
-) -> Plan:
+) -> ExportPlan:
     """Plan a run; raises UsageError when it does not fit the output, UnreadableError."""
     base = manifest if mode in ("append", "incremental") else None
     known = {} if base is None else {source["store"]: source for source in base["source"]}
@@ -63,7 +63,7 @@ def plan_export(
     filters = options.query.filters
     starts = [known[store.name]["next_physical_offset"] if store.name in known else filters.start for store in stores]
     sources = find_sources(stores, starts, filters.stop)
-    plan = Plan([], sources, base)
+    plan = ExportPlan([], sources, base)
     for store_number, source in enumerate(sources):
         if source.name in known:
             _check_goes_on(source, known[source.name])
@@ -71,7 +71,7 @@ def plan_export(
         elif mode == "incremental":
             _check_not_moved(source, [one for name, one in known.items() if name not in given])
         for split in split_source(source, options.split_size):
-            plan.tasks.append(Task(len(plan.tasks), store_number, split, options, target))
+            plan.tasks.append(SplitTask(len(plan.tasks), store_number, split, options, target))
     return plan
 
 
@@ -141,15 +141,15 @@ def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
 
 def _record_at(source: Source, offset: int) -> LastRecord | None:
     for event in scan_files(source.files, offset, offset + 1):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
             return LastRecord(*(int(event.headers.field(name)[0]) for name in names))
     return None
 
 
-def _lost(source: Source, expected: int) -> Totals:
+def _lost(source: Source, expected: int) -> ExportTotals:
     """What the broker deleted after the last run and before this one."""
-    lost = Totals()
+    lost = ExportTotals()
     if source.files and source.min_offset > expected:
         lost.add_damage(Damage(expected, source.min_offset - expected, "missing"))
     return lost

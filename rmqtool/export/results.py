@@ -90,7 +90,7 @@ class Summing:
 
 
 @dataclass
-class Totals:
+class ExportTotals:
     """What was read and written of one store, or of a part of it; `end` is the end of the last record or blank."""
 
     messages: int = 0
@@ -117,7 +117,7 @@ class Totals:
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(damage)
 
-    def merge(self, other: Totals) -> None:
+    def merge(self, other: ExportTotals) -> None:
         """Add a part of the log behind this one."""
         self.messages += other.messages
         self.bytes += other.bytes
@@ -139,7 +139,7 @@ class PartResult:
 
     number: int
     store: str
-    totals: Totals = field(default_factory=Totals)
+    totals: ExportTotals = field(default_factory=ExportTotals)
     sums: Sums = field(default_factory=dict)
     files: list[DataFile] = field(default_factory=list)
     damaged: list[DataFile] = field(default_factory=list)

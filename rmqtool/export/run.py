@@ -11,8 +11,8 @@ from rmqtool.base.errors import UsageError
 from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.output import Commit, Output
-from rmqtool.export.plan import Plan, plan_export
-from rmqtool.export.results import PartResult, Totals
+from rmqtool.export.plan import ExportPlan, plan_export
+from rmqtool.export.results import ExportTotals, PartResult
 from rmqtool.export.sink import DataFile, ParquetFile
 from rmqtool.store.named_stores import NamedStore
 
@@ -22,7 +22,7 @@ class Exported:
     """A run that is committed: the manifest of all that the output holds, and what this run met."""
 
     manifest: dict[str, Any]
-    totals: Totals
+    totals: ExportTotals
     files: int
 
 
@@ -39,7 +39,7 @@ def run_export(
     output: Output,
     mode: Mode,
     options: ExportOptions,
-    engine: Callable[[Plan], list[PartResult]],
+    engine: Callable[[ExportPlan], list[PartResult]],
 ) -> Exported:
     """Plan, write with `engine`, commit. Whatever goes wrong before the commit leaves the output as it was."""
     plan = plan_export(stores, output.manifest, mode, options, output.target)
@@ -50,13 +50,13 @@ def run_export(
     manifest = build_manifest(plan, options, results, output.target.run, files)
     damaged = [file for result in results for file in result.damaged]
     output.commit(Commit(manifest, [*files, *damaged], _replaced(plan, output)))
-    totals = Totals()
+    totals = ExportTotals()
     for part in [*plan.lost.values(), *(result.totals for result in results)]:
         totals.merge(part)
     return Exported(manifest, totals, len(files))
 
 
-def _replaced(plan: Plan, output: Output) -> list[str]:
+def _replaced(plan: ExportPlan, output: Output) -> list[str]:
     """Paths of files that the run replaces."""
     if plan.base is None and output.manifest is not None:
         return [file["path"] for name in ("files", "damaged") for file in output.manifest[name]]

@@ -23,7 +23,7 @@ from rmqtool.store.splits import Split
 
 
 @dataclass(frozen=True)
-class Task:
+class SplitTask:
     """One split to write; `number` is its place in the plan, `store_number` that of its store."""
 
     number: int
@@ -33,7 +33,7 @@ class Task:
     target: Target
 
 
-def write_split(task: Task) -> PartResult:
+def write_split(task: SplitTask) -> PartResult:
     """Write one split; raises UnreadableError, and RmqtoolError when the output cannot be written."""
     if not os.path.isdir(task.target.folder):
         raise RmqtoolError(
@@ -46,12 +46,12 @@ def write_split(task: Task) -> PartResult:
 
 
 class _SplitWriter:
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SplitTask) -> None:
         self._task = task
         self._options = task.options
         keys = (PARTITION_COLUMNS[key] for key in self._options.partition_by)
         extra = (*SUMMED_COLUMNS, "physical_offset", *keys)
-        self._reader = SplitReader(task.split, self._options.query, extra, coded=True)
+        self._reader = SplitReader(task.split, self._options.query, extra, dictionary_encoded=True)
         # Another attempt at the same split must not meet this one's files.
         self._name = f"{task.number:08d}-{uuid.uuid4().hex}"
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"

@@ -162,9 +162,9 @@ STORE = (
         versions=(("all", "looks at modification times, not at messages."),),
         repair="Correct the setting. `rmqtool clean --dry-run` says for each file why it is kept.",
         remedy="rmqtool clean {store} --dry-run",
-        not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a full "
-        "disk from which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are told by "
-        "`rmqtool clean --dry-run`.",
+        not_detected="verify sees settings and times only; a younger file in front (clean.blocked-by-older-file), a "
+        "full disk from which nothing goes (clean.disk-full-nothing-deleted) and wrong times (clean.mtime-future) are "
+        "told by `rmqtool clean --dry-run`.",
     ),
     Entry(
         code="store.modification-times",

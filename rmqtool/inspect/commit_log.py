@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.inspect.locate import Place
+from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.scan.rows import Rows
@@ -18,19 +18,19 @@ from rmqtool.store.commit_log import written_end
 _WINDOW = 16 << 20  # of a log that is read from its end, bytes: its rows are kept at once
 
 
-def list_log(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """Messages that pass the filters, with blanks and damage between them."""
     yield from log_rows(place.files, place, options)
 
 
-def list_compaction(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_compaction(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The logs of compacted queues: each file on its own, for gaps between them are normal and their ends are zeros."""
     files = [file for part in place.parts for file in part.files]
     for file in reversed(files) if options.reverse else files:
         yield from log_rows([file], place, options)
 
 
-def log_rows(files: Sequence[MappedFile], place: Place, options: ListingOptions) -> Iterator[Rows]:
+def log_rows(files: Sequence[MappedFile], place: Location, options: ListingOptions) -> Iterator[Rows]:
     """Messages, blanks and damage of the files of a log."""
     end = written_end(files, reading=options.reading) if options.live else _end_of(files)
     start, stop = options.filters.start, min(options.filters.stop, end)
@@ -45,9 +45,9 @@ def log_rows(files: Sequence[MappedFile], place: Place, options: ListingOptions)
         yield from (rows.reversed() for rows in reversed(found))
 
 
-def event_rows(event: Event, files: Sequence[MappedFile], place: Place, options: ListingOptions) -> Iterator[Rows]:
+def event_rows(event: Event, files: Sequence[MappedFile], place: Location, options: ListingOptions) -> Iterator[Rows]:
     """One event of a scan as rows; none for messages that do not pass."""
-    if isinstance(event, Frames):
+    if isinstance(event, RecordRun):
         file = place.relative(_file_at(files, event.physical_offset).path)
         frames = options.filters.select(event)
         if frames is not None:

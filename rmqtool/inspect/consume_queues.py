@@ -14,7 +14,7 @@ from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.locate import Location, Part
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import UnitBlock, all_of, hex_of, read_units
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -28,7 +28,7 @@ _EMPTY, _MESSAGE, _OTHER = range(3)
 QUEUE_OPTIONAL = ("delivery_timestamp", "delivery_time", "ext_offset")
 
 
-def list_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_queues(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of simple consume queues, queue after queue; zeros behind the last written unit are left out."""
     for part, mapped, block in _blocks(place, options, consume_queue.UNIT_DTYPE):
         units = block.units
@@ -40,7 +40,7 @@ def list_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
         yield _rows(_KINDS, codes, columns, kept, options.reverse, QUEUE_OPTIONAL)
 
 
-def list_batch_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_batch_queues(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of batch queues, and of compactions' queues with the marks that end their files."""
     for part, _, block in _blocks(place, options, batch_consume_queue.UNIT_DTYPE):
         units = block.units
@@ -55,7 +55,7 @@ def list_batch_queues(place: Place, options: ListingOptions) -> Iterator[Rows]:
 
 
 def _blocks(
-    place: Place, options: ListingOptions, dtype: np.dtype[np.void]
+    place: Location, options: ListingOptions, dtype: np.dtype[np.void]
 ) -> Iterator[tuple[Part, MappedFile, UnitBlock]]:
     """The units of all queues that the filters let through."""
     for part in reversed(place.parts) if options.reverse else place.parts:

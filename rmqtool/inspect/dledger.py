@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import dledger
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Place
+from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
@@ -29,7 +29,7 @@ _INDEX_KINDS = ("empty", "dledger_index_unit")
 RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")
 
 
-def list_entries(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_entries(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The messages of all entries, with blanks and damage between them; offsets are those of the messages."""
     for mapped in reversed(place.files) if options.reverse else place.files:
         listing = _FileListing(place, mapped, options)
@@ -40,7 +40,7 @@ def list_entries(place: Place, options: ListingOptions) -> Iterator[Rows]:
             yield from (rows.reversed() for rows in reversed(list(listing.rows(part))))
 
 
-def list_dledger_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_dledger_index(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of the index: where the entry of each Raft index stands."""
     for mapped in reversed(place.files) if options.reverse else place.files:
         require_kind(mapped.path, place.kind)
@@ -60,7 +60,7 @@ def list_dledger_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
             yield rows.reversed() if options.reverse else rows
 
 
-def _kept(place: Place, units: NDArray[np.void], options: ListingOptions) -> Mask:
+def _kept(place: Location, units: NDArray[np.void], options: ListingOptions) -> Mask:
     """Which units pass, by the place of their message, which is its physical offset, and by the message itself."""
     filters, is_written = options.filters, dledger.is_written(units)
     offsets = units["position"].astype(np.int64) + dledger.ENTRY_HEADER_SIZE
@@ -74,7 +74,7 @@ def _kept(place: Place, units: NDArray[np.void], options: ListingOptions) -> Mas
 class _FileListing:
     """The rows of one file."""
 
-    def __init__(self, place: Place, mapped: MappedFile, options: ListingOptions) -> None:
+    def __init__(self, place: Location, mapped: MappedFile, options: ListingOptions) -> None:
         self._name = place.relative(mapped.path)
         self._options = options
         self._committed = committed_index(mapped.path)
@@ -83,15 +83,17 @@ class _FileListing:
         """What passes the filters of some events, each with what the entries' headers tell."""
         filters = self._options.filters
         for event in events:
-            if isinstance(event, Frames):
+            if isinstance(event, RecordRun):
                 offsets = event.physical_offsets
                 inside = (offsets >= filters.start) & (offsets < filters.stop)
                 if inside.any():
-                    yield from self._messages(event if inside.all() else prove(event.block, event.positions[inside]))
+                    yield from self._messages(
+                        event if inside.all() else sound_prefix(event.block, event.positions[inside])
+                    )
             elif filters.start <= event.physical_offset < filters.stop:
                 yield extent_row(event)
 
-    def _messages(self, found: Frames) -> Iterator[Rows]:
+    def _messages(self, found: RecordRun) -> Iterator[Rows]:
         frames, done = self._options.filters.select(found), 0
         if frames is None:
             return

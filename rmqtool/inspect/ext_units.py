@@ -14,7 +14,7 @@ from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.consume_queues import is_wanted
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.locate import Location, Part
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.rows import Rows, times_of
 
@@ -27,7 +27,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def list_ext(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_ext(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of all queues; one whose sizes do not fit is a ``bad_unit`` and the last that is known of its file."""
     for part in reversed(place.parts) if options.reverse else place.parts:
         if is_wanted(part, options.filters):

@@ -44,7 +44,7 @@ _NAMES: dict[Kind, str] = {
 _ALIKE: dict[Kind, Kind] = {"compaction": "commitlog", "compaction-queue": "batchconsumequeue"}
 
 
-def look_at(path: Path) -> Kind | None:
+def detect_kind(path: Path) -> Kind | None:
     """The kind that the first bytes show, None where they show none."""
     with InputFile(path) as file:
         head, size = file.read(0, _HEAD), file.size
@@ -73,7 +73,7 @@ def looks_unlike(path: Path, kind: Kind) -> Kind | None:
     own = {**_SURE, **_LIKELY, "timercheck": _nothing}.get(_ALIKE.get(kind, kind))
     with InputFile(path) as file:
         head, size = file.read(0, _HEAD), file.size
-    return None if own is None or own(head, size) else look_at(path)
+    return None if own is None or own(head, size) else detect_kind(path)
 
 
 def as_hint(kind: Kind) -> str:

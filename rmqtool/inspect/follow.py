@@ -9,7 +9,7 @@ from dataclasses import replace
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.inspect.commit_log import event_rows
-from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.locate import Location, Part
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
@@ -19,7 +19,7 @@ _PAUSE = 0.25  # seconds between two looks
 _START = 8  # size and magic code: what tells that a record has been begun, bytes
 
 
-def follow_log(place: Place, options: ListingOptions, from_end: bool) -> Iterator[Rows | None]:
+def follow_log(place: Location, options: ListingOptions, from_end: bool) -> Iterator[Rows | None]:
     """Messages from `options.filters.start`, or from the log's end, and then those that are added, without an end.
 
     None stands for a pause: all that is there has been given.

@@ -14,8 +14,8 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import index_file
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
-from rmqtool.inspect.file_kind import as_hint, look_at, name_of, require_kind
-from rmqtool.inspect.locate import Place
+from rmqtool.inspect.file_kind import as_hint, detect_kind, name_of, require_kind
+from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import BLOCK_UNITS, UnitBlock, all_of, hex_of, read_units
 from rmqtool.scan.filters import Filters
@@ -33,7 +33,7 @@ HASHED = frozenset({"topic", "key", "tag"})
 _TAG_TYPE = "T#"  # MessageConst.INDEX_TAG_TYPE: since 5.4.0 tags are keys of their own
 
 
-def list_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_index(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The header of each file, then its units in the order in which they were put."""
     for mapped, header, geometry in _files(place, options):
         name = place.relative(mapped.path)
@@ -45,7 +45,7 @@ def list_index(place: Place, options: ListingOptions) -> Iterator[Rows]:
                 yield _unit_rows(place, name, header, geometry, block, options)
 
 
-def list_slots(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_slots(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The header of each file, then its used hash slots: newest unit and length of the chain."""
     for mapped, header, geometry in _files(place, options):
         name = place.relative(mapped.path)
@@ -54,7 +54,7 @@ def list_slots(place: Place, options: ListingOptions) -> Iterator[Rows]:
             yield from _slot_rows(name, mapped, header, geometry, options)
 
 
-def count_units(place: Place, options: ListingOptions) -> dict[str, int]:
+def count_units(place: Location, options: ListingOptions) -> dict[str, int]:
     """How many units the headers count and the files have room for."""
     found = [(header, geometry) for _, header, geometry in _files(place, options)]
     units = sum(_unit_count(header, geometry) for header, geometry in found if geometry)
@@ -91,7 +91,7 @@ def index_hashes(filters: Filters) -> list[int]:
     return hashes + [index_file.key_hash(topic, _TAG_TYPE + tag) for topic in filters.topics for tag in filters.tags]
 
 
-def _files(place: Place, options: ListingOptions) -> Iterator[tuple[MappedFile, IndexFile, Geometry | None]]:
+def _files(place: Location, options: ListingOptions) -> Iterator[tuple[MappedFile, IndexFile, Geometry | None]]:
     known = options.conf.index_geometry
     for mapped in reversed(place.files) if options.reverse else place.files:
         require_kind(mapped.path, "index")
@@ -111,7 +111,7 @@ def _geometry(mapped: MappedFile, header: IndexFile, known: tuple[int, int] | No
                 return Geometry(slots, units)
         if not header.keys:
             return None
-        looks = look_at(mapped.path)
+        looks = detect_kind(mapped.path)
         if looks and looks != "index":
             message = f"this looks like {name_of(looks)}, not an index file"
             raise WrongKindError(message, file=mapped.path, hint=as_hint(looks)) from None
@@ -124,7 +124,7 @@ def _unit_count(header: IndexFile, geometry: Geometry) -> int:
 
 
 def _unit_rows(
-    place: Place, name: str, header: IndexFile, geometry: Geometry, block: UnitBlock, options: ListingOptions
+    place: Location, name: str, header: IndexFile, geometry: Geometry, block: UnitBlock, options: ListingOptions
 ) -> Rows:
     units = block.units
     hashes = units["key_hash"].astype(np.int64)

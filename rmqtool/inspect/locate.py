@@ -11,7 +11,7 @@ from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
-from rmqtool.inspect.file_kind import as_hint, look_at, name_of
+from rmqtool.inspect.file_kind import as_hint, detect_kind, name_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.paths import (
     COMPACTION,
@@ -41,7 +41,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A place in a store, `root`, that is no store itself; a copied file is its own place."""
 
     kind: Kind
@@ -59,7 +59,7 @@ class Place:
         return relative_to(path if path.is_absolute() else Path(os.path.abspath(path)), self.root)
 
 
-def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Place:
+def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
     """Find out what `path` is; `kind` overrules its place. Raises RmqtoolError."""
     try:
         is_directory, exists = path.is_dir(), path.exists()
@@ -100,25 +100,25 @@ def _named(path: Path, is_directory: bool, conf: BrokerConf) -> Named | None:
 
 
 def _unknown(path: Path) -> UnsupportedError:
-    kind = look_at(path)
+    kind = detect_kind(path)
     looks = f"; it looks like {name_of(kind)}" if kind else ""
     hint = as_hint(kind) if kind else "--as KIND says what a copied file is"
     return UnsupportedError(f"the place of this file does not say what it is{looks}", file=path, hint=hint)
 
 
-def _place(path: Path, named: Named, is_directory: bool, conf: BrokerConf) -> Place:
+def _place(path: Path, named: Named, is_directory: bool, conf: BrokerConf) -> Location:
     if named.kind == "commitlog":
         if is_directory:
             return _whole_log(path, conf)
         directory = _own_name(path.parent)
         file = _one_file(directory / path.name)
-        return Place("commitlog", _root_of(directory), path, (Part((file,)),))
+        return Location("commitlog", _root_of(directory), path, (Part((file,)),))
     if is_directory:
         parts = _parts_of_directory(path, named)
         if not any(part.files for part in parts) and not _may_be_empty(path, named):
             raise WrongKindError(f"nothing of {name_of(named.kind)} is in this directory", file=path)
-        return Place(named.kind, named.root, path, parts)
-    return Place(named.kind, named.root, path, (Part((_any_file(path),), named.topic, named.queue_id),))
+        return Location(named.kind, named.root, path, parts)
+    return Location(named.kind, named.root, path, (Part((_any_file(path),), named.topic, named.queue_id),))
 
 
 def _may_be_empty(path: Path, named: Named) -> bool:
@@ -169,13 +169,13 @@ def _told(conf: BrokerConf) -> list[Path]:
     return [Path(path).resolve() for path in conf.commit_log_paths]
 
 
-def _whole_log(directory: Path, conf: BrokerConf) -> Place:
+def _whole_log(directory: Path, conf: BrokerConf) -> Location:
     """All of the log: of every directory that broker.conf tells when this is one of them."""
     own, told = _own_name(directory), _told(conf)
     listed = list_mapped_files(*(told if own.resolve() in told else [own]))
     if not listed.files and (listed.strays or own.name != COMMIT_LOG):
         raise WrongKindError("no commit log file (a name of 20 digits) is in this directory", file=directory)
-    return Place("commitlog", _root_of(own), directory, (Part(listed.files),))
+    return Location("commitlog", _root_of(own), directory, (Part(listed.files),))
 
 
 def _own_name(directory: Path) -> Path:

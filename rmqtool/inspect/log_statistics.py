@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmqtool.inspect.distributions import SizeDistribution, TimeDistribution
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
 from rmqtool.store.record_signs import record_signs
 
@@ -24,7 +24,7 @@ _QUEUE_ID_MASK = (1 << _QUEUE_ID_BITS) - 1
 
 
 @dataclass
-class Totals:
+class LogTotals:
     """Messages and their bytes."""
 
     messages: int = 0
@@ -36,14 +36,14 @@ class LogStatistics:
     """Totals of a scan; sizes in bytes, timestamps epoch ms, None without a message."""
 
     live: bool = False  # a broker writes: what is torn at the log's end is not damage
-    total: Totals = field(default_factory=Totals)
-    queues: dict[tuple[str, int], Totals] = field(default_factory=dict)
+    total: LogTotals = field(default_factory=LogTotals)
+    queues: dict[tuple[str, int], LogTotals] = field(default_factory=dict)
     body_bytes: int = 0
     smallest: int | None = None
     largest: int | None = None
     first_store_timestamp: int | None = None
     last_store_timestamp: int | None = None
-    blanks: Totals = field(default_factory=Totals)
+    blanks: LogTotals = field(default_factory=LogTotals)
     wrong_bodies: int = 0  # bodies that do not have the CRC stored with them
     wrong_body_offsets: list[int] = field(
         default_factory=list
@@ -51,7 +51,7 @@ class LogStatistics:
     signs: set[str] = field(default_factory=set)  # names of version signs in the records
     sizes: SizeDistribution = field(default_factory=SizeDistribution)
     times: TimeDistribution = field(default_factory=TimeDistribution)
-    damaged: Totals = field(default_factory=Totals)
+    damaged: LogTotals = field(default_factory=LogTotals)
     damage: list[Damage] = field(default_factory=list)  # the first MAX_EXTENTS
 
     @property
@@ -60,11 +60,11 @@ class LogStatistics:
         return bool(self.damaged.messages or self.wrong_bodies)
 
     @property
-    def topics(self) -> dict[str, Totals]:
+    def topics(self) -> dict[str, LogTotals]:
         """Totals by topic, in name order."""
-        found: dict[str, Totals] = {}
+        found: dict[str, LogTotals] = {}
         for (topic, _), totals in sorted(self.queues.items()):
-            _add(found.setdefault(topic, Totals()), totals.messages, totals.bytes)
+            _add(found.setdefault(topic, LogTotals()), totals.messages, totals.bytes)
         return found
 
     def add(self, event: Event) -> None:
@@ -79,13 +79,13 @@ class LogStatistics:
         else:
             self._add_frames(event)
 
-    def _add_frames(self, frames: Frames) -> None:
+    def _add_frames(self, frames: RecordRun) -> None:
         _add(self.total, len(frames), int(frames.message_sizes.sum()))
         self.signs |= record_signs(frames)
         (batch,) = record_batches(frames, ("topic", "body_crc_ok"))
         self._add_wrong_bodies(frames, np.flatnonzero(~np.asarray(batch.column(1))))
         for queue, messages, size in _by_queue(batch.column(0), frames):
-            _add(self.queues.setdefault(queue, Totals()), messages, size)
+            _add(self.queues.setdefault(queue, LogTotals()), messages, size)
         sizes, times = frames.message_sizes, frames.headers.field("store_timestamp")
         self.sizes.add(sizes)
         self.times.add(times)
@@ -96,25 +96,25 @@ class LogStatistics:
         last = int(times.max())
         self.last_store_timestamp = last if self.last_store_timestamp is None else max(self.last_store_timestamp, last)
 
-    def _add_wrong_bodies(self, frames: Frames, rows: NDArray[np.intp]) -> None:
+    def _add_wrong_bodies(self, frames: RecordRun, rows: NDArray[np.intp]) -> None:
         self.wrong_bodies += len(rows)
         offsets = frames.positions[rows[: MAX_EXTENTS - len(self.wrong_body_offsets)]] + frames.block.start_offset
         self.wrong_body_offsets.extend(offsets.tolist())
 
 
-def _by_queue(topics: pa.StringArray, frames: Frames) -> Iterator[tuple[tuple[str, int], int, int]]:
+def _by_queue(topics: pa.StringArray, frames: RecordRun) -> Iterator[tuple[tuple[str, int], int, int]]:
     """Topic and queue number, messages and bytes, of each queue in a run.
 
     Topic and queue number are coded in one integer, which hashes ten times faster than a group by two columns.
     """
-    coded = topics.dictionary_encode()
-    codes = np.asarray(coded.indices).astype(np.int64) << _QUEUE_ID_BITS
+    dictionary_encoded = topics.dictionary_encode()
+    codes = np.asarray(dictionary_encoded.indices).astype(np.int64) << _QUEUE_ID_BITS
     codes |= frames.headers.field("queue_id").view(np.uint32)
     queues = pa.array(codes).dictionary_encode()
     rows = np.asarray(queues.indices)
     messages = np.bincount(rows)
     sizes = np.bincount(rows, weights=frames.message_sizes)  # float64, exact up to 2**53 bytes
-    names = coded.dictionary.to_pylist()
+    names = dictionary_encoded.dictionary.to_pylist()
     distinct = np.asarray(queues.dictionary)
     numbers = (distinct & _QUEUE_ID_MASK).astype(np.uint32).view(np.int32).tolist()
     topic_codes = (distinct >> _QUEUE_ID_BITS).tolist()
@@ -122,7 +122,7 @@ def _by_queue(topics: pa.StringArray, frames: Frames) -> Iterator[tuple[tuple[st
         yield (names[topic], number), count, int(size)
 
 
-def _add(totals: Totals, messages: int, size: int) -> None:
+def _add(totals: LogTotals, messages: int, size: int) -> None:
     totals.messages += messages
     totals.bytes += size
 

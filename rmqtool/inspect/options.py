@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rmqtool.base.files import Reading
+from rmqtool.base.files import ReadPolicy
 from rmqtool.inspect.locate import Part
 from rmqtool.inspect.record_filter import RecordFilter
 from rmqtool.rules.broker_conf import BrokerConf
@@ -30,7 +30,7 @@ class ListingOptions:
     slots: bool = False  # of an index file the hash slots instead of the units
     shape: MessageShape = field(default_factory=MessageShape)
     conf: BrokerConf = field(default_factory=BrokerConf)
-    reading: Reading = field(default_factory=Reading)
+    reading: ReadPolicy = field(default_factory=ReadPolicy)
     live: bool = False  # a broker writes: what is torn at the log's end is not damage
 
     def by_records(self, part: Part, kept: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:

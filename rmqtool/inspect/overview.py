@@ -9,9 +9,9 @@ from functools import cached_property
 from shlex import quote
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
-from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.base.tolerant import Part, Unread
+from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -58,7 +58,7 @@ class Overview:
     index: list[tuple[IndexFile, Geometry | None]]
     checkpoint: dict[str, int] | None
     committed: CommittedOffsets
-    unread: Unread
+    unread: ReadErrors
     older_log: MappedFiles
     older_range: LogRange | None
     findings: list[Finding] = field(default_factory=list)
@@ -89,8 +89,8 @@ class Overview:
 def look(store: Store, version: Version | None = None, limit: RateLimit | None = None) -> Overview:
     """Look at a store; `version` decides rules that changed, and without it the newest that fits."""
     holder = lock_holder(store.root)
-    reading = Reading(limit, spare_cache=holder is not None)
-    unread = Unread()
+    reading = ReadPolicy(limit, drop_page_cache=holder is not None)
+    unread = ReadErrors()
     log, older = store.commit_log(unread.part), store.older_log(unread.part)
     queues = list(_with_range(store, older.files or log.files, version or NEWEST, unread.part))
     index = list(_with_geometry(store, unread.part))
@@ -126,13 +126,15 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     return overview
 
 
-def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: Reading) -> LogRange:
+def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: ReadPolicy) -> LogRange:
     if store.layout == "dledger":
         return dledger_range(log.files, reading)
     return log_range(log.files, _last_record_hint(queues), reading)
 
 
-def _signs_in_records(log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: Reading) -> set[str]:
+def _signs_in_records(
+    log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: ReadPolicy
+) -> set[str]:
     found = sampled_signs(log.files, reading)
     newest, geometry = index[-1] if index else (None, None)
     return found | set(index_signs(newest, geometry, log.files)) if newest and geometry else found
@@ -153,7 +155,7 @@ def _last_record_hint(queues: list[tuple[Queue, QueueRange]]) -> int | None:
 
 
 def _with_range(
-    store: Store, log: Sequence[MappedFile], version: Version, part: Part
+    store: Store, log: Sequence[MappedFile], version: Version, part: ReadScope
 ) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range."""
     log_min_offset = log[0].start_offset if log else -1
@@ -162,7 +164,7 @@ def _with_range(
             yield queue, queue_range(queue, log_min_offset, version)
 
 
-def _with_geometry(store: Store, part: Part) -> Iterator[tuple[IndexFile, Geometry | None]]:
+def _with_geometry(store: Store, part: ReadScope) -> Iterator[tuple[IndexFile, Geometry | None]]:
     """The index files, each with its geometry, which is most often that of the one before."""
     known = store.conf.index_geometry
     for file in list_index_files(store, part):

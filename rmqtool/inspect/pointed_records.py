@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.message import HEADER_DTYPES, MAGIC_CODE_V1, MAGIC_CODE_V2, MIN_MESSAGE_SIZE, PREFIX_DTYPE
 from rmqtool.scan.block import BLOCK_SIZE, PADDING, Block, Positions
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 from rmqtool.scan.filters import Filters, Mask
-from rmqtool.scan.frames import Headers, prove
+from rmqtool.scan.frames import Headers, sound_prefix
 
 _LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())
 _OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE.fields["physical_offset"][:2]  # type: ignore[index]
@@ -40,7 +40,7 @@ class Heads:
     store_timestamps: NDArray[np.int64]
 
 
-def read_heads(files: Sequence[MappedFile], offsets: Offsets, reading: Reading = UNLIMITED) -> Heads:
+def read_heads(files: Sequence[MappedFile], offsets: Offsets, reading: ReadPolicy = UNLIMITED) -> Heads:
     """The heads of what stands at physical offsets, which are distinct and ascend."""
     is_record = np.zeros(len(offsets), dtype=np.bool_)
     sizes, times = np.zeros((2, len(offsets)), dtype=np.int64)
@@ -62,7 +62,7 @@ def read_heads(files: Sequence[MappedFile], offsets: Offsets, reading: Reading =
 
 
 def passing_records(
-    files: Sequence[MappedFile], heads: Heads, filters: Filters, reading: Reading = UNLIMITED
+    files: Sequence[MappedFile], heads: Heads, filters: Filters, reading: ReadPolicy = UNLIMITED
 ) -> tuple[Mask, Mask]:
     """Which records pass the filters, and which are sound to their end; both as long as the heads.
 
@@ -95,7 +95,7 @@ def _files_of(files: Sequence[MappedFile], offsets: Offsets) -> tuple[NDArray[np
 
 
 def _packed(
-    files: Sequence[MappedFile], numbers: NDArray[np.intp], starts: Offsets, stops: Offsets, reading: Reading
+    files: Sequence[MappedFile], numbers: NDArray[np.intp], starts: Offsets, stops: Offsets, reading: ReadPolicy
 ) -> Iterator[tuple[slice, Block, Positions]]:
     """Ranges of the log, which ascend, in blocks: which ranges, the block, and where each begins in it.
 
@@ -143,7 +143,7 @@ class _Spans:
 class _Opened:
     """The one file that is open: neighbours among sorted offsets are neighbours in the log."""
 
-    def __init__(self, files: Sequence[MappedFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy) -> None:
         self.files = files
         self._reading = reading
         self._number = -1
@@ -176,7 +176,7 @@ def _passing(block: Block, positions: Positions, filters: Filters) -> Iterator[t
     at, most = 0, len(positions)
     while at < len(positions):
         wanted = positions[at : at + most]
-        frames = prove(block, wanted)
+        frames = sound_prefix(block, wanted)
         if len(frames):
             masks = [filters.mask(batch) for batch in record_batches(frames, filters.columns)]
             yield slice(at, at + len(frames)), np.concatenate(masks)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import NotAStoreError, UnreadableError
-from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.inspect.locate import Part, Place
+from rmqtool.inspect.locate import Location, Part
 from rmqtool.inspect.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
@@ -33,10 +33,10 @@ class RecordFilter:
     others without a sound record of the size that they tell.
     """
 
-    place: Place
+    place: Location
     filters: Filters
     conf: BrokerConf = field(default_factory=BrokerConf)
-    reading: Reading = UNLIMITED
+    reading: ReadPolicy = UNLIMITED
     deleted: int = 0
     unread: int = 0
     _logs: dict[tuple[Path, ...], tuple[MappedFile, ...]] = field(default_factory=dict)

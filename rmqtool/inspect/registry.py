@@ -26,7 +26,7 @@ from rmqtool.inspect.consume_queues import list_batch_queues, list_queues
 from rmqtool.inspect.dledger import RAFT_COLUMNS, list_dledger_index, list_entries
 from rmqtool.inspect.ext_units import list_ext
 from rmqtool.inspect.index_files import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
-from rmqtool.inspect.locate import Place
+from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.small_files import (
     list_checkpoint,
@@ -62,7 +62,7 @@ class Listing:
     names the fields of a unit's bytes; `has_messages` when a body may be wanted.
     """
 
-    list: Callable[[Place, ListingOptions], Iterable[Found]]
+    list: Callable[[Location, ListingOptions], Iterable[Found]]
     columns: tuple[str, ...]
     table: tuple[str, ...]
     filters: frozenset[str] = frozenset()
@@ -154,7 +154,7 @@ def split_filters(kind: Kind, filters: Filters) -> tuple[Filters, Filters]:
     return filters.only(listing.filters - by_record), filters.only(by_record)
 
 
-def list_place(place: Place, options: ListingOptions) -> Iterator[Found]:
+def list_place(place: Location, options: ListingOptions) -> Iterator[Found]:
     """Everything at a place that passes the filters, up to the limit."""
     found = list_slots(place, options) if options.slots else LISTINGS[place.kind].list(place, options)
     return limited(found, options.limit)
@@ -176,7 +176,7 @@ def limited(found: Iterable[Item], limit: int | None) -> Iterator[Item]:
         yield part
 
 
-def count_place(place: Place, options: ListingOptions) -> dict[str, int]:
+def count_place(place: Location, options: ListingOptions) -> dict[str, int]:
     """How many rows of each kind `list_place` gives, without making more of them than the filters need."""
     plain = options.filters == Filters() and not options.by_record and options.limit is None and not options.slots
     if place.kind == "index" and plain:

@@ -15,7 +15,7 @@ from rmqtool.formats import timer_check
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.java import decode_text
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Place
+from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.rows import Rows, one_row
 from rmqtool.store.config_json import read_config_file
@@ -26,12 +26,12 @@ _BACKUP = ".bak"
 _GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 
 
-def list_checkpoint(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_checkpoint(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The numbers of `checkpoint`, one row."""
     yield from _numbers("checkpoint", place, CHECKPOINT_DTYPE, options)
 
 
-def list_timer_check(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_timer_check(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The numbers of `timercheck`, one row."""
     yield from _numbers("timercheck", place, timer_check.CHECK_DTYPE, options)
 
@@ -44,7 +44,7 @@ def number_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def list_marker(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_marker(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """`abort` or `lock`: what is in there, and which broker it tells of."""
     for mapped in place.files:
         content = read_all(mapped.path, _MAX_TEXT)
@@ -59,7 +59,7 @@ def list_marker(place: Place, options: ListingOptions) -> Iterator[Rows]:
         yield one_row(place.kind, values)
 
 
-def list_text(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_text(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The lines of a text file."""
     for mapped in place.files:
         lines = decode_text(read_all(mapped.path, _MAX_TEXT)).splitlines()
@@ -68,7 +68,7 @@ def list_text(place: Place, options: ListingOptions) -> Iterator[Rows]:
             yield one_row("text", {"file": place.relative(mapped.path), "line": at, "text": line})
 
 
-def list_config(place: Place, options: ListingOptions) -> Iterator[dict[str, Any]]:
+def list_config(place: Location, options: ListingOptions) -> Iterator[dict[str, Any]]:
     """The entries of JSON files, table by table; of a file that cannot be read the ``.bak`` is shown too.
 
     An entry is of a topic when it stands under the topic's name, or under ``TOPIC@GROUP``.
@@ -85,7 +85,7 @@ def _topic_of(entry: dict[str, Any]) -> str | None:
     return entry["name"].partition(_GROUP_SEPARATOR)[0] if entry["table"] else None
 
 
-def _config_objects(path: Path, place: Place) -> Iterator[dict[str, Any]]:
+def _config_objects(path: Path, place: Location) -> Iterator[dict[str, Any]]:
     require_kind(path, "config")
     name = place.relative(path)
     try:
@@ -104,7 +104,7 @@ def _config_objects(path: Path, place: Place) -> Iterator[dict[str, Any]]:
             yield {"kind": "config_entry", "file": name, "table": None, "name": table, "value": value}
 
 
-def _numbers(kind: str, place: Place, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
+def _numbers(kind: str, place: Location, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
     """Numbers at the start of a file; what a short file lacks reads as 0, as in Java."""
     for mapped in place.files:
         require_kind(mapped.path, place.kind)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmqtool.formats import timer_log, timer_wheel
 from rmqtool.formats.java import string_hash
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Place
+from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import all_of, hex_of, read_units
 from rmqtool.scan.filters import Mask
@@ -24,7 +24,7 @@ _UNIT, _BLANK = 1, 2
 _LARGEST = (1 << 63) - 1
 
 
-def list_wheel(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_wheel(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The slots that have a time; `in_place` when it is one that belongs there. Slots are never cleared."""
     precision = options.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
     for mapped in place.files:
@@ -49,7 +49,7 @@ def list_wheel(place: Place, options: ListingOptions) -> Iterator[Rows]:
             yield _filtered(make_rows("timer_slot", columns), kept, options.reverse)
 
 
-def list_timer_log(place: Place, options: ListingOptions) -> Iterator[Rows]:
+def list_timer_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of the timer log; one that the broker would not take for a unit is a ``bad_unit``."""
     for mapped in reversed(place.files) if options.reverse else place.files:
         require_kind(mapped.path, "timerlog")
@@ -77,7 +77,7 @@ def list_timer_log(place: Place, options: ListingOptions) -> Iterator[Rows]:
 
 
 def _kept(
-    place: Place, units: NDArray[np.void], due: NDArray[np.int64], is_unit: Mask, options: ListingOptions
+    place: Location, units: NDArray[np.void], due: NDArray[np.int64], is_unit: Mask, options: ListingOptions
 ) -> Mask:
     """Which units pass: by the time when they are due, their topic's hash, and their record in the commit log."""
     filters = options.filters

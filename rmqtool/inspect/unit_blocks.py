@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 
 BLOCK_UNITS = 1 << 16
@@ -35,7 +35,7 @@ class UnitBlock:
 def read_units(
     mapped: MappedFile,
     dtype: np.dtype[np.void],
-    reading: Reading,
+    reading: ReadPolicy,
     reverse: bool = False,
     start: int = 0,
     count: int | None = None,

@@ -13,7 +13,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.query.by_place import Message, by_message_id, message_at
 from rmqtool.query.notes import Notes
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_query import FOREVER, MAX_MATCHES, IndexUnit
@@ -129,4 +129,4 @@ def behind_index(view: StoreView, last_indexed: int) -> int | None:
     if message_at(view, last_indexed) is None:
         return None
     events = scan_files(view.log.files, last_indexed + 1, reading=view.reading)
-    return next((event.physical_offset for event in events if isinstance(event, Frames)), None)
+    return next((event.physical_offset for event in events if isinstance(event, RecordRun)), None)

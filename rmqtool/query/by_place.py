@@ -12,7 +12,7 @@ from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes
 from rmqtool.scan.events import REASON_MEANINGS, Blank
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
@@ -103,7 +103,7 @@ def why_not_at(view: StoreView, physical_offset: int) -> tuple[str, bool]:
     for event in scan_files(files, max(0, physical_offset), physical_offset + 1, view.reading):
         if isinstance(event, Blank):
             return f"at offset {physical_offset} stands the blank that ends a file", False
-        if not isinstance(event, Frames):
+        if not isinstance(event, RecordRun):
             return f"at offset {physical_offset} is damage: {REASON_MEANINGS[event.reason]}", True
     return _why_inside(view, physical_offset)
 
@@ -115,8 +115,8 @@ def _why_inside(view: StoreView, physical_offset: int) -> tuple[str, bool]:
         return f"no file of the commit log holds offset {physical_offset}", True
     before = None
     for event in scan_files([mapped], max(0, physical_offset - LONGEST_BLANK), physical_offset, view.reading):
-        before = event if not isinstance(event, Frames) else event[len(event) - 1 :]
-    if isinstance(before, Frames):
+        before = event if not isinstance(event, RecordRun) else event[len(event) - 1 :]
+    if isinstance(before, RecordRun):
         return f"no record begins at offset {physical_offset}; one begins at {before.physical_offset}", False
     if before is None or isinstance(before, Blank):
         return f"at offset {physical_offset} is the rest of a file behind its last record", False

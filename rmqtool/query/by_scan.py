@@ -15,7 +15,7 @@ from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_dicts import message_dicts
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.properties import read_properties
@@ -79,7 +79,7 @@ def by_scan(
         progress(event.physical_offset + event.size)
         if isinstance(event, Damage) and not (event.tail and view.holder):
             notes.add("the log has damage: what was stored there cannot be looked at", lossy=True)
-        found = _select(event, query) if isinstance(event, Frames) else None
+        found = _select(event, query) if isinstance(event, RecordRun) else None
         if found is None:
             continue
         part = found if left is None else found[:left]
@@ -93,7 +93,7 @@ def by_scan(
                 return
 
 
-def _select(frames: Frames, query: ScanQuery) -> Frames | None:
+def _select(frames: RecordRun, query: ScanQuery) -> RecordRun | None:
     """The records of a run that a query wants; bodies are read only of those that pass the rest."""
     found = query.filters.select(frames)
     if found is not None and query.conditions:
@@ -103,13 +103,13 @@ def _select(frames: Frames, query: ScanQuery) -> Frames | None:
     return found
 
 
-def _kept(frames: Frames, mask: NDArray[np.bool_]) -> Frames | None:
+def _kept(frames: RecordRun, mask: NDArray[np.bool_]) -> RecordRun | None:
     if mask.all():
         return frames
-    return prove(frames.block, frames.positions[mask]) if mask.any() else None
+    return sound_prefix(frames.block, frames.positions[mask]) if mask.any() else None
 
 
-def _fulfil(frames: Frames, conditions: tuple[Condition, ...]) -> NDArray[np.bool_]:
+def _fulfil(frames: RecordRun, conditions: tuple[Condition, ...]) -> NDArray[np.bool_]:
     properties = read_properties(frames)
     mask = np.ones(len(frames), dtype=np.bool_)
     for condition in conditions:
@@ -117,6 +117,6 @@ def _fulfil(frames: Frames, conditions: tuple[Condition, ...]) -> NDArray[np.boo
     return mask
 
 
-def _bodies_hold(frames: Frames, wanted: bytes) -> NDArray[np.bool_]:
+def _bodies_hold(frames: RecordRun, wanted: bytes) -> NDArray[np.bool_]:
     batches = record_batches(frames, ["body"])
     return np.concatenate([np.asarray(pc.match_substring(batch.column(0), wanted)) for batch in batches])

@@ -16,7 +16,7 @@ from rmqtool.query.relatives import Relative, relatives_of
 from rmqtool.query.trace_index import IndexPlace, index_places
 from rmqtool.query.trace_queues import QueuePlace, dispatched, queue_places
 from rmqtool.query.transactions import Transaction, transaction_of
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.snapshot import StoreView
 
@@ -128,7 +128,7 @@ def _due(place: QueuePlace | None) -> int | None:
     return place.unit.tags_code if place.unit and place.state in ("ok", "expired") else place.tags_code
 
 
-def _log_place(view: StoreView, message: Message, frame: Frames) -> dict[str, Any]:
+def _log_place(view: StoreView, message: Message, frame: RecordRun) -> dict[str, Any]:
     offset, size = message["physical_offset"], message["message_size"]
     mapped = view.file_at(offset)
     start = int(frame.positions[0])

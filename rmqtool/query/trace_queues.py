@@ -10,7 +10,7 @@ from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.store.consume_queues import has_light_queues
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import StoreView
@@ -88,7 +88,7 @@ class QueuePlace:
         }
 
 
-def dispatched(view: StoreView, frame: Frames) -> tuple[Dispatcher, Dispatched]:
+def dispatched(view: StoreView, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
     light = has_light_queues(view.store)
     rules = DispatchRules.of(view.rules, view.store, light, may_be_older=not view.releases.is_named)

@@ -19,7 +19,7 @@ from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.file_tree import file_time
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import directory_of
 from rmqtool.rebuild.sinks import IndexSink, UnitSink
 from rmqtool.rebuild.source import Sinks, derive, grid_of
@@ -44,7 +44,7 @@ class Staged(NamedTuple):
 class _Staging(Sinks):
     """Stages what the plan names."""
 
-    def __init__(self, plan: Plan, transaction: Transaction) -> None:
+    def __init__(self, plan: RebuildPlan, transaction: Transaction) -> None:
         self.of_queues: dict[Kind, StagedQueues] = {}
         self.of_index: StagedIndex | None = None
         self._plan = plan
@@ -69,7 +69,7 @@ class _Staging(Sinks):
         return self.of_index
 
 
-def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
+def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
     """Write what the plan says, and commit; nothing of the store changes before all is written and read back.
 
     Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
@@ -85,7 +85,7 @@ def apply_plan(plan: Plan, transaction: Transaction, progress: Progress = no_pro
     return commit(plan, derivation, Staged(staging.of_queues, staging.of_index), transaction)
 
 
-def commit(plan: Plan, derivation: Derivation, staged: Staged, transaction: Transaction) -> Committed:
+def commit(plan: RebuildPlan, derivation: Derivation, staged: Staged, transaction: Transaction) -> Committed:
     """Put in place what was staged for a plan. Raises UnwritableError."""
     if plan.patches:
         stage_patches(plan.source.store, plan.patches, transaction)
@@ -107,7 +107,7 @@ def path_in_store(names: Sequence[QueueName], kind: Kind) -> Callable[[int, int]
     return lambda queue, start: os.path.join(directory_of(names[queue], kind), file_name(start))
 
 
-def bytes_to_write(plan: Plan) -> int:
+def bytes_to_write(plan: RebuildPlan) -> int:
     """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
     total = patched_bytes(plan.patches)
     for queue in plan.changed_queues:
@@ -118,7 +118,7 @@ def bytes_to_write(plan: Plan) -> int:
     )
 
 
-def _put(plan: Plan, transaction: Transaction, names: list[str]) -> None:
+def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:
     """Put files in place; a directory that is not there yet as a whole, so that undo leaves none behind."""
     exists = cache(lambda name: os.path.lexists(plan.source.store.root / name))
     for name in sorted({_highest_missing(name, exists) for name in names}):
@@ -131,21 +131,21 @@ def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
     return next((path for path in above if not exists(path)), name)
 
 
-def _remove_queue_files(plan: Plan, kind: Kind, transaction: Transaction) -> None:
+def _remove_queue_files(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> None:
     for queue in plan.changed_queues:
         if queue.kind == kind:
             for start in sorted(queue.difference.remove):
                 transaction.remove(os.path.join(directory_of(queue.name, kind), file_name(start)))
 
 
-def _require_same_log(plan: Plan, derivation: Derivation) -> None:
+def _require_same_log(plan: RebuildPlan, derivation: Derivation) -> None:
     if (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         raise ChangedError(
             "the commit log has changed since the plan was made: nothing is written", file=plan.source.store.root
         )
 
 
-def _put_checkpoint(plan: Plan, derivation: Derivation, transaction: Transaction) -> None:
+def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Transaction) -> None:
     """Leave a checkpoint that is true of what was written, and no `abort` once all queues are complete.
 
     `abort` would make the next start recover: it derives units again that are there already, and deletes index files
@@ -174,7 +174,7 @@ def _put_checkpoint(plan: Plan, derivation: Derivation, transaction: Transaction
         transaction.put(CHECKPOINT)
 
 
-def _completes_queues(plan: Plan) -> bool:
+def _completes_queues(plan: RebuildPlan) -> bool:
     """Whether every queue of the log is complete now, to its end."""
     refused = any(finding.severity == "error" for finding in plan.findings)
     return "queues" in plan.options.parts and plan.options.selection.is_all and not refused

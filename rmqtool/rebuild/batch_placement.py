@@ -9,12 +9,12 @@ import numpy as np
 
 from rmqtool.broker.dispatched_units import QueueUnits, group
 from rmqtool.formats.batch_consume_queue import UNIT_SIZE
-from rmqtool.rebuild.queue_placement import Head
+from rmqtool.rebuild.queue_placement import Prefix
 from rmqtool.rebuild.sinks import UnitSink
 
 _RAW = np.dtype(f"V{UNIT_SIZE}")
 
-BatchHeads = Callable[[int], Head | None]
+BatchHeads = Callable[[int], Prefix | None]
 """Units of a queue that stand before those of the log, numbered by their place; None without any."""
 
 

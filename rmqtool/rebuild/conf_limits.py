@@ -12,7 +12,7 @@ from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import Store
 
 
-def honour_settings(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:
+def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:
     """The options without the parts that this broker does not keep, and findings for what it gets in another form."""
     findings = []
     switched_off = _index_switched_off(store, options) if "index" in options.parts else None

@@ -19,7 +19,7 @@ from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.optional_units import OptionalUnits, StoredUnit
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.queue_placement import Heads, SimpleQueues
-from rmqtool.rebuild.run_result import Digest, Digester, Item, PassNumbers, Renumbering, Task
+from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunResult, RunTask
 from rmqtool.rebuild.selection import refusal
 from rmqtool.rebuild.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.rebuild.stored_units import StoredUnits, UnitBuffer
@@ -55,7 +55,7 @@ class BatchTopicFoundError(Exception):
 class Derivation:
     """A pass over the log; what it finds out stands here when it is done."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RunTask) -> None:
         self.lost = LostExtents()
         self.wrong_bodies: list[int] = []  # physical offsets of records whose body is not what was stored
         self.refused: Counter[QueueName] = Counter()  # units of queues that no directory can have
@@ -112,11 +112,11 @@ class Derivation:
         if self.index:
             self.index.finish()
 
-    def _items(self, task: Task, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
+    def _items(self, task: RunTask, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
         if jobs > 1 and len(pieces) > 1:
             yield from items_of_processes(task, self._numbers, pieces, jobs)
             return
-        digester, renumbering = Digester(task), Renumbering(self._numbers)
+        digester, renumbering = RunReader(task), Renumbering(self._numbers)
         for item in digester.items():
             yield renumbering.apply(item, digester.new_queues())
 
@@ -124,12 +124,12 @@ class Derivation:
         for item in items:
             if isinstance(item, Damage):
                 self.lost.add(item, self.last_store_timestamp)
-            elif isinstance(item, Digest):
+            elif isinstance(item, RunResult):
                 self._add(item)
             if not isinstance(item, Blank):
                 progress(item.physical_offset + item.size - self._task.files[0].start_offset)
 
-    def _add(self, digest: Digest) -> None:
+    def _add(self, digest: RunResult) -> None:
         if digest.batch_topics:
             raise BatchTopicFoundError(digest.batch_topics)
         offsets, timestamps = digest.physical_offsets, digest.store_timestamps

@@ -15,7 +15,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rebuild.filler import pre_blank_units
-from rmqtool.rebuild.queue_placement import Head
+from rmqtool.rebuild.queue_placement import Prefix
 from rmqtool.rebuild.sinks import FileGrid, Units
 from rmqtool.store.consume_queues import Kind, Queue
 
@@ -93,12 +93,12 @@ class ExistingQueues:
         return unit
 
 
-def kept_heads(
+def units_before_log(
     existing: ExistingQueues, names: list[QueueName], log_min_offset: int
-) -> Callable[[int, int, int], Iterator[Head]]:
+) -> Callable[[int, int, int], Iterator[Prefix]]:
     """What stands before the first unit of the log in plain queues: units that point below the log stay."""
 
-    def heads(queue: int, number: int, timestamp: int) -> Iterator[Head]:
+    def heads(queue: int, number: int, timestamp: int) -> Iterator[Prefix]:
         grid, name = existing.grid, names[queue]
         first = grid.first_unit(_first_kept_start(existing, name, number))
         for piece in grid.pieces(first, number - first):
@@ -106,7 +106,7 @@ def kept_heads(
             count = piece.high - piece.low
             units = _kept_units(existing, file, piece.position // grid.unit_size, count, log_min_offset)
             times = np.full(count, _time_of(file) if file and piece.high < number - first else timestamp)
-            yield Head(first + piece.low, units, times)
+            yield Prefix(first + piece.low, units, times)
 
     return heads
 
@@ -139,10 +139,10 @@ def _time_of(file: MappedFile) -> int:
 
 def kept_batch_heads(
     existing: ExistingQueues, names: list[QueueName], log_min_offset: int
-) -> Callable[[int], Head | None]:
+) -> Callable[[int], Prefix | None]:
     """What stands before the first unit of the log in batch queues: the units that point below the log."""
 
-    def heads(queue: int) -> Head | None:
+    def heads(queue: int) -> Prefix | None:
         found = existing.queues.get(names[queue])
         files = [file for file in found.files.files if file.size == existing.grid.file_size] if found else []
         if not files or log_min_offset <= 0:
@@ -159,6 +159,6 @@ def kept_batch_heads(
         # Raw bytes: what `concatenate` makes of numbers is in the machine's byte order.
         every = np.concatenate([units.view(f"V{existing.grid.unit_size}") for units in kept])
         stored = every.view(batch_consume_queue.UNIT_DTYPE)
-        return Head(first, every, stored["store_timestamp"].astype(np.int64))
+        return Prefix(first, every, stored["store_timestamp"].astype(np.int64))
 
     return heads

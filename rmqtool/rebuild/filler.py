@@ -9,7 +9,7 @@ from rmqtool.rebuild.sinks import Units
 from rmqtool.rebuild.stored_units import RAW_UNIT
 
 
-def neutral_units(following: Units, count: int, missing: int | None) -> Units:
+def placeholder_units(following: Units, count: int, missing: int | None) -> Units:
     """Units that stand for lost messages and do no harm.
 
     One that points to where no file is gets skipped by a pull, alone. Where all files are there it must point to a

@@ -9,11 +9,11 @@ from rmqtool.broker.recovery import LogCut, Recovery
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.derive import Derivation
-from rmqtool.rebuild.source import Source
+from rmqtool.rebuild.source import RebuildSource
 from rmqtool.rules.recovery import RecoveryRules
 
 
-def start_findings(source: Source, derivation: Derivation) -> Iterator[Finding]:
+def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Finding]:
     """Say where a start would end the log before what can still be read; the log is read again for that."""
     damaged = derivation.lost.is_lossy or derivation.wrong_bodies
     if not damaged or not source.log.files or "queues" not in source.options.parts:
@@ -26,7 +26,7 @@ def start_findings(source: Source, derivation: Derivation) -> Iterator[Finding]:
         yield _finding(source, now, after)
 
 
-def _cut(source: Source, derivation: Derivation | None) -> LogCut | None:
+def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
     """The cut of a start as the store stands or, with a derivation, with complete queues and without `abort`."""
     recovery = Recovery(
         source.store, RecoveryRules.of(source.version, source.store.conf), reading=source.options.reading
@@ -39,7 +39,7 @@ def _cut(source: Source, derivation: Derivation | None) -> LogCut | None:
     return recovery.cut("normal")
 
 
-def _finding(source: Source, now: LogCut, after: LogCut | None) -> Finding:
+def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Finding:
     """`after` is None where nothing is cut any more, for the damage is neutralised."""
     root, version = quote(str(source.store.root)), source.version
     still = after if after and after.messages_lost else None

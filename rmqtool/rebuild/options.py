@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.rebuild.queue_placement import Order
-from rmqtool.rebuild.selection import Selection
+from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import Version
 
 Part = Literal["queues", "index"]
@@ -19,10 +19,10 @@ class RebuildOptions:
     """Parts to rebuild, queues to take, whose rules count, how units get their numbers, what becomes of damage."""
 
     parts: frozenset[Part]
-    selection: Selection = field(default_factory=Selection)
+    selection: QueueSelection = field(default_factory=QueueSelection)
     version: Version | None = None
     order: Order = "stored"
-    reading: Reading = UNLIMITED
+    reading: ReadPolicy = UNLIMITED
     neutralise: bool = False
     jobs: int = 1  # processes that read the log
 

@@ -16,10 +16,10 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.rebuild.file_tree import FileTree, create_file, set_time, write_all
 from rmqtool.rebuild.index_directory import IndexTree
 from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.rebuild.plan import Comparing, Plan, plan_of
+from rmqtool.rebuild.plan import Comparing, RebuildPlan, plan_of
 from rmqtool.rebuild.selection import directory_of
 from rmqtool.rebuild.sinks import IndexSink, Timestamps, Units, UnitSink
-from rmqtool.rebuild.source import Sinks, Source, derive, grid_of
+from rmqtool.rebuild.source import RebuildSource, Sinks, derive, grid_of
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.store import INDEX
 
@@ -66,7 +66,7 @@ class _BothIndexes:
 
 
 class _Writing(Sinks):
-    def __init__(self, source: Source, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, source: RebuildSource, directory: Path, stack: ExitStack) -> None:
         self.comparing = Comparing(source)
         self.trees: dict[Kind, FileTree] = {}
         self._source = source
@@ -94,7 +94,7 @@ class _Writing(Sinks):
         return _BothIndexes(comparison, tree)
 
 
-def write_output(source: Source, directory: Path, progress: Progress = no_progress) -> Plan:
+def write_output(source: RebuildSource, directory: Path, progress: Progress = no_progress) -> RebuildPlan:
     """Write the tree below `directory`, which must be empty or not there; what is different in the store is told too.
 
     Raises UsageError, and OSError for what cannot be written.
@@ -115,7 +115,7 @@ def write_output(source: Source, directory: Path, progress: Progress = no_progre
     return plan
 
 
-def _prepare(source: Source, directory: Path) -> None:
+def _prepare(source: RebuildSource, directory: Path) -> None:
     root = source.store.root.resolve()
     if directory.resolve() == root or root in directory.resolve().parents:
         raise UsageError("--output must not be inside the store, which is only read", file=directory)
@@ -130,7 +130,7 @@ def _clear(directory: Path) -> None:
         shutil.rmtree(entry)
 
 
-def _copy_queue(source: Source, name: QueueName, kind: Kind, directory: Path) -> None:
+def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
     found = source.existing[kind].queues.get(name)
     for file in found.files.files if found else ():
         _copy_file(file, directory / directory_of(name, kind) / file.path.name)

@@ -12,16 +12,16 @@ from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.file_sizes import Sized, assumed_findings
-from rmqtool.rebuild.findings import derivation_findings, patch_findings, unfounded_findings
+from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings
 from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
 from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
-from rmqtool.rebuild.queue_diff import Comparison, Difference
+from rmqtool.rebuild.queue_diff import Comparison, QueueDifference
 from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.sinks import IndexSink, UnitSink
-from rmqtool.rebuild.source import Sinks, Source, derive, open_source
+from rmqtool.rebuild.source import RebuildSource, Sinks, derive, open_source
 from rmqtool.rebuild.undecided import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue, queue_range
@@ -40,9 +40,9 @@ class QueuePlan:
     action: Action
     min_offset: int
     max_offset: int
-    difference: Difference = field(default_factory=Difference)
+    difference: QueueDifference = field(default_factory=QueueDifference)
     has_messages: bool = True  # whether the log gives it any
-    is_unfounded: bool = False  # whether it has units of messages that the log should hold, and gives it none
+    lacks_log_messages: bool = False  # whether it has units of messages that the log should hold, and gives it none
 
     @property
     def units(self) -> int:
@@ -68,10 +68,10 @@ class MovedConsumer:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RebuildPlan:
     """All that a rebuild changes."""
 
-    source: Source
+    source: RebuildSource
     queues: list[QueuePlan]
     index: list[IndexFilePlan]
     index_units: int
@@ -117,7 +117,7 @@ class Plan:
 class Comparing(Sinks):
     """Compares all that is derived with the store."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RebuildSource) -> None:
         self.source = source
         self.of_queues: dict[Kind, Comparison] = {}
         self.of_index: IndexComparison | None = None
@@ -157,7 +157,7 @@ class Comparing(Sinks):
         return self.of_index
 
 
-def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
+def make_plan(source: RebuildSource, progress: Progress = no_progress) -> RebuildPlan:
     """Go over the log and compare what comes of it with the store.
 
     Once more by older rules where only the release decides about keys: an index that those explain is as it should be.
@@ -170,7 +170,7 @@ def make_plan(source: Source, progress: Progress = no_progress) -> Plan:
     return older if older.is_empty else plan
 
 
-def _compared(source: Source, progress: Progress) -> Plan:
+def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
     sinks = Comparing(source)
     try:
         return plan_of(source, derive(source, sinks, progress), sinks)
@@ -180,7 +180,7 @@ def _compared(source: Source, progress: Progress) -> Plan:
             sinks.of_index.close()
 
 
-def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
+def plan_of(source: RebuildSource, derivation: Derivation, sinks: Comparing) -> RebuildPlan:
     """What came of a pass whose results were compared."""
     queues = sorted(_queue_plans(source, derivation, sinks.of_queues), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
@@ -193,7 +193,7 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
         [queue.name for queue in queues if queue.action != "keep"],
         any(file.action != "keep" for file in index),
     )
-    return Plan(
+    return RebuildPlan(
         source=source,
         queues=queues,
         index=index,
@@ -206,7 +206,9 @@ def plan_of(source: Source, derivation: Derivation, sinks: Comparing) -> Plan:
             *source.findings,
             *assumed_findings(source.sizes, _written_kinds(queues, index)),
             *derivation_findings(derivation, source.store.root),
-            *unfounded_findings([queue.name for queue in queues if queue.is_unfounded], bool(index) and not has_log),
+            *no_messages_findings(
+                [queue.name for queue in queues if queue.lacks_log_messages], bool(index) and not has_log
+            ),
             *start_findings(source, derivation),
             *patch_findings(patches),
             *undecided.findings(),
@@ -221,11 +223,13 @@ def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) 
     return queue_kinds | ({"index"} if any(file.action in ("create", "replace") for file in index) else set())
 
 
-def _existing_index(source: Source) -> list[IndexFile]:
+def _existing_index(source: RebuildSource) -> list[IndexFile]:
     return list(list_index_files(source.store))
 
 
-def _queue_plans(source: Source, derivation: Derivation, comparisons: dict[Kind, Comparison]) -> Iterator[QueuePlan]:
+def _queue_plans(
+    source: RebuildSource, derivation: Derivation, comparisons: dict[Kind, Comparison]
+) -> Iterator[QueuePlan]:
     placed: dict[Kind, SimpleQueues | BatchQueues | None] = {"simple": derivation.simple, "batch": derivation.batch}
     done: set[tuple[QueueName, Kind]] = set()
     for kind, comparison in comparisons.items():
@@ -241,7 +245,12 @@ def _queue_plans(source: Source, derivation: Derivation, comparisons: dict[Kind,
 
 
 def _derived(
-    source: Source, comparison: Comparison, places: SimpleQueues | BatchQueues, queue: int, name: QueueName, kind: Kind
+    source: RebuildSource,
+    comparison: Comparison,
+    places: SimpleQueues | BatchQueues,
+    queue: int,
+    name: QueueName,
+    kind: Kind,
 ) -> QueuePlan:
     if isinstance(places, SimpleQueues):
         if places.irregular[queue].jump:
@@ -255,14 +264,14 @@ def _derived(
     return QueuePlan(name, kind, action, low, high, difference)
 
 
-def _untouched(source: Source, found: Queue | None, name: QueueName) -> QueuePlan:
+def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> QueuePlan:
     """A queue of which the log tells nothing: its messages are deleted, or the topic was."""
     if found is None:
         return QueuePlan(name, "simple", "keep", 0, 0, has_messages=False)
     now = queue_range(found, source.log_min_offset, source.version)
     unfounded = (now.last_physical_offset or 0) >= max(source.log_min_offset, 1)
     return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False,
-                     is_unfounded=unfounded)  # fmt: skip
+                     lacks_log_messages=unfounded)  # fmt: skip
 
 
 def _index_plans(comparison: IndexComparison | None, has_log: bool) -> Iterator[IndexFilePlan]:
@@ -277,7 +286,9 @@ def _index_plans(comparison: IndexComparison | None, has_log: bool) -> Iterator[
     yield from (IndexFilePlan(name, "remove") for name in old if name not in comparison.names)
 
 
-def _moved_consumers(source: Source, comparison: Comparison | None, queues: list[QueuePlan]) -> Iterator[MovedConsumer]:
+def _moved_consumers(
+    source: RebuildSource, comparison: Comparison | None, queues: list[QueuePlan]
+) -> Iterator[MovedConsumer]:
     if comparison is None:
         return
     changed = {queue.name for queue in queues if queue.kind == "simple" and queue.action != "keep"}
@@ -291,7 +302,7 @@ def _moved_consumers(source: Source, comparison: Comparison | None, queues: list
             yield MovedConsumer(committed, int(before["physical_offset"]), after)
 
 
-def _backup_bytes(source: Source, queues: list[QueuePlan], index: list[IndexFilePlan]) -> int:
+def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[IndexFilePlan]) -> int:
     total = 0
     for queue in queues:
         touched = queue.difference.write | queue.difference.remove

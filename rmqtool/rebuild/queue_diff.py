@@ -20,7 +20,7 @@ _MOST_LOOKUPS = 4096  # of records, for units that are compared together
 
 
 @dataclass
-class Difference:
+class QueueDifference:
     """What a rebuild changes in one queue; files by their start, bytes."""
 
     added: int = 0
@@ -88,10 +88,10 @@ class Comparison:
         """The files of a queue, by their start, in which something was different so far."""
         return self._write.get(queue)
 
-    def difference(self, queue: int, first: int, end: int) -> Difference:
+    def difference(self, queue: int, first: int, end: int) -> QueueDifference:
         """What is different in a queue whose units ``first:end`` were put, and what of the old ones remains."""
         spans, grid, name = self._spans[queue], self._grid, self._names[queue]
-        found = Difference(spans.count(ADDED), spans.count(CHANGED), write=set(self._write[queue]))
+        found = QueueDifference(spans.count(ADDED), spans.count(CHANGED), write=set(self._write[queue]))
         last = grid.start_of(end - 1)
         old = self._existing.queues.get(name)
         for file in old.files.files if old else ():
@@ -102,7 +102,7 @@ class Comparison:
                 self._look_behind_end(file, end, found)
         return found
 
-    def _look_behind_end(self, file: MappedFile, end: int, found: Difference) -> None:
+    def _look_behind_end(self, file: MappedFile, end: int, found: QueueDifference) -> None:
         in_file = end - self._grid.first_unit(file.start_offset)
         if not self._existing.is_zero_from(file, in_file * self._grid.unit_size):
             found.write.add(file.start_offset)

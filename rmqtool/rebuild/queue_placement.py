@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatched_units import group
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.rebuild.filler import neutral_units, pre_blank_units
+from rmqtool.rebuild.filler import placeholder_units, pre_blank_units
 from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
 from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets
 
@@ -35,7 +35,7 @@ class Lost(NamedTuple):
 NOTHING_LOST = Lost(0, None)
 
 
-class Head(NamedTuple):
+class Prefix(NamedTuple):
     """Units before the first one of the log, from unit `number` on."""
 
     number: int
@@ -43,7 +43,7 @@ class Head(NamedTuple):
     timestamps: Timestamps
 
 
-Heads = Callable[[int, int, int], Iterator[Head]]
+Heads = Callable[[int, int, int], Iterator[Prefix]]
 """What stands before the first unit that the log gives a queue: of queue, its number, and its store timestamp."""
 
 
@@ -123,11 +123,11 @@ class SimpleQueues:
         """Number of the first unit that the log gives the queue."""
         return self._first_messages[queue]
 
-    def pre_blank(self, queue: int, number: int, timestamp: int) -> Iterator[Head]:
+    def pre_blank(self, queue: int, number: int, timestamp: int) -> Iterator[Prefix]:
         """Filler from the start of the first file (`ConsumeQueue#fillPreBlank`)."""
         count = number % self._units_per_file
         if count:
-            yield Head(number - count, pre_blank_units(count), np.full(count, timestamp, dtype=np.int64))
+            yield Prefix(number - count, pre_blank_units(count), np.full(count, timestamp, dtype=np.int64))
 
     def add(self, units: StoredUnits) -> None:
         """Place a batch of units, which follow those of the batch before in the log."""
@@ -203,7 +203,7 @@ class SimpleQueues:
         if self._order == "broker" or not 0 < count <= lost.size // MIN_MESSAGE_SIZE:
             return head
         units = head.copy()
-        units[filler] = neutral_units(run.units[:1], count, lost.missing)
+        units[filler] = placeholder_units(run.units[:1], count, lost.missing)
         self.irregular[queue].neutral += count
         return units
 
@@ -291,7 +291,7 @@ class SimpleQueues:
             return False
         self.irregular[queue].neutral += begin - end
         timestamps = np.full(begin - end, run.timestamps[0], dtype=np.int64)
-        self._sink.put(queue, end, neutral_units(run.units[:1], begin - end, lost.missing), timestamps)
+        self._sink.put(queue, end, placeholder_units(run.units[:1], begin - end, lost.missing), timestamps)
         return True
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, Reading
+from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
@@ -19,11 +19,11 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqtool.rebuild.lost_extents import LOST_TOPIC, NEUTRALISED, Extent
 from rmqtool.rebuild.queue_placement import Order
-from rmqtool.rebuild.selection import Selection
+from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rebuild.stored_units import StoredUnits
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 
 _REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
@@ -31,14 +31,14 @@ _WRONG_BODY = "body-crc"
 
 
 @dataclass(frozen=True)
-class Task:
+class RunTask:
     """What is derived from which log, by whose rules; can be sent to another process."""
 
     files: Sequence[MappedFile]
     rules: DispatchRules
-    selection: Selection = field(default_factory=Selection)
+    selection: QueueSelection = field(default_factory=QueueSelection)
     order: Order = "stored"
-    reading: Reading = UNLIMITED
+    reading: ReadPolicy = UNLIMITED
     drops_wrong_bodies: bool = False  # for they are about to be neutralised
     batch_topics: frozenset[str] = frozenset()
     learns_batch_topics: bool = False
@@ -56,7 +56,7 @@ class PackedKeys:
 
 
 @dataclass(frozen=True)
-class Digest:
+class RunResult:
     """What one run of records gives; units tell their queues by number."""
 
     physical_offset: int
@@ -73,12 +73,12 @@ class Digest:
     lost: list[Extent]
 
 
-Item = Digest | Blank | Damage
+Item = RunResult | Blank | Damage
 
 
 def packed(item: Item) -> Item:
     """An item to be sent: half the size, for what keys tell of their records is left out."""
-    if not isinstance(item, Digest) or item.keys is None:
+    if not isinstance(item, RunResult) or item.keys is None:
         return item
     keys = item.keys
     return replace(item, keys=PackedKeys(keys.key_hashes, keys.kinds, keys.rows))
@@ -86,7 +86,7 @@ def packed(item: Item) -> Item:
 
 def unpacked(item: Item) -> Item:
     """An item that was packed."""
-    if not isinstance(item, Digest) or not isinstance(item.keys, PackedKeys):
+    if not isinstance(item, RunResult) or not isinstance(item.keys, PackedKeys):
         return item
     found = item.keys
     offsets, times = item.physical_offsets.take(found.rows), item.store_timestamps.take(found.rows)
@@ -126,7 +126,7 @@ class Renumbering:
             found = np.array(self._numbers.of(names), dtype=np.int32)
             self._table = np.concatenate([self._table, found])
             self._is_identity = bool((self._table == np.arange(len(self._table))).all())
-        if self._is_identity or not isinstance(item, Digest):
+        if self._is_identity or not isinstance(item, RunResult):
             return item
         units, optional, batch = item.units, item.optional_units, item.batch_units
         return replace(
@@ -137,10 +137,10 @@ class Renumbering:
         )
 
 
-class Digester:
+class RunReader:
     """Turns runs of records into digests."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: RunTask) -> None:
         self._task = task
         self._dispatcher = Dispatcher(task.rules, task.batch_topics)
         self._told = 0
@@ -155,9 +155,9 @@ class Digester:
     def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:
         """What begins at physical offsets from `start` to before `stop`. Raises UnreadableError."""
         for event in scan_files(self._task.files, start, stop, self._task.reading):
-            yield self._digest(event) if isinstance(event, Frames) else event
+            yield self._digest(event) if isinstance(event, RecordRun) else event
 
-    def _digest(self, frames: Frames) -> Digest:
+    def _digest(self, frames: RecordRun) -> RunResult:
         task = self._task
         dispatched = self._dispatcher.dispatch(frames)
         wrong = wrong_bodies(frames)
@@ -172,7 +172,7 @@ class Digester:
             units, batch_units = units[~batch], units[batch]
         else:
             batch_units = None
-        return Digest(
+        return RunResult(
             physical_offset=frames.physical_offset,
             size=frames.size,
             physical_offsets=frames.physical_offsets,
@@ -196,7 +196,7 @@ class Digester:
         found: NDArray[np.bool_] = self._is_batch[units.queues]
         return found if found.any() else None
 
-    def _selected_keys(self, dispatched: Dispatched, frames: Frames, dropped: NDArray[np.bool_] | None) -> IndexKeys:
+    def _selected_keys(self, dispatched: Dispatched, frames: RecordRun, dropped: NDArray[np.bool_] | None) -> IndexKeys:
         selection, keys = self._task.selection, dispatched.keys
         if dropped is not None:
             keys = keys[~dropped[keys.rows]]
@@ -208,7 +208,7 @@ class Digester:
         taken = np.array([selection.takes(*name) for name in self._dispatcher.queues])[numbers]
         return keys[taken[keys.rows]]
 
-    def _batch_topics(self, frames: Frames) -> frozenset[str]:
+    def _batch_topics(self, frames: RecordRun) -> frozenset[str]:
         flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0
         if not flagged.any():
             return frozenset()
@@ -216,7 +216,7 @@ class Digester:
         return frozenset(self._dispatcher.topics[number] for number in numbers.tolist()) - self._task.batch_topics
 
 
-def _lost(frames: Frames, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
+def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
     """Records that are none: to the broker, by our own decision, or because we have put them there."""
     rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
     rows.update(dict.fromkeys(dispatched.refused.tolist(), _REFUSED))
@@ -228,7 +228,7 @@ def _lost(frames: Frames, dispatched: Dispatched, dropped: NDArray[np.bool_] | N
         yield Extent(*place, rows[row], int(timestamps[row]))
 
 
-def _inert_rows(frames: Frames) -> list[int]:
+def _inert_rows(frames: RecordRun) -> list[int]:
     """Rows of inert records of ours: rolled back messages of a topic of that name, or of its beginning."""
     rolled_back = np.flatnonzero((frames.headers.field("sys_flag") & TRANSACTION_MASK) == TRANSACTION_ROLLBACK)
     if not len(rolled_back):

@@ -11,8 +11,8 @@ from typing import Any
 from rmqtool.base.errors import ChangedError, UsageError
 from rmqtool.base.files import list_directory, read_all
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.plan import Plan
-from rmqtool.rebuild.selection import Selection
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, Store
@@ -33,7 +33,7 @@ def fingerprint(store: Store) -> str:
     return digest.hexdigest()
 
 
-def plan_text(plan: Plan, command: str, result: dict[str, Any]) -> str:
+def plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -> str:
     """A plan as JSON."""
     options = plan.options
     document = {
@@ -80,7 +80,7 @@ class SavedPlan:
         only = saved["only"]
         return RebuildOptions(
             base.parts & frozenset(saved.get("parts", base.parts)),
-            Selection(
+            QueueSelection(
                 frozenset(map(str, saved["topics"])),
                 frozenset(map(int, saved["queues"])),
                 None if only is None else frozenset((str(topic), int(queue)) for topic, queue in only),

@@ -16,7 +16,7 @@ _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME
 
 
 @dataclass(frozen=True)
-class Selection:
+class QueueSelection:
     """Topics, queue ids and single queues to rebuild; without any: all."""
 
     topics: frozenset[str] = frozenset()

@@ -19,10 +19,10 @@ from rmqtool.rebuild.file_sizes import require_known_sizes
 from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.neutralise import patched_bytes
 from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.rebuild.plan import Comparing, Plan, make_plan, plan_of
+from rmqtool.rebuild.plan import Comparing, RebuildPlan, make_plan, plan_of
 from rmqtool.rebuild.queue_diff import Comparison
 from rmqtool.rebuild.sinks import IndexSink, Timestamps, Units, UnitSink
-from rmqtool.rebuild.source import Source, derive, open_source
+from rmqtool.rebuild.source import RebuildSource, derive, open_source
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.store import INDEX
@@ -36,7 +36,7 @@ _PAGES = 3 * 4096  # a file takes at least this beside its data, and its directo
 class Prepared:
     """A plan, and what was staged for it already, if anything."""
 
-    plan: Plan
+    plan: RebuildPlan
     derivation: Derivation | None = None
     staged: Staged | None = None
 
@@ -53,7 +53,7 @@ class Prepared:
         return commit(self.plan, self.derivation, self.staged, transaction)
 
 
-def prepare(source: Source, transaction: Transaction, progress: Progress = no_progress) -> Prepared:
+def prepare(source: RebuildSource, transaction: Transaction, progress: Progress = no_progress) -> Prepared:
     """Go over the log, compare what comes of it with the store, and stage what differs.
 
     Raises UnwritableError, and UsageError where nothing shows the size of the files that would be staged.
@@ -131,7 +131,7 @@ class _StagingQueues:
         self._comparison.cut(queue, number)
         self._attempt.give_up()
 
-    def complete(self, plan: Plan, derivation: Derivation) -> None:
+    def complete(self, plan: RebuildPlan, derivation: Derivation) -> None:
         """Stage the last files that hold more than they should; all that the plan names is staged then."""
         placed = derivation.simple if self._existing.kind == "simple" else derivation.batch
         numbers = {name: number for number, name in enumerate(self._names)}
@@ -158,7 +158,7 @@ class _StagingIndex:
     """A sink that compares keys, and stages index files when it shows at once that those that are there differ."""
 
     def __init__(
-        self, comparison: IndexComparison, source: Source, attempt: _Attempt, transaction: Transaction
+        self, comparison: IndexComparison, source: RebuildSource, attempt: _Attempt, transaction: Transaction
     ) -> None:  # fmt: skip
         self.stage = StagedIndex(transaction, source.sizes.index, INDEX)
         self._source = source
@@ -201,7 +201,7 @@ class _StagingIndex:
 class _Once(Comparing):
     """Compares, and stages what differs."""
 
-    def __init__(self, source: Source, transaction: Transaction) -> None:
+    def __init__(self, source: RebuildSource, transaction: Transaction) -> None:
         super().__init__(source)
         self._transaction = transaction
         self._begin()
@@ -232,7 +232,7 @@ class _Once(Comparing):
         self._index = _StagingIndex(comparison, self.source, self._attempt, self._transaction)
         return self._index
 
-    def staged(self, plan: Plan, derivation: Derivation) -> Staged | None:
+    def staged(self, plan: RebuildPlan, derivation: Derivation) -> Staged | None:
         """What was staged for the plan; None when it has to be carried out in a second pass."""
         for sink in self._queues.values():
             sink.complete(plan, derivation)

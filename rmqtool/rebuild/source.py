@@ -12,12 +12,12 @@ from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.finding import Finding
-from rmqtool.rebuild.conf_limits import honour_settings
+from rmqtool.rebuild.conf_limits import apply_conf
 from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
-from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, kept_heads
+from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, units_before_log
 from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
-from rmqtool.rebuild.run_result import Task
+from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.sinks import FileGrid, IndexSink, UnitSink
 from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
@@ -31,7 +31,7 @@ from rmqtool.store.version_signs import releases_of
 
 
 @dataclass
-class Source:
+class RebuildSource:
     """A store to rebuild from; `batch_topics` grows while the log tells more of them."""
 
     store: Store
@@ -71,14 +71,14 @@ class Source:
             existing.close()
 
 
-def open_source(store: Store, options: RebuildOptions, releases: Releases | None = None) -> Source:
+def open_source(store: Store, options: RebuildOptions, releases: Releases | None = None) -> RebuildSource:
     """Look at a store; raise UnsupportedError for queues that are no files.
 
     `releases` are those that may have written it, by default what options and store show.
     """
     if store.layout == "rocksdb" and "queues" in options.parts:
         raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
-    options, setting_findings = honour_settings(store, options)
+    options, setting_findings = apply_conf(store, options)
     queues = list(list_queues(store))
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
@@ -87,7 +87,7 @@ def open_source(store: Store, options: RebuildOptions, releases: Releases | None
     log = store.commit_log()
     has_batches = releases.newest >= BATCH_QUEUES
     found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
-    source = Source(
+    source = RebuildSource(
         store=store,
         options=options,
         log=log,
@@ -120,7 +120,7 @@ class Sinks:
         raise NotImplementedError
 
 
-def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
+def derive(source: RebuildSource, sinks: Sinks, progress: Progress) -> Derivation:
     """Go over the log once; again from its beginning when a topic turns out to have batch queues."""
     jobs = source.options.jobs
     while True:
@@ -145,9 +145,9 @@ def derive(source: Source, sinks: Sinks, progress: Progress) -> Derivation:
             return derivation
 
 
-def _task(source: Source) -> Task:
+def _task(source: RebuildSource) -> RunTask:
     options = source.options
-    return Task(
+    return RunTask(
         files=source.log.files,
         # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
         rules=DispatchRules.of(source.version, source.store, lmq_seen=True, may_be_older=not source.releases.is_named),
@@ -160,13 +160,13 @@ def _task(source: Source) -> Task:
     )
 
 
-def _target(source: Source, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:
+def _target(source: RebuildSource, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:
     if sink is None:
         return None
     existing = source.existing[kind]
     if source.options.order == "broker":
         return QueueTarget(sink, existing.grid, stored=existing.unit_at)
     if kind == "simple":
-        heads = kept_heads(existing, names, source.log_min_offset)
+        heads = units_before_log(existing, names, source.log_min_offset)
         return QueueTarget(sink, existing.grid, heads, stored=existing.unit_at)
     return QueueTarget(sink, existing.grid, batch_heads=kept_batch_heads(existing, names, source.log_min_offset))

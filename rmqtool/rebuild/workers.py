@@ -25,7 +25,7 @@ from rmqtool.base.limits import cannot_start, exhausted_or_raise, memory_is_shor
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.parallel import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, start_process, take_number
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rebuild.run_result import Digester, Item, PassNumbers, Renumbering, Task, packed, unpacked
+from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunTask, packed, unpacked
 
 _SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
 _USUAL_PIECES = 16  # of a log: the last process that works has no more than one of them to do
@@ -59,7 +59,7 @@ def pieces_of(files: Sequence[MappedFile], size: int | None = None) -> list[tupl
 
 
 def items_of_processes(
-    task: Task, numbers: PassNumbers, pieces: Sequence[tuple[int, int]], jobs: int
+    task: RunTask, numbers: PassNumbers, pieces: Sequence[tuple[int, int]], jobs: int
 ) -> Iterator[Item]:
     """All items of the log in order. Raises PiecesDoNotMeetError, and what a process raises."""
     jobs = min(jobs, len(pieces))
@@ -131,8 +131,8 @@ class _Todo:
 class _Own:
     """The pieces that this process digests, a few of them before their turn."""
 
-    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers) -> None:
-        self._digester = Digester(task)
+    def __init__(self, task: RunTask, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers) -> None:
+        self._digester = RunReader(task)
         self._renumbering = Renumbering(numbers)
         self._pieces = pieces
         self._todo = todo
@@ -187,7 +187,7 @@ class _OwnPiece:
 class _Worker:
     """A process that digests some pieces of the log."""
 
-    def __init__(self, task: Task, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers,
+    def __init__(self, task: RunTask, pieces: Sequence[tuple[int, int]], todo: _Todo, numbers: PassNumbers,
                  others: Sequence[_Worker]) -> None:  # fmt: skip
         self.connection, theirs = Pipe(duplex=False)
         with suppress(AttributeError, OSError):  # less to wait for where a pipe can be as large
@@ -276,12 +276,12 @@ class _Sender:
                 self._room.notify()
 
 
-def _serve(task: Task, pieces: Sequence[tuple[int, int]], numbers: Connection, connection: Connection) -> None:
+def _serve(task: RunTask, pieces: Sequence[tuple[int, int]], numbers: Connection, connection: Connection) -> None:
     """Digest pieces as long as there are any."""
     keep_arrow_to_one_thread()
     sender = _Sender(connection)
     try:
-        digester = Digester(task)
+        digester = RunReader(task)
         while (number := take_number(numbers)) is not None:
             sender.put(number)
             for item in digester.items(*pieces[number]):

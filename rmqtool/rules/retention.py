@@ -31,7 +31,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RetentionSettings:
     """What the cleaner works with: hours, percent, files, ms; the two levels are fractions of a disk."""
 
     file_reserved_time: int
@@ -67,7 +67,7 @@ NAMES = (
 """The settings that decide what is deleted, by the broker's own names."""
 
 
-def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> Settings:
+def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> RetentionSettings:
     """What a broker of `version` works with; `options` come before `conf`, the settings of broker.conf."""
     reader = _Reader(conf, options, version)
     values = (
@@ -82,7 +82,7 @@ def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Ve
         reader.whole("replicasPerDiskPartition", 1, since=DISK_LEVELS_CONFIGURED),
         reader.number("logicalDiskSpaceCleanForciblyThreshold", 0.8, since=DISK_LEVELS_CONFIGURED),
     )
-    return Settings(*values, shown=tuple(reader.shown))
+    return RetentionSettings(*values, shown=tuple(reader.shown))
 
 
 class _Reader:

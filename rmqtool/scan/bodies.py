@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from rmqtool.formats.sys_flag import COMPRESSED, compression
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 
 MAX_BODY_SIZE = 64 << 20
 """Decompressed bodies above this are kept as stored, bytes: a client refuses to send more than 4 MiB."""
@@ -59,12 +59,12 @@ def _read_stream(body: bytes, codec: str) -> bytes:
     return b"".join(pieces)
 
 
-def stored_bodies(frames: Frames) -> pa.BinaryArray:
+def stored_bodies(frames: RecordRun) -> pa.BinaryArray:
     """The bodies as stored."""
     return frames.block.slices(frames.body_positions, frames.body_sizes)
 
 
-def with_plain_bodies(frames: Frames) -> Iterator[tuple[Frames, pa.BinaryArray]]:
+def with_plain_bodies(frames: RecordRun) -> Iterator[tuple[RecordRun, pa.BinaryArray]]:
     """The run with its bodies as the producers gave them, in parts that fit in memory together.
 
     Sizes are known only after decompression, so a run is cut where its bodies reach BATCH_BODY_BYTES. A body that

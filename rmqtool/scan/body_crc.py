@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.crc import CRC_MASK
 from rmqtool.scan.block import Block, Positions
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 
 _SMALL_BODY = 400  # mean size, bytes
 _BATCH = 512  # bytes objects at a time: their memory stays in the processor's cache
 _INLINE = 12  # Arrow keeps views up to this size inside the view itself
 
 
-def wrong_bodies(frames: Frames) -> NDArray[np.bool_]:
+def wrong_bodies(frames: RecordRun) -> NDArray[np.bool_]:
     """Which bodies do not have the stored CRC; at that of an empty one the broker does not look."""
     computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
     wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)

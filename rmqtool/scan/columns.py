@@ -23,11 +23,11 @@ from rmqtool.formats.sys_flag import (
 )
 from rmqtool.scan.bodies import stored_bodies, with_plain_bodies
 from rmqtool.scan.body_crc import wrong_bodies
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hosts import host_column, message_id_column
 from rmqtool.scan.properties import PropertyTable, read_properties
 from rmqtool.scan.text import constant_strings, to_strings
-from rmqtool.scan.uniform_properties import SameNames
+from rmqtool.scan.uniform_properties import UniformProperties
 
 CODED_STRING = pa.dictionary(pa.int32(), pa.string())
 """Strings as numbers in a dictionary: who writes Parquet takes both as they are, and looks at no string again.
@@ -36,24 +36,27 @@ The strings of a dictionary are distinct: with the same one twice, Arrow's write
 """
 
 
-class Run:
-    """A run of frames with what several columns share, read at most once; `coded` as in `record_batches`."""
+class ColumnRun:
+    """A run of records with what several columns share, read at most once.
+
+    `dictionary_encoded` is that of `record_batches`.
+    """
 
     def __init__(
         self,
-        frames: Frames,
+        frames: RecordRun,
         plain_bodies: pa.BinaryArray | None = None,
         *,
         whole_properties: bool = False,
-        coded: bool = False,
+        dictionary_encoded: bool = False,
     ) -> None:
         self.frames = frames
         self.plain_bodies = plain_bodies
-        self.coded = coded
+        self.dictionary_encoded = dictionary_encoded
         self._whole_properties = whole_properties
 
     @cached_property
-    def properties(self) -> SameNames | PropertyTable:
+    def properties(self) -> UniformProperties | PropertyTable:
         """The properties of all records."""
         return read_properties(self.frames, whole=self._whole_properties)
 
@@ -66,63 +69,65 @@ class Run:
 class Column:
     """One column; `read` gives its values for a run, as long as the run.
 
-    `coded` is the type of one that has few distinct strings, where they are coded.
+    `dictionary_encoded` is the type of one that has few distinct strings, where they are coded.
     """
 
     type: pa.DataType
-    read: Callable[[Run], pa.Array]
-    coded: pa.DataType | None = None
+    read: Callable[[ColumnRun], pa.Array]
+    dictionary_encoded: pa.DataType | None = None
 
 
-def record_batches(frames: Frames, names: Sequence[str], *, coded: bool = False) -> Iterator[pa.RecordBatch]:
+def record_batches(
+    frames: RecordRun, names: Sequence[str], *, dictionary_encoded: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The columns `names` of a run as Arrow record batches: one, or several where bodies are large.
 
-    Types are those of COLUMNS; where they are `coded`, columns of few distinct strings are dictionaries, which may
-    differ from batch to batch. The batches own their memory and may outlive the frames.
+    Types are those of COLUMNS; where they are `dictionary_encoded`, columns of few distinct strings are dictionaries,
+    which may differ from batch to batch. The batches own their memory and may outlive the run.
     """
-    schema = message_schema(tuple(names), coded=coded)
-    parts: Iterator[tuple[Frames, pa.BinaryArray | None]] = iter([(frames, None)])
+    schema = message_schema(tuple(names), dictionary_encoded=dictionary_encoded)
+    parts: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
     if "body" in names:
         parts = with_plain_bodies(frames)
     for part, bodies in parts:
-        run = Run(part, bodies, whole_properties="properties" in names, coded=coded)
+        run = ColumnRun(part, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
         yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
 
 
 @lru_cache(maxsize=16)
-def message_schema(names: tuple[str, ...], *, coded: bool = False) -> pa.Schema:
+def message_schema(names: tuple[str, ...], *, dictionary_encoded: bool = False) -> pa.Schema:
     """The Arrow schema of the columns `names`."""
     columns = [COLUMNS[name] for name in names]
-    types = [(coded and column.coded) or column.type for column in columns]
+    types = [(dictionary_encoded and column.dictionary_encoded) or column.type for column in columns]
     return pa.schema([pa.field(*item, nullable=item[0] in _NULLABLE) for item in zip(names, types, strict=True)])
 
 
-def _integer(name: str, run: Run) -> pa.Array:
+def _integer(name: str, run: ColumnRun) -> pa.Array:
     return pa.array(run.field(name))
 
 
-def _property(name: bytes, run: Run) -> pa.Array:
+def _property(name: bytes, run: ColumnRun) -> pa.Array:
     return run.properties.column(name)
 
 
-def _host(name: str, run: Run) -> pa.Array:
-    return host_column(run.frames, name, coded=run.coded)
+def _host(name: str, run: ColumnRun) -> pa.Array:
+    return host_column(run.frames, name, dictionary_encoded=run.dictionary_encoded)
 
 
-def _topic(run: Run) -> pa.Array:
+def _topic(run: ColumnRun) -> pa.Array:
     topics = to_strings(_stored_topic(run))
-    return topics.dictionary_encode() if run.coded else topics
+    return topics.dictionary_encode() if run.dictionary_encoded else topics
 
 
-def _stored_topic(run: Run) -> pa.Array:
+def _stored_topic(run: ColumnRun) -> pa.Array:
     return run.frames.block.slices(run.frames.topic_positions, run.frames.topic_sizes)
 
 
-def _stored_properties(run: Run) -> pa.Array:
+def _stored_properties(run: ColumnRun) -> pa.Array:
     return run.frames.block.slices(run.frames.properties_positions, run.frames.properties_sizes)
 
 
-def _keys(run: Run) -> pa.Array:
+def _keys(run: ColumnRun) -> pa.Array:
     """Each record's keys: the pieces of KEYS between single spaces that are not empty (`IndexService#buildIndex`)."""
     values = run.properties.column(KEYS.encode())
     if KEY_SEPARATOR.encode() not in _bytes_of(values):
@@ -147,19 +152,19 @@ def _lists(values: pa.StringArray, counts: NDArray[Any]) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
-def _named(run: Run, names: Sequence[str], codes: NDArray[Any]) -> pa.Array:
+def _named(run: ColumnRun, names: Sequence[str], codes: NDArray[Any]) -> pa.Array:
     """The name with the number ``codes[i]`` for each record; mostly all are the first."""
     if not codes.any():
-        return constant_strings(names[0], len(codes), coded=run.coded)
+        return constant_strings(names[0], len(codes), dictionary_encoded=run.dictionary_encoded)
     found = pa.array(names).take(pa.array(codes.astype(np.int32)))
-    return found.dictionary_encode() if run.coded else found
+    return found.dictionary_encode() if run.dictionary_encoded else found
 
 
-def _transaction(run: Run) -> pa.Array:
+def _transaction(run: ColumnRun) -> pa.Array:
     return _named(run, TRANSACTION_NAMES, (run.field("sys_flag") & TRANSACTION_MASK) >> 2)
 
 
-def _compression(run: Run) -> pa.Array:
+def _compression(run: ColumnRun) -> pa.Array:
     flags = run.field("sys_flag")
     codes = flags & COMPRESSED
     if codes.any():
@@ -167,11 +172,11 @@ def _compression(run: Run) -> pa.Array:
     return _named(run, ("none", *COMPRESSION_NAMES), codes)
 
 
-def _magic_code(run: Run) -> pa.Array:
+def _magic_code(run: ColumnRun) -> pa.Array:
     return _named(run, ("v1", "v2"), run.field("magic_code") == MAGIC_CODE_V2)
 
 
-def _body_crc_ok(run: Run) -> pa.Array:
+def _body_crc_ok(run: ColumnRun) -> pa.Array:
     return pa.array(~wrong_bodies(run.frames))
 
 
@@ -189,7 +194,9 @@ COLUMNS = {
     "keys": Column(pa.list_(_STRING), _keys),
     "tags": Column(_STRING, partial(_property, TAGS.encode())),
     "properties": Column(
-        pa.map_(_STRING, _STRING), lambda run: run.properties.maps(coded=run.coded), pa.map_(CODED_STRING, _STRING)
+        pa.map_(_STRING, _STRING),
+        lambda run: run.properties.maps(dictionary_encoded=run.dictionary_encoded),
+        pa.map_(CODED_STRING, _STRING),
     ),
     "born_timestamp": Column(pa.int64(), partial(_integer, "born_timestamp")),
     "store_timestamp": Column(pa.int64(), partial(_integer, "store_timestamp")),

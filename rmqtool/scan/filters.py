@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.columns import record_batches
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 
 Mask = NDArray[np.bool_]
 
@@ -98,7 +98,7 @@ class Filters:
             passed &= timestamps < self.to_timestamp
         return passed
 
-    def select(self, frames: Frames) -> Frames | None:
+    def select(self, frames: RecordRun) -> RecordRun | None:
         """The records of a run that pass, None without one; the others' bodies and columns are never read.
 
         What is left need not be contiguous: its `size` is that of the whole span.
@@ -108,7 +108,7 @@ class Filters:
         mask = np.concatenate([self.mask(batch) for batch in record_batches(frames, self.columns)])
         if mask.all():
             return frames
-        return prove(frames.block, frames.positions[mask]) if mask.any() else None
+        return sound_prefix(frames.block, frames.positions[mask]) if mask.any() else None
 
 
 def _is_in(column: pa.Array, values: tuple[str, ...] | tuple[int, ...]) -> Mask:

@@ -85,7 +85,7 @@ class Headers:
         return part
 
 
-class Frames:
+class RecordRun:
     """A run of sound records, one behind the other; columns are read from the block before it is filled again."""
 
     def __init__(self, block: Block, positions: Positions, headers: Headers, sizes: dict[str, Positions]) -> None:
@@ -131,15 +131,15 @@ class Frames:
         """Where the properties begin in the block, behind their length."""
         return self.topic_positions + self.topic_sizes + _PROPERTIES_WIDTH
 
-    def __getitem__(self, rows: slice) -> Frames:
+    def __getitem__(self, rows: slice) -> RecordRun:
         names = ("message", "body", "topic", "properties")
         sizes = {name: getattr(self, f"{name}_sizes")[rows] for name in names}
         widths = self._topic_widths
         sizes["topic_width"] = widths if widths.ndim == 0 else widths[rows]
-        return Frames(self.block, self.positions[rows], self.headers[rows], sizes)
+        return RecordRun(self.block, self.positions[rows], self.headers[rows], sizes)
 
 
-def prove(block: Block, positions: Positions) -> Frames:
+def sound_prefix(block: Block, positions: Positions) -> RecordRun:
     """The sound records at the head of a chain; shorter than the chain when one is not sound."""
     headers = Headers(block, positions)
     magic_codes = headers.field("magic_code")
@@ -158,7 +158,7 @@ def prove(block: Block, positions: Positions) -> Frames:
     sound &= ends <= block.length
     if not sound.all():
         count = int(np.argmin(sound))
-        return prove(block, positions[:count])
+        return sound_prefix(block, positions[:count])
     topic_sizes = _topic_sizes(block, positions + headers.sizes + body_sizes, is_v2)
     properties_sizes = room - body_sizes
     properties_sizes -= topic_sizes
@@ -173,7 +173,7 @@ def prove(block: Block, positions: Positions) -> Frames:
         "properties": properties_sizes,
         "topic_width": topic_widths,
     }
-    frames = Frames(block, positions, headers, sizes)
+    frames = RecordRun(block, positions, headers, sizes)
     return frames if fits.all() else frames[: int(np.argmin(fits))]
 
 

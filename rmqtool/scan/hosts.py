@@ -11,37 +11,39 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.host import format_host
 from rmqtool.formats.message_id import format_message_id
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.text import constant_strings
 
 _HEX = np.array([f"{value:02X}".encode() for value in range(256)]).view("<u2")
 _V4_WIDTH = 8
 
 
-def host_column(frames: Frames, name: str, *, coded: bool = False) -> pa.StringArray | pa.DictionaryArray:
-    """A host as ``ip:port``; each distinct one is formatted once. `coded`: as a dictionary."""
+def host_column(
+    frames: RecordRun, name: str, *, dictionary_encoded: bool = False
+) -> pa.StringArray | pa.DictionaryArray:
+    """A host as ``ip:port``; each distinct one is formatted once. `dictionary_encoded`: as a dictionary."""
     groups = frames.headers.hosts(name)
     if len(groups) == 1:
-        return _format_group(groups[0][1], coded=coded)
+        return _format_group(groups[0][1], dictionary_encoded=dictionary_encoded)
     shown = np.empty(len(frames), dtype=object)
     for rows, hosts in groups:
         shown[rows] = _format_group(hosts).to_pylist()
     found = pa.array(shown, pa.string())
-    return found.dictionary_encode() if coded else found
+    return found.dictionary_encode() if dictionary_encoded else found
 
 
-def _format_group(hosts: NDArray[np.void], *, coded: bool = False) -> pa.StringArray | pa.DictionaryArray:
+def _format_group(hosts: NDArray[np.void], *, dictionary_encoded: bool = False) -> pa.StringArray | pa.DictionaryArray:
     if hosts.dtype.itemsize == _V4_WIDTH:
         numbers = hosts.view(np.int64)
         if (numbers == numbers[0]).all():
-            return constant_strings(_format(numbers[:1].tobytes()), len(numbers), coded=coded)
+            return constant_strings(_format(numbers[:1].tobytes()), len(numbers), dictionary_encoded=dictionary_encoded)
         numbered = pa.array(np.ascontiguousarray(numbers)).dictionary_encode()
         distinct = [number.tobytes() for number in np.asarray(numbered.dictionary)]
     else:
         numbered = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
         distinct = numbered.dictionary.to_pylist()
     found = pa.array([_format(host) for host in distinct], pa.string()).take(numbered.indices)
-    return found.dictionary_encode() if coded else found
+    return found.dictionary_encode() if dictionary_encoded else found
 
 
 @lru_cache(maxsize=1 << 12)
@@ -49,7 +51,7 @@ def _format(host: bytes) -> str:
     return format_host(host)
 
 
-def message_id_column(frames: Frames) -> pa.StringArray:
+def message_id_column(frames: RecordRun) -> pa.StringArray:
     """The offset message id as the broker prints it: store host and physical offset in hex."""
     groups = frames.headers.hosts("store_host")
     offsets = frames.physical_offsets

@@ -15,7 +15,7 @@ from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.rows import Rows, make_rows, one_row, times_of
 from rmqtool.scan.text import constant_strings, is_utf8
 
@@ -55,9 +55,9 @@ class MessageShape:
         return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
 
 
-def message_rows(frames: Frames, file: str, shape: MessageShape) -> Iterator[Rows]:
+def message_rows(frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
     """The records of a run as rows, in parts whose decompressed bodies fit in memory; `file` holds them."""
-    parts: Iterator[tuple[Frames, pa.BinaryArray | None]] = iter([(frames, None)])
+    parts: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
     if shape.body != "none":
         parts = with_plain_bodies(frames) if shape.body == "decompressed" else iter([(frames, None)])
     for part, bodies in parts:
@@ -72,7 +72,7 @@ def extent_row(event: Blank | Damage) -> Rows:
     return one_row("damage", values, counted=False)
 
 
-def _rows(frames: Frames, bodies: pa.BinaryArray | None, file: str, shape: MessageShape) -> Rows:
+def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: MessageShape) -> Rows:
     scanned = _scanned(frames, shape)
     found: dict[str, Any] = {}
     if shape.body != "none":
@@ -93,7 +93,7 @@ def _rows(frames: Frames, bodies: pa.BinaryArray | None, file: str, shape: Messa
     return make_rows(MESSAGE, kept, optional=sorted(OPTIONAL))
 
 
-def _scanned(frames: Frames, shape: MessageShape) -> dict[str, pa.Array]:
+def _scanned(frames: RecordRun, shape: MessageShape) -> dict[str, pa.Array]:
     """The columns of the scan that the wanted fields are made from."""
     derived = {*BODY_COLUMNS, *_TIMES, *_RAW, "file", "hex"}
     names = [name for name in shape.names if name not in derived]
@@ -105,7 +105,7 @@ def _scanned(frames: Frames, shape: MessageShape) -> dict[str, pa.Array]:
     return dict(zip(names, batch.columns, strict=True))
 
 
-def _undecodable(name: str, frames: Frames, scanned: dict[str, pa.Array]) -> pa.StringArray | None:
+def _undecodable(name: str, frames: RecordRun, scanned: dict[str, pa.Array]) -> pa.StringArray | None:
     """The stored bytes in base64 where decoding replaced something; None where it never did."""
     column, stored = _RAW[name]
     texts = [scanned[column]] if column == "topic" else [scanned[column].keys, scanned[column].items]
@@ -118,7 +118,7 @@ def _undecodable(name: str, frames: Frames, scanned: dict[str, pa.Array]) -> pa.
     return pa.array(shown, pa.string())
 
 
-def _bodies(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: Frames, choice: BodyChoice) -> dict[str, Any]:
+def _bodies(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun, choice: BodyChoice) -> dict[str, Any]:
     """`body` as text, null where it is not UTF-8; then `body_base64`. `body_error` says why one is shown as stored."""
     found: dict[str, Any] = {}
     if is_utf8(bodies):
@@ -135,7 +135,7 @@ def _bodies(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: Frames, choi
     return found
 
 
-def _errors(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: Frames) -> pa.StringArray | None:
+def _errors(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun) -> pa.StringArray | None:
     """Why compressed bodies are as they were stored; None when all could be decompressed."""
     flags = frames.headers.field("sys_flag")
     compressed = np.flatnonzero(flags & COMPRESSED)
@@ -157,7 +157,7 @@ def _why(stored: bytes, sys_flag: int) -> str | None:
     return None
 
 
-def _hex(frames: Frames) -> pa.StringArray:
+def _hex(frames: RecordRun) -> pa.StringArray:
     """All bytes of each record, in hex."""
     records = frames.block.slices(frames.positions, frames.message_sizes)
     return pa.array([record.hex() for record in records.to_pylist()], pa.string())

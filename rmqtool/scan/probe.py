@@ -33,7 +33,7 @@ _LEADING_ZEROS = 3
 _FIRST_READ = 16 << 10  # damage is mostly small; only where it is not, more is read at once, bytes
 
 
-class Place:
+class Probe:
     """What begins at `position` of a file whose first byte has physical offset `start_offset`."""
 
     def __init__(self, file: InputFile, start_offset: int, position: int) -> None:
@@ -92,7 +92,7 @@ def find_next(file: InputFile, start_offset: int, position: int) -> int:
         data = file.read(position, size)
         for match in _MAGIC_CODES.finditer(data):
             candidate = position + match.start() - _MAGIC_POSITION
-            if match.start() >= _MAGIC_POSITION and is_sound(Place(file, start_offset, candidate)):
+            if match.start() >= _MAGIC_POSITION and is_sound(Probe(file, start_offset, candidate)):
                 return candidate
         if position + len(data) >= file.size or len(data) < _OVERLAP:
             break
@@ -106,17 +106,17 @@ def skip_zeros(file: InputFile, position: int) -> int:
     return max(position, file.next_data(position, file.size) - _LEADING_ZEROS)
 
 
-def is_sound(place: Place) -> bool:
+def is_sound(place: Probe) -> bool:
     """Whether a record, or a blank whose size leads exactly to the end of the file, stands there."""
     if place.kind == "blank":
         return place.position + place.size == place.file.size
     return place.kind == "message"
 
 
-def is_moved(place: Place) -> bool:
+def is_moved(place: Probe) -> bool:
     """Whether a sound record stands there, but for the position that it tells as its own: no unclean stop does that."""
     told = _HEAD.unpack(place.file.read(place.position, _HEAD.size))[2]
-    return Place(place.file, told - place.position, place.position).kind == "message"
+    return Probe(place.file, told - place.position, place.position).kind == "message"
 
 
 def _signed(data: bytes) -> int:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.text import is_utf8, to_strings
-from rmqtool.scan.uniform_properties import SameNames, find_same_names
+from rmqtool.scan.uniform_properties import UniformProperties, find_same_names
 from rmqtool.scan.windows import WINDOW
 
 _WORD = 8
@@ -23,7 +23,7 @@ _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-def read_properties(frames: Frames, *, whole: bool = False) -> SameNames | PropertyTable:
+def read_properties(frames: RecordRun, *, whole: bool = False) -> UniformProperties | PropertyTable:
     """The properties of all records, in the form that they allow; both forms have `column` and `maps`.
 
     Who wants `maps` as well as columns asks for the `whole`.
@@ -81,10 +81,10 @@ class PropertyTable:
         sizes[rows] = self._value_sizes[found]
         return starts, sizes
 
-    def maps(self, *, coded: bool = False) -> pa.MapArray:
+    def maps(self, *, dictionary_encoded: bool = False) -> pa.MapArray:
         """All properties of each record as a map in stored order; of duplicates the last value, in the first place.
 
-        `coded`: the names as a dictionary.
+        `dictionary_encoded`: the names as a dictionary.
         """
         bounds = self.bounds
         names = self._slices(self._names, self._name_sizes)
@@ -94,7 +94,7 @@ class PropertyTable:
             kept, source = _without_duplicates(to_strings(names).to_pylist(), self.record_numbers.tolist())
             names, values = names.take(pa.array(kept)), values.take(pa.array(source))
             bounds = np.searchsorted(self.record_numbers[kept], np.arange(self.records + 1))
-        keys = to_strings(names).dictionary_encode() if coded else to_strings(names)
+        keys = to_strings(names).dictionary_encode() if dictionary_encoded else to_strings(names)
         return pa.MapArray.from_arrays(pa.array(bounds.astype(np.int32)), keys, to_strings(values))
 
     def _is_name(self, rows: Positions, name: bytes) -> NDArray[np.bool_]:
@@ -127,7 +127,7 @@ class PropertyTable:
         return gather_slices(pa.py_buffer(self.data), starts, starts + sizes)
 
 
-def _gather(frames: Frames) -> tuple[NDArray[np.uint8], Positions]:
+def _gather(frames: RecordRun) -> tuple[NDArray[np.uint8], Positions]:
     """All properties one behind the other and zeros behind them, and each record's end.
 
     Each record ends with a separator: where the broker left it out, one is put.

@@ -11,16 +11,16 @@ from functools import cached_property, partial
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.chain import chain
 from rmqtool.scan.events import Blank, Damage, Reason
-from rmqtool.scan.frames import Frames, prove
-from rmqtool.scan.probe import Place, find_next, is_moved, is_sound, skip_zeros
+from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, skip_zeros
 
-Event = Frames | Blank | Damage
+Event = RecordRun | Blank | Damage
 """What a scan yields."""
 
 LONGEST_BLANK = 8 << 20
@@ -39,7 +39,7 @@ def scan_files(
     files: Sequence[MappedFile],
     start: int = 0,
     stop: int = MAX_OFFSET,
-    reading: Reading = UNLIMITED,
+    reading: ReadPolicy = UNLIMITED,
     usual_records: int = USUAL_RECORDS,
 ) -> Iterator[Event]:
     """Scan what begins at physical offsets from `start` to before `stop` (default: all of the log).
@@ -65,7 +65,7 @@ def scan_files(
 class _LogEnd:
     """Where the files begin that hold only zeros: allocated ahead by the broker, or empty."""
 
-    def __init__(self, files: Sequence[MappedFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy) -> None:
         self._files = files
         self._reading = reading
 
@@ -122,7 +122,7 @@ class _FileScan:
             event = frames if frames is not None else self._other(position)
             if event is None:
                 return
-            if isinstance(event, Place):
+            if isinstance(event, Probe):
                 self._filled_for = position
                 self._fill(position, event.size)
                 continue
@@ -142,12 +142,12 @@ class _FileScan:
         self._block_position, self._block_end = position, position + self._block.length
         self._most = None
 
-    def _frames(self, position: int) -> Frames | None:
+    def _frames(self, position: int) -> RecordRun | None:
         """The sound records from `position` in the block; None when the first is not sound or not all there."""
         if not self._block_position <= position < self._block_end or self._is_cut(position):
             self._fill(position, BLOCK_SIZE)
         positions = chain(self._block, position - self._block_position, self._most)
-        frames = prove(self._block, positions) if len(positions) else None
+        frames = sound_prefix(self._block, positions) if len(positions) else None
         if self._most is not None:
             self._most *= 2
         elif frames:
@@ -160,9 +160,9 @@ class _FileScan:
         rest, filled = self._block_end - position, self._block_end - self._block_position
         return rest < filled // _SMALL_REST and self._block_end < self._file.size
 
-    def _other(self, position: int) -> Blank | Damage | Place | None:
+    def _other(self, position: int) -> Blank | Damage | Probe | None:
         """What stands where no sound record was seen; a Place asks to fill the block from there; None at the end."""
-        place = Place(self._file, self._start_offset, position)
+        place = Probe(self._file, self._start_offset, position)
         if place.kind == "message" and self._filled_for != position:
             return place
         if place.kind == "zeroed" and self._is_end(position):
@@ -179,7 +179,7 @@ class _FileScan:
         """Whether the log has ended: zeros to the end of this file and in all later ones."""
         return self._file.next_data(position, self._file.size) == self._file.size and self._nothing_follows()
 
-    def _damage(self, place: Place, after: int) -> Damage:
+    def _damage(self, place: Probe, after: int) -> Damage:
         reason: Reason
         match place.kind:
             case "message" | "blank":
@@ -198,7 +198,7 @@ class _FileScan:
 
 def _owned(event: Event, start: int, stop: int) -> Event | None:
     """The part of an event that begins in the range."""
-    if not isinstance(event, Frames):
+    if not isinstance(event, RecordRun):
         return event if start <= event.physical_offset < stop else None
     if start <= event.physical_offset and event.physical_offset + event.size <= stop:
         return event

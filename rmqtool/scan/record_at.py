@@ -9,11 +9,11 @@ import numpy as np
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.scan.block import Block
-from rmqtool.scan.frames import Frames, prove
-from rmqtool.scan.probe import Place
+from rmqtool.scan.frames import RecordRun, sound_prefix
+from rmqtool.scan.probe import Probe
 
 
-def record_at(files: Sequence[MappedFile], physical_offset: int) -> Frames | None:
+def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
     """The sound record that begins at `physical_offset`, as a run of one; None when none does."""
     for mapped in files:
         if mapped.start_offset <= physical_offset < mapped.end_offset:
@@ -22,10 +22,10 @@ def record_at(files: Sequence[MappedFile], physical_offset: int) -> Frames | Non
     return None
 
 
-def _record(file: InputFile, start_offset: int, position: int) -> Frames | None:
-    place = Place(file, start_offset, position)
+def _record(file: InputFile, start_offset: int, position: int) -> RecordRun | None:
+    place = Probe(file, start_offset, position)
     if place.kind != "message":
         return None
     block = Block(place.size)
     block.fill(file, position, place.size, start_offset + position)
-    return prove(block, np.zeros(1, dtype=np.intp)) or None
+    return sound_prefix(block, np.zeros(1, dtype=np.intp)) or None

@@ -26,7 +26,7 @@ Offsets = NDArray[np.int32]
 """Places in gathered properties, bytes."""
 
 
-class SameNames:
+class UniformProperties:
     """The properties of records that have the same distinct `names`; value i stands at ``starts[i] : ends[i]``.
 
     Of one who wants the `whole`, `maps` as well as columns, the values are gathered once for both.
@@ -67,17 +67,17 @@ class SameNames:
         starts = self._starts[rows].astype(np.intp)
         return starts, self._ends[rows] - starts
 
-    def maps(self, *, coded: bool = False) -> pa.MapArray:
-        """All properties of each record as a map in stored order; `coded`: the names as a dictionary."""
+    def maps(self, *, dictionary_encoded: bool = False) -> pa.MapArray:
+        """All properties of each record as a map in stored order; `dictionary_encoded`: the names as a dictionary."""
         width, usual = len(self._names), _round_up(self._records)
         bounds = _multiples(width, usual + 1, 0)[: self._records + 1]
-        names = _repeated_names(self._names, usual, coded)[: self._records * width]
+        names = _repeated_names(self._names, usual, dictionary_encoded)[: self._records * width]
         return pa.MapArray.from_arrays(bounds, names, self._values)
 
 
 def find_same_names(
     data: NDArray[np.uint8], stops: Positions, ends: Positions, *, whole: bool = False
-) -> SameNames | None:
+) -> UniformProperties | None:
     """The properties in `data` when all records have the same distinct names in the same order, else None.
 
     Properties end at `stops`, those of each record before `ends`; `data` goes on for a window behind the last.
@@ -97,7 +97,7 @@ def find_same_names(
     rows = starts.reshape(-1, width)
     if not (_have(data, rows, _stretches(names, samples)) or _have(data, rows, _stretches(names, []))):
         return None
-    return SameNames(names, data, values.astype(np.int32), stops.astype(np.int32), whole=whole)
+    return UniformProperties(names, data, values.astype(np.int32), stops.astype(np.int32), whole=whole)
 
 
 def _pieces_of(data: NDArray[np.uint8], ends: Positions, row: int) -> list[bytes]:
@@ -168,10 +168,10 @@ def _repeated_sizes(names: Names, count: int) -> NDArray[np.intp]:
 
 
 @lru_cache(maxsize=4)
-def _repeated_names(names: Names, count: int, coded: bool) -> pa.StringArray | pa.DictionaryArray:
+def _repeated_names(names: Names, count: int, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
     texts = pa.array([decode_text(name) for name in names], pa.string())
     numbers = pa.array(np.tile(np.arange(len(names), dtype=np.int32), count))
-    return pa.DictionaryArray.from_arrays(numbers, texts) if coded else texts.take(numbers)
+    return pa.DictionaryArray.from_arrays(numbers, texts) if dictionary_encoded else texts.take(numbers)
 
 
 @lru_cache(maxsize=32)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rmqtool.broker.delete_when import MAX_TIME, local_time
 from rmqtool.clean.losses import Losses
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.show.output import byte_size
 
 _MINUTE_MS = 60_000
 
 
-def answer(plan: Plan, losses: Losses) -> str:
+def answer(plan: CleanPlan, losses: Losses) -> str:
     """What goes and why, and who loses unread messages; or why nothing goes."""
     deleted = plan.deleted
     if not deleted:
@@ -30,7 +30,7 @@ def answer(plan: Plan, losses: Losses) -> str:
     )
 
 
-def _followers(plan: Plan) -> str:
+def _followers(plan: CleanPlan) -> str:
     """Queue and index files that go although no log file does."""
     run = plan.runs[0]
     if not (run.queue_files or run.index_files):
@@ -38,7 +38,7 @@ def _followers(plan: Plan) -> str:
     return f" {len(run.queue_files)} queue files and {len(run.index_files)} index files go that point below the log."
 
 
-def _nothing(plan: Plan) -> str:
+def _nothing(plan: CleanPlan) -> str:
     """Why the next run deletes no log file."""
     trigger = plan.trigger
     candidates = [fate for fate in plan.runs[0].log.kept if fate.reason not in ("last-file", "ahead")]
@@ -61,7 +61,7 @@ def _nothing(plan: Plan) -> str:
     return f"The next run deletes nothing: {what} expired, but it is not the hour ({due})."
 
 
-def _used(plan: Plan) -> str:
+def _used(plan: CleanPlan) -> str:
     return f"{round(max(plan.trigger.log_ratio, plan.trigger.queue_ratio or 0) * 100, 2):g}"
 
 
@@ -69,7 +69,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def moment(timestamp: int | None, plan: Plan) -> str:
+def moment(timestamp: int | None, plan: CleanPlan) -> str:
     """A time in the broker's zone, ``2026-11-22 04:00 +08:00``; with its number where no calendar has it."""
     if timestamp is None:
         return "never"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from rmqtool.base.times import rfc3339
-from rmqtool.broker.cleaner import Run
+from rmqtool.broker.cleaner import CleanerRun
 from rmqtool.broker.disks import Disk
-from rmqtool.broker.log_deletion import Fate
+from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Waiting
 from rmqtool.store.store import Store
 
 
-def clean_json(plan: Plan, losses: Losses, forecast: Forecast) -> dict[str, Any]:
+def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str, Any]:
     """The `result` of ``clean STORE``."""
     store = plan.facts.store
     return {
@@ -63,11 +63,11 @@ def _moment(name: str, timestamp: int | None) -> dict[str, Any]:
     return {f"{name}_timestamp": timestamp, f"{name}_time": rfc3339(timestamp)}
 
 
-def _zone(plan: Plan) -> str | None:
+def _zone(plan: CleanPlan) -> str | None:
     return None if plan.rules.zone is None else str(plan.rules.zone)
 
 
-def _trigger(plan: Plan) -> dict[str, Any]:
+def _trigger(plan: CleanPlan) -> dict[str, Any]:
     trigger, facts = plan.trigger, plan.facts
     return {
         "time": trigger.time,
@@ -99,7 +99,7 @@ def _disk(store: Store, disk: Disk, version: Any) -> dict[str, Any]:
     }
 
 
-def _pass(store: Store, run: Run) -> dict[str, Any]:
+def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
     return {
         **_moment("run", run.time),
         "commit_log": [
@@ -119,7 +119,7 @@ def _pass(store: Store, run: Run) -> dict[str, Any]:
     }
 
 
-def _kept(store: Store, fate: Fate) -> dict[str, Any]:
+def _kept(store: Store, fate: FileDecision) -> dict[str, Any]:
     return {
         "file": store.relative(fate.log_file.file.path),
         "bytes": fate.log_file.file.size,

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqtool.broker.delete_when import MAX_TIME, local_time
-from rmqtool.broker.log_deletion import Fate
-from rmqtool.clean.plan import Plan
+from rmqtool.broker.log_deletion import FileDecision
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.show.clean_answer import moment
 from rmqtool.show.output import Columns, byte_size, table
 
@@ -43,7 +43,7 @@ class _Row:
     files: int = 1
 
 
-def day_table(plan: Plan) -> Table:
+def day_table(plan: CleanPlan) -> Table:
     """One row for each day and fate; the bar of an age is full when the file expires."""
     rows: list[_Row] = []
     for row in _rows(plan):
@@ -62,7 +62,7 @@ def day_table(plan: Plan) -> Table:
     return table("Commit log", columns, shown)
 
 
-def file_table(plan: Plan) -> Table:
+def file_table(plan: CleanPlan) -> Table:
     """One row for each file, and of those that go the number of the run where there are several."""
     columns: Columns = [("Modified", "left"), ("File", "left"), ("Size", "right")]
     columns += [("Age", "right"), ("", "left"), ("What", "left")]
@@ -74,7 +74,7 @@ def file_table(plan: Plan) -> Table:
     return table("Commit log", columns, shown)
 
 
-def _rows(plan: Plan) -> Iterator[_Row]:
+def _rows(plan: CleanPlan) -> Iterator[_Row]:
     for number, run in enumerate(plan.runs, 1):
         for fate in run.log.deleted:
             yield _row_of(plan, fate, number)
@@ -82,14 +82,14 @@ def _rows(plan: Plan) -> Iterator[_Row]:
         yield _row_of(plan, fate, 0)
 
 
-def _end(plan: Plan, row: _Row) -> tuple[str, Text, Text]:
+def _end(plan: CleanPlan, row: _Row) -> tuple[str, Text, Text]:
     """Age, its bar, and what becomes of the file."""
     age = plan.now - row.modified
     bar = _bar(age / max(plan.rules.settings.reserved_ms, 1), row)
     return _age(age), bar, Text(row.what, style="red" if row.deleted else "")
 
 
-def _row_of(plan: Plan, fate: Fate, run: int) -> _Row:
+def _row_of(plan: CleanPlan, fate: FileDecision, run: int) -> _Row:
     file = fate.log_file
     if 0 <= file.mtime <= MAX_TIME:
         label = local_time(file.mtime, plan.rules.zone).strftime("%Y-%m-%d")
@@ -98,7 +98,7 @@ def _row_of(plan: Plan, fate: Fate, run: int) -> _Row:
     return _Row(label, file.file.path.name, _what(plan, fate), fate.deleted, file.mtime, run, file.allocated)
 
 
-def _what(plan: Plan, fate: Fate) -> str:
+def _what(plan: CleanPlan, fate: FileDecision) -> str:
     if fate.reason == "not-expired":
         return f"expires {moment(fate.expires, plan)[:10]}"
     return _WHAT[fate.reason]

@@ -11,12 +11,12 @@ from rich.text import Text
 from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Waiting
 from rmqtool.findings.finding import Finding
 from rmqtool.show.clean_answer import answer, duration, moment
 from rmqtool.show.clean_tables import day_table, file_table
-from rmqtool.show.output import Columns, Style, byte_size, note, show_behind, show_finding, show_table, table
+from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
 
 _LABEL_WIDTH = 12
 _SHOWN_RUNS = 20
@@ -27,13 +27,13 @@ _KINDS = {
 }
 
 
-def show_plan(plan: Plan, losses: Losses, forecast: Forecast, findings: Sequence[Finding], style: Style) -> None:
+def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Sequence[Finding], style: Style) -> None:
     """Print a plan; verbose shows each file, each setting and each committed offset instead of sums."""
     console, verbose = style.console(), style.verbosity > 0
-    show_behind(console, Text(), answer(plan, losses), style="bold")
+    print_labelled(console, Text(), answer(plan, losses), style="bold")
     console.print()
     for label, text in (*_facts(plan), *_forecast_facts(plan, forecast)):
-        show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     _show_files(console, plan, verbose)
     _show_runs(console, plan)
     _show_consumers(console, losses, verbose)
@@ -46,7 +46,7 @@ def show_plan(plan: Plan, losses: Losses, forecast: Forecast, findings: Sequence
         show_finding(console, finding)
 
 
-def note_next(plan: Plan, options: str, done: bool = False) -> None:
+def note_next(plan: CleanPlan, options: str, done: bool = False) -> None:
     """Say on stderr what to run next; `options` are those of this run that count for the next too."""
     command = f"rmqtool clean {quote(str(plan.facts.store.root))}{options}"
     note("")
@@ -62,7 +62,7 @@ def note_next(plan: Plan, options: str, done: bool = False) -> None:
         note(f"at the next hour of deleteWhen: {command} --dry-run --now {when}")
 
 
-def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
     facts, trigger, settings = plan.facts, plan.trigger, plan.rules.settings
     running = "no broker runs on it"
     if facts.holder:
@@ -81,7 +81,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "space", _space_line(plan)
 
 
-def _disk_line(plan: Plan) -> str:
+def _disk_line(plan: CleanPlan) -> str:
     disks = plan.facts.disks
     parts = []
     for disk in dict.fromkeys((*disks.log, disks.queues)):
@@ -94,7 +94,7 @@ def _disk_line(plan: Plan) -> str:
     return ", ".join(f"{name} {level}" for name, level in parts)
 
 
-def _space_line(plan: Plan) -> str:
+def _space_line(plan: CleanPlan) -> str:
     trigger, settings = plan.trigger, plan.rules.settings
     state = "yes, regardless of age" if trigger.forced and trigger.runs else "yes" if trigger.space else "no"
     levels = [f"expired files go above {settings.disk_max_used_space_ratio} %"]
@@ -104,7 +104,7 @@ def _space_line(plan: Plan) -> str:
     return f"{state}: {', '.join(levels)}"
 
 
-def _forecast_facts(plan: Plan, forecast: Forecast) -> Iterator[tuple[str, str]]:
+def _forecast_facts(plan: CleanPlan, forecast: Forecast) -> Iterator[tuple[str, str]]:
     growth = forecast.growth
     if growth is not None:
         span = duration(growth.until - growth.since)
@@ -119,7 +119,7 @@ def _forecast_facts(plan: Plan, forecast: Forecast) -> Iterator[tuple[str, str]]
         yield "oldest left", f"expires {expires}{goes}"
 
 
-def _show_files(console: Console, plan: Plan, each: bool) -> None:
+def _show_files(console: Console, plan: CleanPlan, each: bool) -> None:
     if not plan.facts.log_files:
         return
     console.print()
@@ -131,7 +131,7 @@ def _show_files(console: Console, plan: Plan, each: bool) -> None:
         console.print(f"with them {queue_files} queue files and {index_files} index files; {freed} in all")
 
 
-def _show_runs(console: Console, plan: Plan) -> None:
+def _show_runs(console: Console, plan: CleanPlan) -> None:
     if len(plan.runs) < 2:
         return
     columns: Columns = [("Run", "right"), ("At", "left"), ("Log files", "right"), ("Queue files", "right")]
@@ -174,7 +174,7 @@ def _show_consumers(console: Console, losses: Losses, each: bool) -> None:
         console.print()
         show_table(console, table("Who loses unread messages", columns, rows))
     for line in _waiting_lines(losses):
-        show_behind(console, Text("lost         ", style="red"), line)
+        print_labelled(console, Text("lost         ", style="red"), line)
 
 
 def _waiting_lines(losses: Losses) -> Iterator[str]:
@@ -195,12 +195,12 @@ def _show_topics(console: Console, losses: Losses) -> None:
     if emptied:
         shown = ", ".join(emptied[:5]) + (f" and {len(emptied) - 5} more" if len(emptied) > 5 else "")
         console.print()
-        show_behind(console, Text("left empty   ", style="dim"), shown)
+        print_labelled(console, Text("left empty   ", style="dim"), shown)
     if losses.messages_deleted and losses.oldest_timestamp is not None:
-        show_behind(console, Text("log begins   ", style="dim"), moment(losses.oldest_timestamp, losses.plan))
+        print_labelled(console, Text("log begins   ", style="dim"), moment(losses.oldest_timestamp, losses.plan))
 
 
-def _show_outlooks(console: Console, plan: Plan, forecast: Forecast) -> None:
+def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> None:
     if not forecast.outlooks:
         return
     settings = plan.rules.settings
@@ -212,7 +212,7 @@ def _show_outlooks(console: Console, plan: Plan, forecast: Forecast) -> None:
     show_table(console, table("How the disk fares, by age alone", columns, rows))
 
 
-def _outlook_row(found: Outlook, plan: Plan) -> list[object]:
+def _outlook_row(found: Outlook, plan: CleanPlan) -> list[object]:
     current = found.file_reserved_time == plan.rules.settings.file_reserved_time
     cells: list[object] = [
         Text(f"{'now: ' if current else ''}{found.file_reserved_time} h", style="bold" if current else ""),
@@ -234,7 +234,7 @@ def _java(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _show_settings(console: Console, plan: Plan) -> None:
+def _show_settings(console: Console, plan: CleanPlan) -> None:
     columns: Columns = [("Setting", "left"), ("Given", "left"), ("Effective", "left"), ("Why", "left")]
     rows = [
         [found.name, "" if found.given is None else repr(found.given), _java(found.effective), found.why or ""]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rmqtool.findings.finding import Finding
 from rmqtool.scan.events import REASON_MEANINGS
-from rmqtool.show.output import Style, byte_size, show_behind, show_finding
+from rmqtool.show.output import Style, byte_size, print_labelled, show_finding
 
 if TYPE_CHECKING:
     from rmqtool.export.run import Exported
@@ -81,7 +81,7 @@ def _show_losses(console: Console, exported: Exported) -> None:
 
 
 def _line(console: Console, label: str, text: str, style: str = "") -> None:
-    show_behind(console, Text(f"{label:<{_LABEL}} ", style="dim"), text, style)
+    print_labelled(console, Text(f"{label:<{_LABEL}} ", style="dim"), text, style)
 
 
 def _count(count: int, one: str, several: str = "") -> str:

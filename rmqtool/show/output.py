@@ -192,13 +192,13 @@ def show_finding(console: Console, finding: Finding) -> None:
     from rich.text import Text
 
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
-    show_behind(console, head, f"{finding.file}: {finding.message}" if finding.file else finding.message)
-    show_behind(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
+    print_labelled(console, head, f"{finding.file}: {finding.message}" if finding.file else finding.message)
+    print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
     if finding.remedy:
-        show_behind(console, Text("  next: "), finding.remedy)
+        print_labelled(console, Text("  next: "), finding.remedy)
 
 
-def show_behind(console: Console, head: Text, text: str, style: str = "") -> None:
+def print_labelled(console: Console, head: Text, text: str, style: str = "") -> None:
     """Print `text` behind `head`; a terminal gets it wrapped between words, but a long path in one piece."""
     from rich.text import Text
 

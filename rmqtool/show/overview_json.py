@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rmqtool.base.times import rfc3339
-from rmqtool.inspect.log_statistics import LogStatistics, Totals
+from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
 from rmqtool.store.consume_queues import Queue, QueueRange
@@ -112,7 +112,7 @@ def _queue(queue: Queue, found: QueueRange, statistics: LogStatistics | None) ->
         "file_size": queue.files.file_size,
     }
     if statistics:
-        shown |= _totals(statistics.queues.get((queue.topic, queue.queue_id), Totals()))
+        shown |= _totals(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
     return shown
 
 
@@ -174,5 +174,5 @@ def _scan(statistics: LogStatistics) -> dict[str, Any]:
     }
 
 
-def _totals(totals: Totals) -> dict[str, int]:
+def _totals(totals: LogTotals) -> dict[str, int]:
     return {"messages": totals.messages, "bytes": totals.bytes}

@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rmqtool.base.times import rfc3339
-from rmqtool.inspect.log_statistics import LogStatistics, Totals
+from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting
-from rmqtool.show.output import Columns, Style, byte_size, show_behind, show_finding, show_table, table
+from rmqtool.show.output import Columns, Style, byte_size, print_labelled, show_finding, show_table, table
 from rmqtool.show.overview_next import note_next
 
 _LABEL_WIDTH = 12
@@ -35,7 +35,7 @@ def show_overview(overview: Overview, statistics: LogStatistics | None, style: S
     """Print an overview; verbose shows every queue and every committed offset instead of sums."""
     console = style.console()
     for label, text in _facts(overview, statistics):
-        show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     _show_queues(console, overview, statistics, each=style.verbosity > 0)
     _show_topics_without_queue(console, overview, statistics)
     _show_index(console, overview)
@@ -158,7 +158,7 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
     if statistics:
         columns += [("In log", "right"), ("Size", "right")]
         totals = statistics.topics
-        shown = [[*cells, *_total_cells(totals.get(str(cells[0]), Totals()))] for cells in shown]
+        shown = [[*cells, *_total_cells(totals.get(str(cells[0]), LogTotals()))] for cells in shown]
     show_table(
         console, table(f"{_count(len(overview.queues), 'queue')} of {_count(len(rows), 'topic')}", columns, shown)
     )
@@ -175,13 +175,13 @@ def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
     for queue, found in overview.queues:
         rows.append([queue.topic, queue.queue_id, found.min_offset, found.max_offset, len(queue.files.files)])
         if statistics:
-            rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), Totals()))
+            rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
     if statistics:
         columns += [("In log", "right"), ("Size", "right")]
     return table("Queues", columns, rows)
 
 
-def _total_cells(totals: Totals) -> list[object]:
+def _total_cells(totals: LogTotals) -> list[object]:
     return [totals.messages, byte_size(totals.bytes)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import Columns, show_behind, show_table, table
+from rmqtool.show.output import Columns, print_labelled, show_table, table
 
 _LABEL_WIDTH = 8
 _STATUS_MEANINGS = {
@@ -68,4 +68,4 @@ def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
 
 
 def _show(console: Console, label: str, text: str) -> None:
-    show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+    print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rmqtool.rebuild.plan import MovedConsumer, Plan, QueuePlan
+from rmqtool.rebuild.plan import MovedConsumer, QueuePlan, RebuildPlan
 
 PlanState = Literal["planned", "nothing", "done"]
 
 
-def plan_json(plan: Plan, state: PlanState, transaction: str | None = None) -> dict[str, Any]:
+def plan_json(plan: RebuildPlan, state: PlanState, transaction: str | None = None) -> dict[str, Any]:
     """The `result` of a rebuild."""
     return {
         "transaction": transaction,

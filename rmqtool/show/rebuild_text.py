@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from rmqtool.rebuild.plan import Plan
+from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table, visible
 
 _MOST_ROWS = 40
@@ -23,7 +23,7 @@ _QUEUE_COLUMNS: Columns = [
 ]
 
 
-def show_plan(plan: Plan, style: Style, *, verb: str) -> None:
+def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
     """Show what a plan changes; `verb` says whether it will or has been done."""
     console = style.console()
     if "queues" in plan.options.parts:
@@ -37,7 +37,7 @@ def show_plan(plan: Plan, style: Style, *, verb: str) -> None:
         show_finding(console, replace(finding, message=where + finding.message))
 
 
-def _show_queues(plan: Plan, console: Console, verb: str, *, everything: bool) -> None:
+def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: bool) -> None:
     changed = plan.changed_queues
     shown = plan.queues if everything else changed[:_MOST_ROWS]
     kept = len(plan.queues) - len(changed)
@@ -77,7 +77,7 @@ def _show_rows(console: Console, title: str, columns: Columns, rows: Sequence[Se
     show_table(console, table("", columns, rows))
 
 
-def _show_index(plan: Plan, console: Console, verb: str) -> None:
+def _show_index(plan: RebuildPlan, console: Console, verb: str) -> None:
     if all(file.action == "keep" for file in plan.index):
         _print(console, f"index: {_count(len(plan.index), 'file')} kept, {_count(plan.index_units, 'unit')}")
         return
@@ -89,7 +89,7 @@ def _show_index(plan: Plan, console: Console, verb: str) -> None:
     _print(console, f"index: {_count(new, 'file')} {done} with {units}, {removed} old to take out")
 
 
-def _show_lost(plan: Plan, console: Console) -> None:
+def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
     rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MOST_ROWS]]
@@ -99,7 +99,7 @@ def _show_lost(plan: Plan, console: Console) -> None:
     _show_rows(console, title, columns, rows)
 
 
-def _show_consumers(plan: Plan, console: Console) -> None:
+def _show_consumers(plan: RebuildPlan, console: Console) -> None:
     if not plan.consumers_moved:
         return
     rows = [

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.show.output import show_behind
+from rmqtool.show.output import print_labelled
 
 _LABEL_WIDTH = 12
 _WIDTH = 80  # of a picture with its label and its numbers, columns
@@ -25,9 +25,9 @@ def show_places(console: Console, message: dict[str, Any]) -> None:
     """Print the page on a message with its `places`."""
     places = message["places"]
     for label, text in _lines(message, places):
-        show_behind(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
+        print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
     for contradiction in places["contradictions"]:
-        show_behind(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
+        print_labelled(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
 
 
 def _lines(message: dict[str, Any], places: dict[str, Any]) -> Iterator[Line]:

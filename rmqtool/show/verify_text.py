@@ -8,10 +8,10 @@ from shlex import quote
 from rich.console import Console
 from rich.text import Text
 
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.show.output import Style, byte_size, note, show_behind, visible
+from rmqtool.show.output import Style, byte_size, note, print_labelled, visible
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
@@ -64,9 +64,9 @@ def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
         console.print()
     if hidden:
         noun = "finding that is" if hidden == 1 else "findings that are"
-        show_behind(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
+        print_labelled(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
     if outcome.unproven:
-        show_behind(console, _label("unproven"), "; ".join(outcome.unproven))
+        print_labelled(console, _label("unproven"), "; ".join(outcome.unproven))
     if not style.quiet:
         note(f"next: {next_command(outcome)}")
 
@@ -98,36 +98,36 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         meaning = "messages, queues and index are; see the findings about what is around them"
     sentence = "; ".join(filter(None, (meaning, summary_of(outcome.gaps))))
     head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
-    show_behind(console, head, sentence)
-    show_behind(console, _label("store"), str(outcome.root))
+    print_labelled(console, head, sentence)
+    print_labelled(console, _label("store"), str(outcome.root))
     read = byte_size(totals.bytes)
     rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
     files = len(verification.log.files)
-    show_behind(console, _label("log"), f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; "
-                                        f"{seconds:.1f} s{rate}")  # fmt: skip
+    log = f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; {seconds:.1f} s{rate}"
+    print_labelled(console, _label("log"), log)
     releases = verification.releases
     if not releases.is_named:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
-        show_behind(console, _label("rules of"), f"{releases}{evidence}")
+        print_labelled(console, _label("rules of"), f"{releases}{evidence}")
     if verification.start:
         _show_start(console, verification.start, outcome.findings)
     else:
-        show_behind(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
+        print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
     for other in verification.starts[1:]:
-        show_behind(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
+        print_labelled(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
     bad = [size for _, size, reason in outcome.extents if reason != UNREAD]
     if bad:
         text = f"{counted(len(bad), 'extent')} of the log, {byte_size(sum(bad))}, not as stored"
-        show_behind(console, _label("bad"), text)
+        print_labelled(console, _label("bad"), text)
     if verification.lost:
         topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))
         more = len(verification.lost) - 8
         topics += f" and {counted(more, 'more topic')}" if more > 0 else ""
         text = f"{counted(verification.lost.total(), 'message')} cannot be read: {topics}"
-        show_behind(console, _label("lost"), text)
+        print_labelled(console, _label("lost"), text)
 
 
-def _show_start(console: Console, start: Start, findings: Sequence[Finding]) -> None:
+def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding]) -> None:
     """What the next start of a broker would do, in one sentence."""
     text = f"a broker {start.version} would "
     if start.refuses:
@@ -146,7 +146,7 @@ def _show_start(console: Console, start: Start, findings: Sequence[Finding]) -> 
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
         lost = sorted({str(found.file) for found in findings if found.code == "config.missing"})
         text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
-    show_behind(console, _label("start"), text)
+    print_labelled(console, _label("start"), text)
 
 
 def _show_map(console: Console, outcome: Outcome) -> None:
@@ -172,14 +172,14 @@ def _show_finding(console: Console, finding: Finding) -> None:
     head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
     fault = f" ({finding.fault})" if finding.fault else ""
     count = f", {finding.count} times" if finding.count > 1 else ""
-    show_behind(console, head, f"{finding.code}{fault}{count}")
+    print_labelled(console, head, f"{finding.code}{fault}{count}")
     place = _place(finding)
     if place:
-        show_behind(console, Text("  where:  ", style="dim"), place)
-    show_behind(console, Text("  what:   ", style="dim"), finding.message)
-    show_behind(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
+        print_labelled(console, Text("  where:  ", style="dim"), place)
+    print_labelled(console, Text("  what:   ", style="dim"), finding.message)
+    print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
     if finding.remedy:
-        show_behind(console, Text("  next:   "), finding.remedy)
+        print_labelled(console, Text("  next:   "), finding.remedy)
 
 
 def _place(finding: Finding) -> str:

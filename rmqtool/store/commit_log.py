@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.scan.events import Blank
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 
 _FIRST_PAGE = 4096
@@ -30,7 +30,7 @@ class LogRange:
     last_store_timestamp: int | None = None
 
 
-def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Reading = UNLIMITED) -> LogRange:
+def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> LogRange:
     """Find the range from the first and the last records.
 
     `hint` is the physical offset of a record near the end, such as the queues' last units tell; without a good one
@@ -40,7 +40,7 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Rea
         return LogRange()
     min_offset = files[0].start_offset
     number = _last_with_data(files, hint, reading)
-    first = next((event for event in scan_files(files, reading=reading) if isinstance(event, Frames)), None)
+    first = next((event for event in scan_files(files, reading=reading) if isinstance(event, RecordRun)), None)
     if number is None or first is None:
         return LogRange(min_offset, files[number or 0].start_offset)
     first_timestamp = int(first.headers.field("store_timestamp")[0])
@@ -52,7 +52,7 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Rea
     return LogRange(min_offset, files[number].start_offset, first_timestamp, last_timestamp)
 
 
-def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: Reading = UNLIMITED) -> int:
+def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> int:
     """The maximum offset of a log to which a broker appends; all records before it are whole when this returns, bytes.
 
     Who reads further meets records of which the broker has copied only a part into the file: the reader may have
@@ -64,13 +64,13 @@ def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: R
     return end
 
 
-def readable_end(files: Sequence[MappedFile], reading: Reading = UNLIMITED, *, live: bool) -> int:
+def readable_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, *, live: bool) -> int:
     """Where a scan of a log has to stop: `written_end` of a `live` one, of others nowhere."""
     return written_end(files, reading=reading) if live else MAX_OFFSET
 
 
 def _last_record_of(
-    files: Sequence[MappedFile], number: int, reading: Reading, hint: int | None = None
+    files: Sequence[MappedFile], number: int, reading: ReadPolicy, hint: int | None = None
 ) -> tuple[int, int] | None:
     """End and store timestamp of the last record of file `number`; None when there is none in it."""
     mapped = files[number]
@@ -85,7 +85,7 @@ def _last_record_of(
     return _last_record(files[number:], mapped.start_offset, reading)
 
 
-def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: Reading) -> int | None:
+def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: ReadPolicy) -> int | None:
     """Number of the last file that is not all zeros.
 
     Of files behind the hint, to which no queue points, the first page tells: the broker allocates them ahead and may
@@ -101,17 +101,17 @@ def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: Read
     return None
 
 
-def _near_end(mapped: MappedFile, reading: Reading) -> int:
+def _near_end(mapped: MappedFile, reading: ReadPolicy) -> int:
     """A place that a blank's length lies before the last byte that is not zero."""
     with InputFile(mapped.path, reading) as file:
         return mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
 
 
-def _last_record(files: Sequence[MappedFile], start: int, reading: Reading) -> tuple[int, int] | None:
+def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> tuple[int, int] | None:
     """End and store timestamp of the last record from `start` on; behind a blank the log goes on in the next file."""
     found = None
     for event in scan_files(files[:1], start, reading=reading):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             found = event.physical_offset + event.size, int(event.headers.field("store_timestamp")[-1])
         elif isinstance(event, Blank) and found and len(files) > 1:
             found = files[1].start_offset, found[1]

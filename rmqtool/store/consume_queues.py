@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
-from rmqtool.base.tolerant import Part
+from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
@@ -59,7 +59,7 @@ class QueueRange:
     expired: bool = False
 
 
-def list_queues(store: Store, part: Part = nullcontext) -> Iterator[Queue]:
+def list_queues(store: Store, part: ReadScope = nullcontext) -> Iterator[Queue]:
     """Every queue directory, by topic and number; names that are no number are skipped, as the broker does.
 
     Each directory and each file is a `part`.
@@ -71,7 +71,7 @@ def list_queues(store: Store, part: Part = nullcontext) -> Iterator[Queue]:
                 yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), part=part))
 
 
-def has_light_queues(store: Store, part: Part = nullcontext) -> bool:
+def has_light_queues(store: Store, part: ReadScope = nullcontext) -> bool:
     """Whether some topic's directory is one of light queues; the directory above them is a `part`."""
     entries: list[os.DirEntry[str]] = []
     with part():
@@ -79,7 +79,7 @@ def has_light_queues(store: Store, part: Part = nullcontext) -> bool:
     return any(entry.name.startswith(LMQ_PREFIX) for entry in entries)
 
 
-def _directories_in(path: Path, part: Part) -> list[os.DirEntry[str]]:
+def _directories_in(path: Path, part: ReadScope) -> list[os.DirEntry[str]]:
     entries: list[os.DirEntry[str]] = []
     with part():
         entries = list_directory(path)

@@ -11,19 +11,19 @@ from struct import Struct
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import find_next
 from rmqtool.store.commit_log import LogRange
 from rmqtool.store.paths import DLEDGER_DATA
 
-Event = Frames | Blank | Damage
+Event = RecordRun | Blank | Damage
 
 _HEADER = dledger.ENTRY_HEADER_SIZE
 _PART = 16 << 20  # of a file that is read from its end, bytes: its rows are kept at once
@@ -33,7 +33,7 @@ _COMMITTED = re.compile(r"^committedIndex=(-?\d{1,18})\s*$", re.ASCII | re.MULTI
 _START = Struct(">ii")  # magic and size
 
 
-def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: Reading = UNLIMITED) -> Iterator[Event]:
+def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: ReadPolicy = UNLIMITED) -> Iterator[Event]:
     """The messages of all entries, with blanks and damage between them; frames are for use before the next step.
 
     Only files that begin at `start` or behind it are read.
@@ -47,7 +47,7 @@ def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: Reading =
             yield from _EntryScan(block, file, mapped.start_offset).events()
 
 
-def scan_backwards(mapped: MappedFile, reading: Reading = UNLIMITED) -> Iterator[Iterator[Event]]:
+def scan_backwards(mapped: MappedFile, reading: ReadPolicy = UNLIMITED) -> Iterator[Iterator[Event]]:
     """The events of one file in parts, the last part first; each in the order of the log, and for use before the next.
 
     Sizes lead forwards only: the file is read once to find where the parts begin, and then part after part.
@@ -81,16 +81,16 @@ def committed_index(data_file: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def dledger_range(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> LogRange:
+def dledger_range(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> LogRange:
     """The range of a DLedger log, from its first and its last file with entries."""
     if not files:
         return LogRange()
-    first = next((event for event in scan_entries(files[:1], reading=reading) if isinstance(event, Frames)), None)
+    first = next((event for event in scan_entries(files[:1], reading=reading) if isinstance(event, RecordRun)), None)
     end, last_timestamp = files[0].start_offset, None
     for mapped in reversed(files):
         for event in scan_entries([mapped], reading=reading):
             end = event.physical_offset + event.size
-            if isinstance(event, Frames):
+            if isinstance(event, RecordRun):
                 last_timestamp = int(event.headers.field("store_timestamp")[-1])
         if last_timestamp is not None:
             break
@@ -130,7 +130,7 @@ class _EntryScan:
             yield Damage(self._start_offset + position, end_of_data - position, reason, after == self._file.size)
             position = after
 
-    def _run(self) -> tuple[Frames | None, int]:
+    def _run(self) -> tuple[RecordRun | None, int]:
         """The sound messages at the head of the block, and where their last entry ends in it."""
         positions, at, view = [], 0, self._block.view
         while at + _HEADER <= self._block.length:
@@ -142,7 +142,7 @@ class _EntryScan:
         if not positions:
             return None, 0
         ends = [*positions[1:], at + _HEADER]
-        frames = prove(self._block, np.array(positions, dtype=np.intp))
+        frames = sound_prefix(self._block, np.array(positions, dtype=np.intp))
         fitting = frames.message_sizes == np.array(ends[: len(frames)]) - frames.positions - _HEADER
         count = len(frames) if fitting.all() else int(np.argmin(fitting))
         return (frames[:count], ends[count - 1] - _HEADER) if count else (None, 0)

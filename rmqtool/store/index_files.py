@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import InputFile, list_directory
-from rmqtool.base.tolerant import Part
+from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,
@@ -67,7 +67,7 @@ def index_paths(store: Store) -> list[Path]:
     return [Path(entry.path) for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_file()]
 
 
-def list_index_files(store: Store, part: Part = nullcontext) -> list[IndexFile]:
+def list_index_files(store: Store, part: ReadScope = nullcontext) -> list[IndexFile]:
     """The index files in name order; names that are no number are skipped, as the broker does. Each is a `part`."""
     found: list[IndexFile] = []
     entries: list[os.DirEntry[str]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE
 from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
@@ -14,7 +14,7 @@ _LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())
 class LogBytes:
     """The log from its first file to `max_offset` (exclusive), bytes; files stay open until `close`."""
 
-    def __init__(self, log: MappedFiles, max_offset: int, reading: Reading = UNLIMITED) -> None:
+    def __init__(self, log: MappedFiles, max_offset: int, reading: ReadPolicy = UNLIMITED) -> None:
         self.files = log.files
         self.file_size = log.file_size or DEFAULT_LOG_FILE_SIZE  # units may lead into a log without a file
         self.max_offset = max_offset

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan.columns import CODED_STRING, message_schema, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.filters import Filters
-from rmqtool.scan.frames import Frames, prove
+from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
@@ -66,7 +66,7 @@ class Query:
     @cached_property
     def coded_schema(self) -> pa.Schema:
         """The same with dictionaries where there are few distinct strings."""
-        return pa.schema([_field(name, coded=True) for name in self.columns])
+        return pa.schema([_field(name, dictionary_encoded=True) for name in self.columns])
 
     @property
     def stored_columns(self) -> tuple[str, ...]:
@@ -128,9 +128,9 @@ class LastRecord:
 class SplitReader:
     """One pass over a split; what it has met besides messages is known when `events` is at its end.
 
-    Batches hold the columns `extra` too; `coded`: columns of few distinct strings are dictionaries, for a writer.
-    Bodies are proven by their CRC where they are read, unless `proves_bodies` is false. `end` is the end of the last
-    record or blank, bytes, and None when there was none.
+    Batches hold the columns `extra` too; where they are `dictionary_encoded`, columns of few distinct strings are
+    dictionaries, for a writer. Bodies are proven by their CRC where they are read, unless `proves_bodies` is false.
+    `end` is the end of the last record or blank, bytes, and None when there was none.
     """
 
     def __init__(
@@ -140,12 +140,12 @@ class SplitReader:
         extra: Sequence[str] = (),
         *,
         proves_bodies: bool = True,
-        coded: bool = False,
+        dictionary_encoded: bool = False,
     ) -> None:
         self._split = split
         self._query = query
-        self._coded = coded
-        self.schema = query.coded_schema if coded else query.schema
+        self._coded = dictionary_encoded
+        self.schema = query.coded_schema if dictionary_encoded else query.schema
         columns = (*query.stored_columns, *extra)
         reads_bodies = bool({"body", "stored_body"} & set(columns))
         self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
@@ -163,7 +163,7 @@ class SplitReader:
     def events(self) -> Iterator[pa.RecordBatch | Damage]:
         """Batches of the wanted messages, as the scan gives them, and damage. Raises UnreadableError."""
         split, rate = self._split, self._query.bytes_per_second
-        reading = Reading(_rate_limit(rate) if rate else None, spare_cache=split.live)
+        reading = ReadPolicy(_rate_limit(rate) if rate else None, drop_page_cache=split.live)
         for event in scan_files(split.files, split.start, split.stop, reading, self._usual_records):
             if isinstance(event, Damage):
                 if not (split.live and event.tail):
@@ -181,33 +181,33 @@ class SplitReader:
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
-            return constant_strings(self._split.store, batch.num_rows, coded=self._coded)
+            return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._coded)
         if name == "body" and self._query.body == "stored":
             name = "stored_body"
         column = batch.column(self._columns.index(name))
         return to_timestamps(column) if kind.type == TIMESTAMP else column
 
-    def _batches(self, frames: Frames) -> Iterator[pa.RecordBatch]:
+    def _batches(self, frames: RecordRun) -> Iterator[pa.RecordBatch]:
         self._count(frames)
         kept = self._query.filters.select(frames)
         kept = None if kept is None else self._visible(kept)
         if kept is None:
             return
         row = 0
-        for batch in record_batches(kept, self._columns, coded=self._coded):
+        for batch in record_batches(kept, self._columns, dictionary_encoded=self._coded):
             if self._proves_bodies:
                 self._prove_bodies(batch, kept[row : row + batch.num_rows])
             row += batch.num_rows
             yield batch
 
-    def _count(self, frames: Frames) -> None:
+    def _count(self, frames: RecordRun) -> None:
         self.messages += len(frames)
         self.bytes += frames.size
         names = ("physical_offset", "message_size", "store_timestamp", "body_crc")
         last = frames[len(frames) - 1 :].headers
         self.last_record = LastRecord(*(int(last.field(name)[0]) for name in names))
 
-    def _visible(self, frames: Frames) -> Frames | None:
+    def _visible(self, frames: RecordRun) -> RecordRun | None:
         """Those of a transaction type that is wanted; the others are counted."""
         kinds = frames.headers.field("sys_flag") & TRANSACTION_MASK
         kept = np.ones(len(frames), dtype=np.bool_)
@@ -218,9 +218,9 @@ class SplitReader:
                 kept &= ~hidden
         if kept.all():
             return frames
-        return prove(frames.block, frames.positions[kept]) if kept.any() else None
+        return sound_prefix(frames.block, frames.positions[kept]) if kept.any() else None
 
-    def _prove_bodies(self, batch: pa.RecordBatch, frames: Frames) -> None:
+    def _prove_bodies(self, batch: pa.RecordBatch, frames: RecordRun) -> None:
         """Count bodies without their CRC, and compressed ones that were left as stored."""
         offsets = frames.physical_offsets
         is_right = np.asarray(batch.column(self._columns.index("body_crc_ok")))
@@ -251,14 +251,14 @@ def to_timestamps(milliseconds: pa.Array) -> pa.Array:
     return pa.array(values * 1000).view(TIMESTAMP)
 
 
-def _stored_body(frames: Frames, row: int) -> pa.Scalar:
+def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
     (batch,) = record_batches(frames[row : row + 1], ("stored_body",))
     return batch.column(0)[0]
 
 
-def _field(name: str, *, coded: bool = False) -> pa.Field:
+def _field(name: str, *, dictionary_encoded: bool = False) -> pa.Field:
     if name == STORE_COLUMN:
-        return pa.field(name, CODED_STRING if coded else pa.string(), nullable=False)
+        return pa.field(name, CODED_STRING if dictionary_encoded else pa.string(), nullable=False)
     if name in _TIMESTAMPS:
         return pa.field(name, TIMESTAMP)
-    return message_schema((name,), coded=coded).field(0)
+    return message_schema((name,), dictionary_encoded=dictionary_encoded).field(0)

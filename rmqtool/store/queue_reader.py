@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.store.consume_queues import Queue
 
@@ -119,4 +119,4 @@ class QueueFiles:
 
 def files_in(directory: Path) -> MappedFiles:
     """The files of a queue; none where something else stands in the place of a directory: then units are missing."""
-    return list_mapped_files(directory, part=kinds_told)
+    return list_mapped_files(directory, part=skip_wrong_type)

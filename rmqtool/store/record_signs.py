@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rmqtool.base.files import UNLIMITED, InputFile, Reading
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
 from rmqtool.scan.columns import record_batches
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.index_files import Geometry, IndexFile
@@ -24,18 +24,18 @@ _NEWEST_FILES = 3  # the last two may be allocated ahead and empty
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 
 
-def sampled_signs(files: Sequence[MappedFile], reading: Reading = UNLIMITED) -> set[str]:
+def sampled_signs(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> set[str]:
     """Names of the signs in the first records of the first, the middle and the last files."""
     sampled = {*files[:1], *files[len(files) // 2 :][:1], *files[-_NEWEST_FILES:]}
     found: set[str] = set()
     for mapped in sampled:
-        frames = next((event for event in scan_files([mapped], reading=reading) if isinstance(event, Frames)), None)
+        frames = next((event for event in scan_files([mapped], reading=reading) if isinstance(event, RecordRun)), None)
         if frames is not None:
             found |= record_signs(frames)
     return found
 
 
-def record_signs(frames: Frames) -> set[str]:
+def record_signs(frames: RecordRun) -> set[str]:
     """Names of the signs that some record of a run shows."""
     found = set()
     flags = frames.headers.field("sys_flag")
@@ -52,7 +52,7 @@ def record_signs(frames: Frames) -> set[str]:
     return found
 
 
-def _has_crc32_property(frames: Frames) -> bool:
+def _has_crc32_property(frames: RecordRun) -> bool:
     long_enough = frames.properties_sizes >= CRC32_PROPERTY_SIZE
     places = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
     names = frames.block.gather("<u8", places)

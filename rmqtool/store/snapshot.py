@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import RateLimit, Reading, list_directory
+from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
@@ -46,9 +46,9 @@ class StoreView:
         return lock_holder(self.store.root)
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPolicy:
         """How much is read, and whether the page cache is spared."""
-        return Reading(self._limit, spare_cache=self.holder is not None)
+        return ReadPolicy(self._limit, drop_page_cache=self.holder is not None)
 
     @cached_property
     def log(self) -> MappedFiles:

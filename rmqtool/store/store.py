@@ -12,7 +12,7 @@ from typing import Literal
 from rmqtool.base.errors import NotAStoreError, UnreadableError, UnsupportedError, UsageError
 from rmqtool.base.files import list_directory, unreadable
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.tolerant import Part
+from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.lock import LOCK_FILE
@@ -48,11 +48,11 @@ class Store:
     commit_log_directories: tuple[Path, ...]
     older_log_directories: tuple[Path, ...] = ()
 
-    def commit_log(self, part: Part = nullcontext) -> MappedFiles:
+    def commit_log(self, part: ReadScope = nullcontext) -> MappedFiles:
         """The commit log files as they stand now, of all its directories; each is a `part`."""
         return list_mapped_files(*self.commit_log_directories, part=part)
 
-    def older_log(self, part: Part = nullcontext) -> MappedFiles:
+    def older_log(self, part: ReadScope = nullcontext) -> MappedFiles:
         """The plain log files from before a conversion to DLedger."""
         return list_mapped_files(*self.older_log_directories, part=part)
 

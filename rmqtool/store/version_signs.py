@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED, Reading, read_all
+from rmqtool.base.files import UNLIMITED, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.base.tolerant import Unread
+from rmqtool.base.tolerant import ReadErrors
 from rmqtool.formats.java import decode_text
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
@@ -75,14 +75,14 @@ class Trace(NamedTuple):
     before: Version | None = None
 
 
-def releases_of(store: Store, version: Version | None = None, reading: Reading = UNLIMITED) -> Releases:
+def releases_of(store: Store, version: Version | None = None, reading: ReadPolicy = UNLIMITED) -> Releases:
     """The releases that the last broker on a store may have been of: `version` where it is named.
 
     What cannot be read shows nothing.
     """
     if version is not None:
         return Releases.named(version)
-    unread = Unread()
+    unread = ReadErrors()
     index, committed = list_index_files(store, unread.part), load_offsets(store)
     releases = Releases()
     for sign in sorted_signs(_all_signs(store, index, committed, reading)):
@@ -92,8 +92,8 @@ def releases_of(store: Store, version: Version | None = None, reading: Reading =
     return releases
 
 
-def _all_signs(store: Store, index: Sequence[IndexFile], committed: CommittedOffsets, reading: Reading) -> set[str]:
-    unread = Unread()
+def _all_signs(store: Store, index: Sequence[IndexFile], committed: CommittedOffsets, reading: ReadPolicy) -> set[str]:
+    unread = ReadErrors()
     found: set[str] = set()
     with suppress(RmqtoolError):
         light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, unread.part) else []

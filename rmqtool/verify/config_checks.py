@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.store.config_json import backup_problem_of, load_config, read_config_file
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
@@ -40,7 +40,7 @@ def check_config_files(store: Store, report: Report) -> None:
 def _config_names(store: Store) -> list[str]:
     """The JSON files, also those of which only the ``.bak`` is left."""
     names: set[str] = set()
-    with kinds_told():
+    with skip_wrong_type():
         names.update(entry.name.removesuffix(".bak") for entry in list_directory(store.root / CONFIG))
     return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rmqtool.base.files import list_directory
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
@@ -79,7 +79,7 @@ class Contents:
     def names(self) -> frozenset[str]:
         """Names of the files in `config/`, those included of which only the ``.bak`` is left."""
         entries: list[os.DirEntry[str]] = []
-        with kinds_told():
+        with skip_wrong_type():
             entries += list_directory(self.store.root / CONFIG)
         return frozenset(entry.name.removesuffix(".bak") for entry in entries if entry.is_file())
 

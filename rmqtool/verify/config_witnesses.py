@@ -23,7 +23,7 @@ from rmqtool.verify.config_loss import DELAYS, Contents, check_losses, report_lo
 from rmqtool.verify.deliveries import Deliveries, Level
 from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
-from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.topic_checks import check_topic_lines
@@ -40,7 +40,7 @@ class Witnesses:
     files: Sequence[MappedFile]
     topics: Topics
     ranges: Ranges
-    states: Mapping[QueueName, QueueState]
+    states: Mapping[QueueName, QueueProgress]
     totals: RecordTotals
     version: Version | None = None
 

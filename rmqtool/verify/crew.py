@@ -22,22 +22,22 @@ _BLOCK = 512  # bytes, the unit of st_blocks
 
 
 @dataclass(frozen=True)
-class Member:
+class Worker:
     """One process, and the way to it."""
 
     connection: Connection
     process: BaseProcess
 
 
-class Crew:
+class WorkerPool:
     """Processes that wait for work; all have ended when the block is left."""
 
     def __init__(self, size: int = 0) -> None:
-        self.members: list[Member] = []
+        self.members: list[Worker] = []
         self._pipe: tuple[Connection, Connection] | None = None
         self.grow(size)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(
@@ -79,7 +79,7 @@ class Crew:
             end.close()
         self.members, self._pipe = [], None
 
-    def _start(self) -> Member:
+    def _start(self) -> Worker:
         from multiprocessing import Pipe
 
         ours, theirs = Pipe()
@@ -91,10 +91,10 @@ class Crew:
             raise
         finally:
             theirs.close()
-        return Member(ours, process)
+        return Worker(ours, process)
 
 
-def crew_for(store: Path, jobs: int) -> Crew:
+def crew_for(store: Path, jobs: int) -> WorkerPool:
     """The processes that will probably be needed besides this one, by a first look at the size of a log."""
     size = 0
     if jobs > 1:
@@ -103,7 +103,7 @@ def crew_for(store: Path, jobs: int) -> Crew:
                 size = sum(entry.stat().st_blocks * _BLOCK for entry in entries)
         except OSError:
             pass  # which is told later
-    return Crew(min(jobs - 1, size // WORTH))
+    return WorkerPool(min(jobs - 1, size // WORTH))
 
 
 def _serve(connection: Connection, numbers: Connection) -> None:

@@ -16,7 +16,7 @@ from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK,
 from rmqtool.formats.message import Blank as BlankUnit
 from rmqtool.rules.versions import Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
 
@@ -39,7 +39,7 @@ class DamageChecks:
         self._version = version
         self._waiting: Damage | None = None
 
-    def frames(self, frames: Frames) -> None:
+    def frames(self, frames: RecordRun) -> None:
         """Records: they must not fill their file to the last byte, for then no blank ends it."""
         end = frames.physical_offset + frames.size
         file = self._file_at(frames.physical_offset)
@@ -73,7 +73,7 @@ class DamageChecks:
         file = self._file_at(waiting.physical_offset)
         return file is not None and self._is_last(file)
 
-    def are_ghosts(self, frames: Frames, last_timestamp: int) -> bool:
+    def are_stale_records(self, frames: RecordRun, last_timestamp: int) -> bool:
         """Whether records behind damage in the last file are older than those before it.
 
         A start cuts the log without erasing what stands behind, and new records grow over it from the front.

@@ -15,7 +15,7 @@ from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.broker.disks import Disk, disk_of
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
-from rmqtool.rules.retention import Settings, settings_of
+from rmqtool.rules.retention import RetentionSettings, settings_of
 from rmqtool.rules.versions import NEWEST, Version
 from rmqtool.store.store import Store
 
@@ -85,7 +85,7 @@ def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> 
             report.add("store.modification-times", message)
 
 
-def _check_delete_when(settings: Settings, report: Report) -> None:
+def _check_delete_when(settings: RetentionSettings, report: Report) -> None:
     report.check("store.retention-blocked")
     given = settings.delete_when
     if failing_hours(given):
@@ -97,7 +97,7 @@ def _check_delete_when(settings: Settings, report: Report) -> None:
         report.add("store.retention-blocked", message, effect="deletes only when the disk is too full")
 
 
-def _check_disk(disk: Disk, ratio: float, settings: Settings, live: bool, report: Report) -> None:
+def _check_disk(disk: Disk, ratio: float, settings: RetentionSettings, live: bool, report: Report) -> None:
     """Above the warning level a broker refuses messages: a fault where one runs; a copy may lie on a full disk."""
     if ratio <= settings.forcibly_level:
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
 from rmqtool.store.file_findings import empty_file_finding
@@ -18,7 +18,7 @@ def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
     """Look for files of 0 bytes; a broker whose settings switch ext units off loads none of them."""
     if (store.conf.text("enableConsumeQueueExt") or "true").lower() != "true":
         return
-    with kinds_told():
+    with skip_wrong_type():
         for topic in list_directory(store.root / CONSUME_QUEUE_EXT):
             for queue in list_directory(Path(topic.path)) if topic.is_dir() else ():
                 _check_queue(store, Path(queue.path), releases, report)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqtool.base.files import list_directory
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
@@ -50,7 +50,7 @@ def check_kinds(store: Store, report: Report) -> None:
             found = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
             message = f"{found} where a {expected} should be: move it away; nothing of it is verified"
             report.add("store.wrong-kind", message, effect=effect, file=name)
-    with kinds_told():
+    with skip_wrong_type():
         _check_index_directory(store, report)
     for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
         if store.layout != "rocksdb":
@@ -86,6 +86,6 @@ def _check_queue_directories(store: Store, name: str, report: Report) -> None:
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
     """What is in a directory; each knows what it is without another look."""
     found: list[os.DirEntry[str]] = []
-    with kinds_told():
+    with skip_wrong_type():
         found += list_directory(directory)
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import Severity, counted
@@ -16,7 +16,7 @@ from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, uni
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
-from rmqtool.verify.index_sequence import Part
+from rmqtool.verify.index_sequence import FileUnits
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
@@ -72,7 +72,7 @@ def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[st
     return found
 
 
-def check_timestamps(store: Store, parts: Sequence[Part], lookups: Lookups, report: Report) -> None:
+def check_timestamps(store: Store, parts: Sequence[FileUnits], lookups: Lookups, report: Report) -> None:
     """The header's timestamps are those of the messages that it names."""
     for part in parts:
         for name, at in (("begin", 0), ("end", 8)) if part.units else ():
@@ -84,7 +84,7 @@ def check_timestamps(store: Store, parts: Sequence[Part], lookups: Lookups, repo
 
 
 def check_chains(
-    store: Store, part: Part, report: Report, reading: Reading, live: bool, progress: Callable[[int], None]
+    store: Store, part: FileUnits, report: Report, reading: ReadPolicy, live: bool, progress: Callable[[int], None]
 ) -> None:
     """Walk all units of one file in the order of the puts, with the table of slots as it was then.
 
@@ -112,7 +112,7 @@ def check_chains(
 
 
 def _check_chunk(
-    store: Store, part: Part, units: NDArray[np.void], first: int, slots: NDArray[np.int32], report: Report
+    store: Store, part: FileUnits, units: NDArray[np.void], first: int, slots: NDArray[np.int32], report: Report
 ) -> int:
     """Check the links of units from number `first` on and enter them into `slots`; how many found theirs empty."""
     numbers = np.arange(first, first + len(units), dtype=np.int32)
@@ -158,7 +158,7 @@ def previous_units(at: NDArray[np.intp], numbers: NDArray[np.int32], slots: NDAr
     return expected
 
 
-def _check_slots(store: Store, part: Part, file: InputFile, slots: NDArray[np.int32], report: Report) -> None:
+def _check_slots(store: Store, part: FileUnits, file: InputFile, slots: NDArray[np.int32], report: Report) -> None:
     for first in range(0, len(slots), _CHUNK):
         count = min(_CHUNK, len(slots) - first)
         stored = np.frombuffer(file.read(HEADER_SIZE + 4 * first, 4 * count), ">i4")
@@ -169,7 +169,7 @@ def _check_slots(store: Store, part: Part, file: InputFile, slots: NDArray[np.in
                        offset=HEADER_SIZE + 4 * (first + row))  # fmt: skip
 
 
-def _check_ends(store: Store, part: Part, file: InputFile, report: Report) -> None:
+def _check_ends(store: Store, part: FileUnits, file: InputFile, report: Report) -> None:
     """The header's first and last physical offset are those of the first and the last unit."""
     if not part.units:
         return

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
-from rmqtool.base.tolerant import Part as ReadPart
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import ReadScope, skip_wrong_type
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.rules.versions import INDEX_OF_TAGS, Version
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
@@ -21,7 +20,7 @@ from rmqtool.store.store import Store
 
 
 @dataclass(frozen=True)
-class Part:
+class FileUnits:
     """An index file whose geometry is known; its units have the numbers from `start` on among all units."""
 
     file: IndexFile
@@ -30,7 +29,7 @@ class Part:
     units: int
 
 
-def known_geometries(store: Store, part: ReadPart = kinds_told) -> list[tuple[IndexFile, Geometry | None]]:
+def known_geometries(store: Store, part: ReadScope = skip_wrong_type) -> list[tuple[IndexFile, Geometry | None]]:
     """The index files, each with its geometry, which is most often that of the one before; each is a `part`."""
     known = store.conf.index_geometry
     found: list[tuple[IndexFile, Geometry | None]] = []
@@ -49,16 +48,16 @@ def _geometry(file: IndexFile, known: tuple[int, int] | None) -> Geometry | None
         return None
 
 
-def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[Part]:
+def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:
     """The files that can be read; of a count larger than the file only what the file can hold."""
-    parts: list[Part] = []
+    parts: list[FileUnits] = []
     start = 0
     for file, geometry in files:
         if geometry is None:
             continue
         room = max(0, (file.size - unit_position(geometry.slots, 1)) // UNIT_SIZE)
         units = min(file.keys, room)
-        parts.append(Part(file, geometry, start, units))
+        parts.append(FileUnits(file, geometry, start, units))
         start += units
     return parts
 
@@ -81,7 +80,7 @@ def tags_expected(
 class IndexUnits:
     """Reads units by their number among all units, from 0 on."""
 
-    def __init__(self, parts: Sequence[Part], open_files: OpenFiles) -> None:
+    def __init__(self, parts: Sequence[FileUnits], open_files: OpenFiles) -> None:
         self.parts = parts
         self.total = sum(part.units for part in parts)
         self._open = open_files
@@ -97,11 +96,11 @@ class IndexUnits:
             return pieces[0]
         return np.concatenate(pieces) if pieces else np.empty(0, UNIT_DTYPE)
 
-    def _read_part(self, part: Part, first: int, stop: int) -> NDArray[np.void]:
+    def _read_part(self, part: FileUnits, first: int, stop: int) -> NDArray[np.void]:
         position = unit_position(part.geometry.slots, first - part.start + 1)
         return decode_units(self._open.get(part.file.path).read(position, (stop - first) * UNIT_SIZE))
 
-    def part_at(self, number: int) -> Part:
+    def part_at(self, number: int) -> FileUnits:
         """The file that holds a unit."""
         return next(part for part in reversed(self.parts) if part.start <= number)
 

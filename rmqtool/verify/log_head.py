@@ -21,7 +21,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
-from rmqtool.verify.index_sequence import Part
+from rmqtool.verify.index_sequence import FileUnits
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
 _HOUR = 3_600_000  # ms; fileReservedTime is in whole hours
@@ -51,7 +51,7 @@ class LogHead:
         if len(units) and units["message_size"][0] > 0 and int(units["physical_offset"][0]) < self.start:
             self.left += 1
 
-    def check(self, store: Store, log: Sequence[MappedFile], index: Sequence[Part], lookups: Lookups,
+    def check(self, store: Store, log: Sequence[MappedFile], index: Sequence[FileUnits], lookups: Lookups,
               report: Report) -> None:  # fmt: skip
         """Report files that no cleaner has deleted; after a crash it may have been stopped half-way."""
         if not log or not self.start or (store.root / ABORT_FILE).exists():

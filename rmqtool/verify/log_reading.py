@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import Reading
+from rmqtool.base.files import ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.store.commit_log import written_end
@@ -15,7 +15,7 @@ _LIVE_SCANS = 2  # the second is of what has been written during the first
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadExtent:
     """An extent of one commit log file that could not be read, bytes, and why."""
 
     physical_offset: int
@@ -28,7 +28,9 @@ class Unread:
         return isinstance(self.error.__cause__, FileNotFoundError)
 
 
-def scan_readable(files: Sequence[MappedFile], start: int, stop: int, reading: Reading) -> Iterator[Event | Unread]:
+def scan_readable(
+    files: Sequence[MappedFile], start: int, stop: int, reading: ReadPolicy
+) -> Iterator[Event | UnreadExtent]:
     """As `scan_files`; from where a file cannot be read its rest is one extent, and the scan goes on behind it."""
     while True:
         at = start
@@ -42,13 +44,15 @@ def scan_readable(files: Sequence[MappedFile], start: int, stop: int, reading: R
             if file is None or file.end_offset <= at:
                 raise
             first, last = max(file.start_offset, at), min(file.end_offset, stop)
-            unread = Unread(first, last - first, error)
+            unread = UnreadExtent(first, last - first, error)
         if unread.size > 0:
             yield unread
         start = file.end_offset
 
 
-def scan_live(files: Sequence[MappedFile], start: int, stop: int, reading: Reading) -> Iterator[Event | Unread]:
+def scan_live(
+    files: Sequence[MappedFile], start: int, stop: int, reading: ReadPolicy
+) -> Iterator[Event | UnreadExtent]:
     """The same where a broker writes meanwhile: as far as its records are whole before they are read."""
     end = WrittenEnd(files, reading)
     at = start
@@ -59,7 +63,7 @@ def scan_live(files: Sequence[MappedFile], start: int, stop: int, reading: Readi
     for file, error in sorted(end.errors, key=lambda each: each[0].start_offset):
         first, last = max(file.start_offset, at), min(file.end_offset, stop)
         if first < last:
-            yield Unread(first, last - first, error)
+            yield UnreadExtent(first, last - first, error)
             at = last
 
 
@@ -68,7 +72,7 @@ class WrittenEnd:
     """`written_end` of the files of a log that can be read; `errors` are those of the others."""
 
     files: Sequence[MappedFile]
-    reading: Reading
+    reading: ReadPolicy
     errors: list[tuple[MappedFile, UnreadableError]] = field(default_factory=list)
     _end: int = 0
 

@@ -28,7 +28,7 @@ from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
-from rmqtool.verify.index_sequence import Part
+from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.timer_wheel import newest_wheel
 
@@ -65,7 +65,7 @@ class Witness:
     physical_offset: int | None = None
 
 
-def check_log_end(store: Store, log: LogSeen, index: Sequence[Part], report: Report) -> None:
+def check_log_end(store: Store, log: LogSeen, index: Sequence[FileUnits], report: Report) -> None:
     """Compare the end of a stopped broker's log with what its other files know."""
     if not log.totals.messages:
         _check_nothing_left(store, log, index, report)
@@ -81,7 +81,7 @@ def check_log_end(store: Store, log: LogSeen, index: Sequence[Part], report: Rep
         report.add("commitlog.end-missing", f"{newest}, but {found}", offset=log.end)
 
 
-def _check_nothing_left(store: Store, log: LogSeen, index: Sequence[Part], report: Report) -> None:
+def _check_nothing_left(store: Store, log: LogSeen, index: Sequence[FileUnits], report: Report) -> None:
     report.check("commitlog.missing")
     witnesses = [*_of_checkpoint(store, log), *_of_index(store, index, log.end), *_of_epochs(store, log.end)]
     texts = [each.text for each in witnesses] + [*_of_offsets(store, log.committed), *_of_timer_files(store)]
@@ -108,7 +108,7 @@ def _of_checkpoint(store: Store, log: LogSeen) -> Iterator[Witness]:
             yield Witness(f"{CHECKPOINT} has {name} {offset}", offset)
 
 
-def _of_index(store: Store, index: Sequence[Part], log_end: int) -> Iterator[Witness]:
+def _of_index(store: Store, index: Sequence[FileUnits], log_end: int) -> Iterator[Witness]:
     """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
     for part in reversed(index):
         offset = part.file.end_physical_offset
@@ -118,7 +118,7 @@ def _of_index(store: Store, index: Sequence[Part], log_end: int) -> Iterator[Wit
             return
 
 
-def _last_offset(part: Part) -> int | None:
+def _last_offset(part: FileUnits) -> int | None:
     """The physical offset of a file's last unit; None when it cannot be read."""
     try:
         with InputFile(part.file.path) as file:

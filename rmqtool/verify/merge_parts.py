@@ -11,7 +11,7 @@ from rmqtool.verify.parts import LogPart
 _MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
 
 
-class Joining:
+class PartMerger:
     """Puts results together where their seams meet; else both parts are checked again, as one.
 
     A seam does not meet where damage lies at a border, or where the index is not in the order of the log.

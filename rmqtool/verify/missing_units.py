@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
@@ -12,7 +12,7 @@ from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
 from rmqtool.store.topics import Topics
 from rmqtool.verify.offset_checks import is_system_topic
-from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rederived_queues import is_derived
 
 _DERIVED = "the next start, which recovers after the crash, derives the queue from the commit log"
@@ -24,8 +24,8 @@ WHETHER_DELETED = (
 )
 
 
-def tell_lacking(
-    state: QueueState, topics: Topics, live: bool, report: Report, start: Start | None, releases: Releases
+def report_missing_units(
+    state: QueueProgress, topics: Topics, live: bool, report: Report, start: StartPrediction | None, releases: Releases
 ) -> None:
     """Tell what one queue lacks; what a running broker has still to dispatch is nothing.
 

@@ -17,7 +17,7 @@ from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.queue_reader import QueueFiles
 from rmqtool.store.store import relative_to
 from rmqtool.verify.bad_extents import Extents
-from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueState
+from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueProgress
 from rmqtool.verify.unit_diff import differences
 
 
@@ -25,7 +25,7 @@ class OneQueue:
     """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
 
     def __init__(
-        self, state: QueueState, files: QueueFiles | None, report: Report, extents: Extents, lookups: Lookups,
+        self, state: QueueProgress, files: QueueFiles | None, report: Report, extents: Extents, lookups: Lookups,
         root: Path,
     ) -> None:  # fmt: skip
         self.state = state
@@ -188,7 +188,7 @@ class OneQueue:
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
 
 
-def tell_jump(state: QueueState, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
+def tell_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
     """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
     if offset == state.next_offset:
         return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import RateLimit, Reading
+from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
@@ -22,15 +22,15 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
 from rmqtool.store.store import Store, open_store
 from rmqtool.store.topics import load_topics
 from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.index_chains import check_chains
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_sequence import IndexUnits, Part
-from rmqtool.verify.log_reading import Unread, scan_live, scan_readable
+from rmqtool.verify.index_sequence import FileUnits, IndexUnits
+from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.parts import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
@@ -42,7 +42,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class VerifyTask:
     """What a verification is asked for, as every part of it needs it; can be sent to another process."""
 
     root: Path
@@ -57,14 +57,14 @@ class Settings:
     queues: bool = True
     index: bool = True
     files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
-    index_parts: tuple[Part, ...] = ()  # likewise
+    index_parts: tuple[FileUnits, ...] = ()  # likewise
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
     releases: Releases = ANY_RELEASE  # those that may start on the store
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadPolicy:
         """How files are read."""
-        return Reading(RateLimit(self.rate) if self.rate else None, spare_cache=self.live)
+        return ReadPolicy(RateLimit(self.rate) if self.rate else None, drop_page_cache=self.live)
 
     def report(self) -> Report:
         """An empty report."""
@@ -74,7 +74,7 @@ class Settings:
 class PartCheck:
     """Does the parts that it is given, one after the other; what is known so far is always in `result`."""
 
-    def __init__(self, settings: Settings, progress: Progress) -> None:
+    def __init__(self, settings: VerifyTask, progress: Progress) -> None:
         self.settings = settings
         self._progress = progress
         self._store: Store = open_store(settings.root, settings.conf)
@@ -125,7 +125,7 @@ class _LogCheck:
     """Takes the events of a scan and hands them to all checks."""
 
     def __init__(
-        self, store: Store, files: Sequence[MappedFile], settings: Settings, part: LogPart, result: PartResult,
+        self, store: Store, files: Sequence[MappedFile], settings: VerifyTask, part: LogPart, result: PartResult,
         open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
     ) -> None:  # fmt: skip
         self._part = part
@@ -153,24 +153,24 @@ class _LogCheck:
             self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
                                      settings.tags_expected, log_start_of(files), settings.live)  # fmt: skip
 
-    def take(self, event: Event | Unread) -> bool:
+    def take(self, event: Event | UnreadExtent) -> bool:
         """Check one event; whether the log goes on behind it."""
         goes_on = self._take(event)
         self._result.reached[-1][1] = self._seam.end or self._part.start
         return goes_on
 
-    def _take(self, event: Event | Unread) -> bool:
+    def _take(self, event: Event | UnreadExtent) -> bool:
         if self._seam.first is None:
             self._seam.first = event.physical_offset
-        if isinstance(event, Frames):
-            if self._damage.are_ghosts(event, self._result.totals.last_timestamp):
-                self._result.ghosts_from = self._damage.report_stale_records(event.physical_offset)
+        if isinstance(event, RecordRun):
+            if self._damage.are_stale_records(event, self._result.totals.last_timestamp):
+                self._result.stale_from = self._damage.report_stale_records(event.physical_offset)
                 return False
             self._damage.settle()
             self._frames(event)
             self._seam.end = self._result.log_end
             return True
-        if isinstance(event, Unread):
+        if isinstance(event, UnreadExtent):
             self._leave_out(event)
             return True
         self._damage.settle()
@@ -184,7 +184,7 @@ class _LogCheck:
             self._walker.feed(event)
         return True
 
-    def _leave_out(self, unread: Unread) -> None:
+    def _leave_out(self, unread: UnreadExtent) -> None:
         """What could not be read may hold anything: nothing that leads there is right or wrong."""
         self._damage.settle()
         stop = self._seam.end = self._result.log_end = unread.physical_offset + unread.size
@@ -194,7 +194,7 @@ class _LogCheck:
         if self._index is not None:
             self._check_index(lambda check: check.leave_out(stop))
 
-    def _frames(self, frames: Frames) -> None:
+    def _frames(self, frames: RecordRun) -> None:
         dispatched = self._dispatcher.dispatch(frames)
         suspects = self._records.add(frames, dispatched)
         if self._walker is not None:

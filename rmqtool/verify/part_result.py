@@ -13,15 +13,15 @@ from rmqtool.broker.log_walk import join_walks
 from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
-from rmqtool.verify.log_reading import Unread
+from rmqtool.verify.log_reading import UnreadExtent
 from rmqtool.verify.one_queue import tell_jump
-from rmqtool.verify.queue_progress import QueueState
-from rmqtool.verify.read_errors import INDEX_UNREAD, ReadErrors
+from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
 
 
 @dataclass
-class Seam:
+class PartBoundary:
     """Where a part of the log was begun and where it was left: parts are what one pass gives when their seams meet.
 
     `first` is where the first thing begins that was met, `end` is behind the last one (physical offsets; None when
@@ -36,14 +36,14 @@ class Seam:
     open_start: bool = False
     open_end: bool = False
 
-    def meets(self, later: Seam) -> bool:
+    def meets(self, later: PartBoundary) -> bool:
         """Whether a later part has begun where this one has ended."""
         is_index_read = INDEX_UNREAD not in (self.index_at, later.index_at)
         if self.open_end or later.open_start or (is_index_read and self.index_at != later.index_start):
             return False
         return self.end is None or self.end == later.first
 
-    def extend(self, later: Seam) -> None:
+    def extend(self, later: PartBoundary) -> None:
         """Add a later part."""
         if later.first is not None:
             self.first = later.first if self.first is None else self.first
@@ -57,22 +57,22 @@ class PartResult:
     report: Report
     extents: Extents = field(default_factory=Extents)
     totals: RecordTotals = field(default_factory=RecordTotals)
-    states: dict[QueueName, QueueState] = field(default_factory=dict)
+    states: dict[QueueName, QueueProgress] = field(default_factory=dict)
     log_end: int | None = None  # behind the last record
-    ghosts_from: int | None = None  # where old records begin that are no part of the log
+    stale_from: int | None = None  # where old records begin that are no part of the log
     walks: list[FileWalk] = field(default_factory=list)
     unread: str | None = None  # why the rest of the part was not read
     unreadable: dict[str, UnreadableError] = field(default_factory=dict)  # log files of which bytes were not read
-    read_errors: ReadErrors = field(default_factory=ReadErrors)  # those of other files
+    read_errors: UnreadFiles = field(default_factory=UnreadFiles)  # those of other files
     deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
-    seam: Seam = field(default_factory=Seam)
+    seam: PartBoundary = field(default_factory=PartBoundary)
 
     def meets(self, later: PartResult) -> bool:
         """Whether both together are what one pass over both parts would have found."""
-        return self.ghosts_from is None and self.seam.meets(later.seam)
+        return self.stale_from is None and self.seam.meets(later.seam)
 
-    def add_unread(self, unread: Unread) -> None:
+    def add_unread(self, unread: UnreadExtent) -> None:
         """Note an extent that could not be read, behind all others."""
         self.extents.add(unread.physical_offset, unread.size, UNREAD)
         file = unread.error.file or ""
@@ -91,7 +91,7 @@ class PartResult:
             self.states.pop(name, None)
             later.states.pop(name, None)
         for name, state in later.states.items():
-            known = self.states.setdefault(name, QueueState(name))
+            known = self.states.setdefault(name, QueueProgress(name))
             if known.records and state.records:
                 tell_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
             known.extend(state)
@@ -103,7 +103,7 @@ class PartResult:
         self.deleted.extend(later.deleted)
         self.reached.extend(later.reached)
         self.log_end = later.log_end if later.log_end is not None else self.log_end
-        self.ghosts_from = later.ghosts_from if later.ghosts_from is not None else self.ghosts_from
+        self.stale_from = later.stale_from if later.stale_from is not None else self.stale_from
         self.seam.extend(later.seam)
 
     def extents_end(self) -> int:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.verify.index_sequence import IndexUnits, Part
-from rmqtool.verify.read_errors import INDEX_UNREAD, ReadErrors
+from rmqtool.verify.index_sequence import FileUnits, IndexUnits
+from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 
 PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
@@ -51,7 +51,11 @@ def log_start_of(files: Sequence[MappedFile]) -> int:
 
 
 def log_parts(
-    files: Sequence[MappedFile], units: IndexUnits, reading: Reading, read_errors: ReadErrors, least: int = PART_SIZE
+    files: Sequence[MappedFile],
+    units: IndexUnits,
+    reading: ReadPolicy,
+    read_errors: UnreadFiles,
+    least: int = PART_SIZE,
 ) -> list[LogPart]:
     """Cut the log into parts that meet and cover all of it; raises UnreadableError."""
     size = sum(file.size for file in files)
@@ -74,7 +78,7 @@ def live_parts(files: Sequence[MappedFile], units: IndexUnits, jobs: int) -> lis
     ]
 
 
-def index_parts(parts: Sequence[Part], least: int = PART_SIZE) -> list[IndexPart]:
+def index_parts(parts: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
     """All index files; small ones are taken together."""
     found: list[IndexPart] = []
     first = size = 0
@@ -86,7 +90,7 @@ def index_parts(parts: Sequence[Part], least: int = PART_SIZE) -> list[IndexPart
     return found
 
 
-def _borders(files: Sequence[MappedFile], least: int, reading: Reading) -> Iterator[int]:
+def _borders(files: Sequence[MappedFile], least: int, reading: ReadPolicy) -> Iterator[int]:
     """Physical offsets at which the log is cut, ascending: beginnings of files, and others within them."""
     if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
         return  # what begins at an offset is not one thing then

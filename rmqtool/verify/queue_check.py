@@ -24,8 +24,8 @@ from rmqtool.store.queue_reader import QueueFiles, files_in
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.one_queue import OneQueue
-from rmqtool.verify.queue_progress import QueueState
-from rmqtool.verify.read_errors import ReadErrors
+from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.read_errors import UnreadFiles
 
 BATCH = (32 if memory_is_short() else 256) << 10
 """Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
@@ -44,10 +44,10 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, lookups: Lookups,
-        is_batch: Callable[[str], bool], live: bool, found: FoundQueues, read_errors: ReadErrors,
+        is_batch: Callable[[str], bool], live: bool, found: FoundQueues, read_errors: UnreadFiles,
     ) -> None:  # fmt: skip
         """`found` keeps the files of each queue from part to part."""
-        self.states: dict[QueueName, QueueState] = {}
+        self.states: dict[QueueName, QueueProgress] = {}
         self._root = root
         self._report = report
         self._extents = extents
@@ -84,7 +84,7 @@ class QueueCheck:
                 files = self._files_of(name)
                 held[row] = files is not None and files.read(offset, 1) == stored[row].tobytes()
             if not held[row]:
-                self.states.setdefault(name, QueueState(name)).may_have(offset)
+                self.states.setdefault(name, QueueProgress(name)).may_have(offset)
         both = QueueUnits.concatenate([units, optional[held]])
         return both[np.argsort(both.rows, kind="stable")]
 
@@ -127,7 +127,7 @@ class QueueCheck:
     def _queue(self, number: int, name: QueueName) -> OneQueue:
         queue = self._queues.get(number)
         if queue is None:
-            files, state = self._files_of(name), self.states.setdefault(name, QueueState(name))
+            files, state = self._files_of(name), self.states.setdefault(name, QueueProgress(name))
             queue = OneQueue(state, files, self._report, self._extents, self._lookups, self._root)
             self._queues[number] = queue
         return queue

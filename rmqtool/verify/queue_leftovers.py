@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -23,7 +23,7 @@ from rmqtool.store.file_findings import queue_findings
 from rmqtool.store.queue_reader import QueueFiles
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
-from rmqtool.verify.queue_progress import MOST_LOOKS, QueueState
+from rmqtool.verify.queue_progress import MOST_LOOKS, QueueProgress
 from rmqtool.verify.rederived_queues import is_derived
 
 _CHUNK = 1 << 16  # units
@@ -41,7 +41,7 @@ class LogBounds:
 
 
 @dataclass
-class QueueRest:
+class UnmatchedUnits:
     """Looks at the queues on disk, one after the other; `lost` counts units that point into damage, by topic."""
 
     store: Store
@@ -52,10 +52,10 @@ class QueueRest:
     lost: Counter[str] = field(default_factory=Counter)
     beyond_files: Counter[str] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
-    start: Start | None = None
+    start: StartPrediction | None = None
     _looks: int = 0
 
-    def check(self, queue: Queue, state: QueueState | None) -> None:
+    def check(self, queue: Queue, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
         self._looks = 0
         self._check_files(queue)
@@ -83,7 +83,7 @@ class QueueRest:
         for found in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
             self.report.take(found)
 
-    def _check_end(self, files: QueueFiles, state: QueueState | None) -> None:
+    def _check_end(self, files: QueueFiles, state: QueueProgress | None) -> None:
         """Files of zeros behind the last unit: one is created when it is needed, and filled at once."""
         sized = [file for file in files.queue.files.files if file.size]
         last = sized[-1] if len(sized) > 1 else None

@@ -28,7 +28,7 @@ class Lacking:
 
 
 @dataclass(slots=True)
-class QueueState:
+class QueueProgress:
     """One queue in a part of the log.
 
     `proven` are ranges of unit numbers that are what a record gives, ascending; `lacking` records without a unit by
@@ -75,7 +75,7 @@ class QueueState:
         self.restarts += 1
         self.lacking.clear()
 
-    def extend(self, later: QueueState) -> None:
+    def extend(self, later: QueueProgress) -> None:
         """Add what a later part of the log says of the same queue."""
         if later.restarts:
             self.lacking.clear()

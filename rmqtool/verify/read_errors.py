@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import unreadable
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
@@ -20,7 +20,7 @@ INDEX_UNREAD = -1
 
 
 @dataclass
-class ReadErrors:
+class UnreadFiles:
     """The errors by file, and the queues of which not all was read: nothing is said of these."""
 
     errors: dict[str, UnreadableError] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class ReadErrors:
     def part(self) -> Iterator[None]:
         """Read a part of the store: its error ends the part; what is of another kind `check_kinds` reports."""
         try:
-            with kinds_told(), _named():
+            with skip_wrong_type(), _named():
                 yield
         except UnreadableError as error:
             self.note(error)
@@ -43,13 +43,13 @@ class ReadErrors:
     def queue(self, name: QueueName) -> Iterator[None]:
         """Read a queue, of which nothing is said any more once it gives an error."""
         try:
-            with kinds_told(), _named():
+            with skip_wrong_type(), _named():
                 yield
         except UnreadableError as error:
             self.note(error)
             self.queues.add(name)
 
-    def extend(self, later: ReadErrors) -> None:
+    def extend(self, later: UnreadFiles) -> None:
         """Add what another part of the verification could not read."""
         for error in later.errors.values():
             self.note(error)

@@ -26,7 +26,7 @@ from rmqtool.formats.sys_flag import (
 from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
 from rmqtool.scan.body_crc import body_crcs, wrong_bodies
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.verify.bad_extents import Extents
 
 _KNOWN_FLAGS = 0x7FF
@@ -96,7 +96,7 @@ class RecordChecks:
     bodies: bool = True
     totals: RecordTotals = field(default_factory=RecordTotals)
 
-    def add(self, frames: Frames, dispatched: Dispatched) -> Positions:
+    def add(self, frames: RecordRun, dispatched: Dispatched) -> Positions:
         """Check a run; the rows that a broker takes for damage, for their body or their properties."""
         self.totals.messages += len(frames)
         self.totals.bytes += frames.size
@@ -115,7 +115,7 @@ class RecordChecks:
                 self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
         return np.array([row for row in rows if bad[row] != "property-crc"], dtype=np.intp)
 
-    def _check_bodies(self, frames: Frames) -> dict[int, str]:
+    def _check_bodies(self, frames: RecordRun) -> dict[int, str]:
         with_body = int(np.count_nonzero(frames.body_sizes))
         self.totals.without_body += len(frames) - with_body
         self.report.check("commitlog.body-crc", with_body)
@@ -128,7 +128,7 @@ class RecordChecks:
                          f"stored {expected:#010x}")  # fmt: skip
         return dict.fromkeys(bad.tolist(), "body-crc")
 
-    def _check_property_crcs(self, frames: Frames, bad: dict[int, str]) -> None:
+    def _check_property_crcs(self, frames: RecordRun, bad: dict[int, str]) -> None:
         """`__CRC32#` covers all of the record before it, whatever else the properties say."""
         rows = rows_with_property_crc(frames)
         self.totals.without_property_crc += len(frames) - len(rows)
@@ -147,7 +147,7 @@ class RecordChecks:
                            f"{end - start} bytes: CRC {computed:#010x}, __CRC32# tells {shown}")  # fmt: skip
                 bad.setdefault(row, "property-crc")
 
-    def _check_flags(self, frames: Frames) -> None:
+    def _check_flags(self, frames: RecordRun) -> None:
         flags = frames.headers.field("sys_flag")
         self.report.check("commitlog.sys-flag", len(frames))
         used = int(np.bitwise_or.reduce(flags))
@@ -162,7 +162,7 @@ class RecordChecks:
             why = wrong_flag(int(flags[row])) or "prepared or rolled back, but with a queue offset"
             self._report(frames, row, "commitlog.sys-flag", f"sys flag {int(flags[row]):#x}: {why}")
 
-    def _check_times(self, frames: Frames) -> None:
+    def _check_times(self, frames: RecordRun) -> None:
         times = frames.headers.field("store_timestamp")
         totals = self.totals
         self.report.check("commitlog.time-order", len(frames))
@@ -179,7 +179,7 @@ class RecordChecks:
             totals.latest, totals.latest_offset = int(latest[-1]), _offset(frames, int(np.argmax(times)))
         totals.last_timestamp = int(times[-1])
 
-    def _check_version(self, frames: Frames) -> None:
+    def _check_version(self, frames: RecordRun) -> None:
         if self.version is None or self.version >= MAGIC_CODE_V2_SINCE:
             return
         self.report.check("commitlog.magic-code-v2", len(frames))
@@ -188,21 +188,21 @@ class RecordChecks:
                 frames, row, "commitlog.magic-code-v2", f"version 2 of a record, which {self.version} cannot read"
             )
 
-    def _check_properties(self, frames: Frames, dispatched: Dispatched, bad: dict[int, str]) -> None:
+    def _check_properties(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
         self.report.check("commitlog.properties", len(frames))
         for row in dispatched.refused.tolist():
             self._hold(frames, row, "commitlog.properties",
                        "DELAY, INNER_BASE or INNER_NUM is no number that the broker takes")  # fmt: skip
             bad.setdefault(row, "properties")
 
-    def _hold(self, frames: Frames, row: int, code: str, message: str) -> None:
+    def _hold(self, frames: RecordRun, row: int, code: str, message: str) -> None:
         """Report it, of the last record only when another one follows if it was not written to its end."""
         if _offset(frames, row) == self.totals.unwritten_end:
             self.totals.held.append(Held(code, message, _offset(frames, row), int(frames.message_sizes[row])))
         else:
             self._report(frames, row, code, message)
 
-    def _report(self, frames: Frames, row: int, code: str, message: str) -> None:
+    def _report(self, frames: RecordRun, row: int, code: str, message: str) -> None:
         self.report.add(code, message, offset=_offset(frames, row))
 
 
@@ -232,7 +232,7 @@ def finish_end(totals: RecordTotals, report: Report) -> None:
                    effect="the broker keeps the message, without what its last properties said")  # fmt: skip
 
 
-def _unwritten_end(frames: Frames) -> int | None:
+def _unwritten_end(frames: RecordRun) -> int | None:
     last = len(frames) - 1
     end = int(frames.positions[last] + frames.message_sizes[last])
     return _offset(frames, last) if frames.properties_sizes[last] and not frames.block.data[end - 1] else None
@@ -249,7 +249,7 @@ def wrong_flag(flag: int) -> str | None:
     return None
 
 
-def rows_with_property_crc(frames: Frames) -> Positions:
+def rows_with_property_crc(frames: RecordRun) -> Positions:
     """Records whose last 20 bytes begin with the name ``__CRC32#``, or with one that differs in one byte only."""
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
     places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
@@ -264,5 +264,5 @@ def rows_with_property_crc(frames: Frames) -> Positions:
     return found
 
 
-def _offset(frames: Frames, row: int) -> int:
+def _offset(frames: RecordRun, row: int) -> int:
     return int(frames.positions[row]) + frames.block.start_offset

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 
 
-def is_derived(start: Start | None, name: QueueName, first_offset: int, next_offset: int) -> bool:
+def is_derived(start: StartPrediction | None, name: QueueName, first_offset: int, next_offset: int) -> bool:
     """Whether the predicted start, after a kill, leaves a queue with all messages from `first_offset` to `next_offset`.
 
     Without a prediction nothing is known.

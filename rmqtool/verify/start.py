@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rmqtool.base.files import Reading
+from rmqtool.base.files import ReadPolicy
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import LogWalks
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.broker.starts_by_release import alike, label
@@ -20,7 +20,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.store import Store
-from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.queue_progress import QueueProgress
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")
 _QUEUE_LOSS = "start.queue-loss"
@@ -34,7 +34,7 @@ class Prediction:
     """What a start of some releases does, and what an operator must know of it."""
 
     versions: tuple[Version, ...]
-    start: Start
+    start: StartPrediction
     findings: tuple[Finding, ...]
     log_only: bool = False  # whether the queues were left out
 
@@ -68,8 +68,8 @@ class Predictor:
 
     store: Store
     walks: Sequence[FileWalk]
-    reading: Reading
-    states: Mapping[QueueName, QueueState]
+    reading: ReadPolicy
+    states: Mapping[QueueName, QueueProgress]
 
     def predict(self, releases: Releases) -> list[Prediction]:
         """What a start of each release would do, that of the newest first; one for all that agree.

@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqtool.base.errors import WrongKindError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import ANY_RELEASE, Releases
@@ -44,7 +44,7 @@ def check_surroundings(
                    "the last broker was killed or crashed: the file abort is there and no broker runs",
                    file=ABORT_FILE)  # fmt: skip
     check_kinds(store, report)
-    with kinds_told():
+    with skip_wrong_type():
         for interrupted in interrupted_findings(store.root):
             report.take(interrupted)
     for found in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
@@ -54,7 +54,7 @@ def check_surroundings(
     if log.files and log.files[0].start_offset:
         message = f"begins at {log.files[0].start_offset}: older files were deleted"
         report.add("commitlog.no-first-file", message, offset=log.files[0].start_offset)
-    for code, file, message in (*_duplicate_files(log), *_off_grid(log)):
+    for code, file, message in (*_duplicate_files(log), *_misaligned(log)):
         report.add(code, message, file=store.relative(file.path), offset=file.start_offset)
     if len(store.commit_log_directories) > 1:
         report.add("store.paths", f"{len(store.commit_log_directories)} directories hold the commit log")
@@ -71,7 +71,7 @@ def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
             yield "commitlog.duplicate-file", after, f"{before.path} begins at the same offset"
 
 
-def _off_grid(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
+def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
     """Files whose start offset is not a whole number of files behind that of most."""
     rests = Counter(file.start_offset % log.file_size for file in log.files if log.file_size)
     usual = max(rests, key=lambda rest: rests[rest], default=0)

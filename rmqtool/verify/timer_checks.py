@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED, InputFile, Reading, read_all
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
-from rmqtool.base.tolerant import kinds_told
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
@@ -41,13 +41,13 @@ def check_wheel_size(store: Store, report: Report) -> None:
 
 def check_timer(
     store: Store, ends: Mapping[QueueName, int], commit_log: Sequence[MappedFile], latest: int, report: Report,
-    reading: Reading = UNLIMITED,
+    reading: ReadPolicy = UNLIMITED,
 ) -> None:  # fmt: skip
     """Check the timer's files and messages; `ends` are the queues' maximum offsets, `latest` is the newest timestamp.
 
     Of a running broker they change meanwhile.
     """
-    log = list_mapped_files(store.root / _LOG, part=kinds_told)
+    log = list_mapped_files(store.root / _LOG, part=skip_wrong_type)
     precision = store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
     check_timers(store, TimerState(log, _read_check(store), precision), commit_log, latest, report, reading)
     report.check("timer.log", len(log.files))
@@ -100,7 +100,7 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
         yield _CHECK, f"has read up to {check.last_timer_queue_offset} of {_QUEUE.topic}, {has}"
 
 
-def _check_slots(store: Store, log: MappedFiles, report: Report, reading: Reading) -> None:
+def _check_slots(store: Store, log: MappedFiles, report: Report, reading: ReadPolicy) -> None:
     """The newest position in the wheel must be that of a unit in the timer log; slots are never cleared."""
     path = store.root / WHEEL
     if not path.is_file():
@@ -121,7 +121,7 @@ def _check_slots(store: Store, log: MappedFiles, report: Report, reading: Readin
         report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=WHEEL)
 
 
-def _newest_position(path: Path, reading: Reading) -> int | None:
+def _newest_position(path: Path, reading: ReadPolicy) -> int | None:
     """The largest position in a wheel, None when no slot is used; holes are not read."""
     newest = -1
     with InputFile(path, reading) as wheel:

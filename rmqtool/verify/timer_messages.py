@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile, Reading
+from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity, counted
@@ -72,7 +72,7 @@ class TimerQueue:
 
 
 def check_timers(
-    store: Store, state: TimerState, log: Sequence[MappedFile], latest: int, report: Report, reading: Reading
+    store: Store, state: TimerState, log: Sequence[MappedFile], latest: int, report: Report, reading: ReadPolicy
 ) -> None:
     """Compare each unit of the queue with the timer log; `latest` is the newest store timestamp, epoch ms."""
     if _is_elsewhere(store):
@@ -95,7 +95,7 @@ def _is_elsewhere(store: Store) -> bool:
     return settings[0] == "false" or settings[1].lower() == "true"
 
 
-def _read_queue(store: Store, log: Sequence[MappedFile], reading: Reading) -> TimerQueue | None:
+def _read_queue(store: Store, log: Sequence[MappedFile], reading: ReadPolicy) -> TimerQueue | None:
     queue = find_queue(store, TIMER_TOPIC, 0)
     if queue is None or not log or queue.kind != "simple":
         return None
@@ -116,7 +116,7 @@ def _read_queue(store: Store, log: Sequence[MappedFile], reading: Reading) -> Ti
 
 
 def _in_reach(
-    store: Store, state: TimerState, queue: TimerQueue, reading: Reading
+    store: Store, state: TimerState, queue: TimerQueue, reading: ReadPolicy
 ) -> tuple[NDArray[np.bool_], int | None]:
     """Which messages a start finds through the wheel or has delivered, and the queue offset of the newest one.
 
@@ -152,7 +152,7 @@ def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
     return times
 
 
-def _written_units(mapped: MappedFile, reading: Reading) -> Iterator[tuple[int, NDArray[np.void], bool]]:
+def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:
     """Pieces of one timer log file with their positions, and whether the log goes on in the next file."""
     with InputFile(mapped.path, reading) as file:
         for at in range(0, mapped.size, _PIECE):

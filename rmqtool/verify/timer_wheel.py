@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile, Reading, list_directory
+from rmqtool.base.files import InputFile, ReadPolicy, list_directory
 from rmqtool.formats import timer_wheel
 from rmqtool.store.store import Store
 
@@ -23,7 +23,7 @@ def newest_wheel(store: Store) -> Path:
 
 
 def slots_lead_to(
-    path: Path, times: NDArray[np.int64], positions: NDArray[np.int64], reading: Reading
+    path: Path, times: NDArray[np.int64], positions: NDArray[np.int64], reading: ReadPolicy
 ) -> NDArray[np.bool_]:
     """Whether the slot of each time leads to a unit at that timer log position or behind it."""
     try:

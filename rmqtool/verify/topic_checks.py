@@ -28,7 +28,7 @@ from rmqtool.store.consumer_offsets import CommittedOffsets
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.offset_checks import is_system_topic
-from rmqtool.verify.queue_progress import QueueState
+from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.single_messages import SingleMessages
 
 _TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
@@ -38,7 +38,7 @@ _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
 def check_topic_lines(
-    store: Store, topics: Topics, committed: CommittedOffsets, states: Mapping[QueueName, QueueState],
+    store: Store, topics: Topics, committed: CommittedOffsets, states: Mapping[QueueName, QueueProgress],
     messages: SingleMessages, queued: Set[str], report: Report,
 ) -> None:  # fmt: skip
     """Report topics that the store proves to have been configured, and those whose permission stops consumers.
@@ -75,7 +75,7 @@ def _changed(topics: Topics) -> int | None:
 
 
 def _proof(
-    topic: str, committed: CommittedOffsets, states: Mapping[QueueName, QueueState], changed: int | None,
+    topic: str, committed: CommittedOffsets, states: Mapping[QueueName, QueueProgress], changed: int | None,
     messages: SingleMessages,
 ) -> str | None:  # fmt: skip
     """Why a topic that is not configured was not deleted; None when it may have been."""

@@ -14,7 +14,7 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
@@ -26,22 +26,22 @@ from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import releases_of
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
-from rmqtool.verify.crew import Crew
+from rmqtool.verify.crew import WorkerPool
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_sequence import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
-from rmqtool.verify.merge_parts import Joining
-from rmqtool.verify.missing_units import WHETHER_DELETED, tell_lacking
+from rmqtool.verify.merge_parts import PartMerger
+from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
-from rmqtool.verify.part_check import Settings
+from rmqtool.verify.part_check import VerifyTask
 from rmqtool.verify.part_result import PartResult, report_unreadable
 from rmqtool.verify.parts import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
-from rmqtool.verify.queue_leftovers import LogBounds, QueueRest
-from rmqtool.verify.read_errors import ReadErrors
+from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
+from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import check_checkpoint, check_index_names, check_surroundings
@@ -53,7 +53,7 @@ _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
 @dataclass(frozen=True)
-class Request:
+class VerifyRequest:
     """What the user asks for."""
 
     version: Version | None = None
@@ -68,19 +68,19 @@ class Request:
 class Verification:
     """One run over a store. After `run`, or when it was interrupted, the rest tells what is known."""
 
-    def __init__(self, store: Store, request: Request) -> None:
+    def __init__(self, store: Store, request: VerifyRequest) -> None:
         self.store = store
         self.request = request
         self.holder: Holder | None = lock_holder(store.root)
         self.log: MappedFiles = store.commit_log()
         self.topics: Topics = load_topics(store)
         self.releases = releases_of(store, request.version)
-        self.read_errors = ReadErrors()
+        self.read_errors = UnreadFiles()
         self.complete = False
         self.lost: Counter[str] = Counter()
         self.log_start = log_start_of(self.log.files)
         self.log_end = self.log_start
-        self.ghosts_from: int | None = None
+        self.stale_from: int | None = None
         self.starts: list[Prediction] = []
         self.not_predicted: str | None = None
         self.settings = self._settings()
@@ -92,16 +92,16 @@ class Verification:
             self.settings = replace(self.settings, index=False)
         self._report = self.settings.report()
         self._committed: Sequence[CommittedOffset] = ()
-        self._joining: Joining | None = None
+        self._joining: PartMerger | None = None
         self._of_index: dict[int, PartResult] = {}
         self._total: PartResult | None = None
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> VerifyTask:
         store, request = self.store, self.request
         light = has_light_queues(store, self.read_errors.part)
         rules = DispatchRules.of(self.releases.newest, store, light, may_be_older=not self.releases.is_named)
         selection = request.selection
-        return Settings(
+        return VerifyTask(
             root=store.root,
             conf=store.conf,
             version=request.version,
@@ -128,15 +128,15 @@ class Verification:
         """How much there is to read, for the progress."""
         return self.log.size + sum(part.file.size for part in self._parts)
 
-    def run(self, progress: Callable[[int], None], crew: Crew | None = None) -> None:
+    def run(self, progress: Callable[[int], None], crew: WorkerPool | None = None) -> None:
         """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError.
 
         `crew` are processes that were started for it; they end with it.
         """
-        with crew or Crew() as workers:
+        with crew or WorkerPool() as workers:
             self._run(progress, workers)
 
-    def _run(self, progress: Callable[[int], None], crew: Crew) -> None:
+    def _run(self, progress: Callable[[int], None], crew: WorkerPool) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
         with self.read_errors.part():
             check_surroundings(self.store, self.log, self.holder, self._report, self.settings.releases)
@@ -155,7 +155,7 @@ class Verification:
         of_log, of_index = self._parts_to_check()
         crew.grow(min(self.request.jobs, len(of_log) + len(of_index)) - 1)
         workers = Workers(settings, [*of_log, *of_index], crew, progress)
-        self._joining = Joining(of_log, PartResult(settings.report()), workers.again)
+        self._joining = PartMerger(of_log, PartResult(settings.report()), workers.again)
         try:
             for number, result in workers.results():
                 if number < len(of_log):
@@ -233,7 +233,7 @@ class Verification:
             self.not_predicted = str(error)
 
     @property
-    def start(self) -> Start | None:
+    def start(self) -> StartPrediction | None:
         """The predicted start of the newest release that fits."""
         return self.starts[0].start if self.starts else None
 
@@ -241,7 +241,7 @@ class Verification:
         files_end = self.log.files[-1].end_offset if self.log.files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         open_files = OpenFiles(self.settings.reading())
-        rest = QueueRest(self.store, self._report, bounds, open_files, lookups, self.lost,
+        rest = UnmatchedUnits(self.store, self._report, bounds, open_files, lookups, self.lost,
                          releases=self.settings.releases, start=self.start)  # fmt: skip
         ranges: dict[QueueName, QueueRange] = {}
         head = LogHead(self.log_start)
@@ -257,7 +257,7 @@ class Verification:
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         for state in total.states.values():
-            tell_lacking(state, self.topics, self.settings.live, self._report, self.start, self.releases)
+            report_missing_units(state, self.topics, self.settings.live, self._report, self.start, self.releases)
         if not ranges and self._report.seen().get("commitlog.deleted-topic"):
             self._report.doubt(*WHETHER_DELETED)
         check_topics(self.topics, ranges, self._report)
@@ -303,7 +303,7 @@ class Verification:
             total = self._joining.total() if self._joining is not None else PartResult(self.settings.report())
             for number in sorted(self._of_index):
                 total.extend(self._of_index[number])
-            self.ghosts_from = total.ghosts_from
+            self.stale_from = total.stale_from
             self.log_end = total.log_end if total.log_end is not None else self.log_end
             report_unreadable(self.store, self.log.files, total)
             self.read_errors.extend(total.read_errors)

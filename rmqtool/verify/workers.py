@@ -9,8 +9,8 @@ from multiprocessing.connection import wait
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.parallel import LOOK_SECONDS, hand_out, keep_arrow_to_one_thread, take_number, uninterrupted
-from rmqtool.verify.crew import Crew, Member
-from rmqtool.verify.part_check import PartCheck, Progress, Settings
+from rmqtool.verify.crew import Worker, WorkerPool
+from rmqtool.verify.part_check import PartCheck, Progress, VerifyTask
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.serving import DONE, READY
@@ -27,7 +27,7 @@ class _ElsewhereError(BaseException):
 class Workers:
     """Does all parts, together with the crew."""
 
-    def __init__(self, settings: Settings, parts: Sequence[AnyPart], crew: Crew, progress: Progress) -> None:
+    def __init__(self, settings: VerifyTask, parts: Sequence[AnyPart], crew: WorkerPool, progress: Progress) -> None:
         self._settings = settings
         self._parts = parts
         self._crew = crew
@@ -105,7 +105,7 @@ class Workers:
             with uninterrupted():
                 self._hear(number, self._members[number])
 
-    def _hear(self, number: int, member: Member) -> None:
+    def _hear(self, number: int, member: Worker) -> None:
         try:
             message = member.connection.recv()
             if message == READY:
@@ -138,7 +138,7 @@ class Workers:
             raise self._error from None
 
 
-def _hand_out(parts: Sequence[AnyPart], crew: Crew) -> None:
+def _hand_out(parts: Sequence[AnyPart], crew: WorkerPool) -> None:
     """Write down the order of the parts, from which everybody takes the next.
 
     Index files go before the log: one can be the longest part of all, and begun last it would keep one process busy

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.inspect.locate import Place, locate
+from rmqtool.inspect.locate import Location, locate
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import list_place
 from rmqtool.rebuild.options import Part, RebuildOptions
@@ -19,7 +19,7 @@ from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.scan.columns import COLUMNS, record_batches
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import MessageShape
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
@@ -27,7 +27,7 @@ from rmqtool.show.csv_lines import csv_lines
 from rmqtool.show.json_lines import json_lines
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.benchmarks.damage import make_damaged_log
 from tests.benchmarks.derived import make_derived
 from tests.benchmarks.logs import log_files
@@ -65,7 +65,10 @@ def read_columns(names: Sequence[str], store: Path, _output: Path) -> int:
     """Scan the whole commit log, with some columns of every message as Arrow record batches; count the messages."""
     files = list_mapped_files(store / "commitlog").files
     return sum(
-        len(batch) for event in scan_files(files) if isinstance(event, Frames) for batch in record_batches(event, names)
+        len(batch)
+        for event in scan_files(files)
+        if isinstance(event, RecordRun)
+        for batch in record_batches(event, names)
     )
 
 
@@ -77,7 +80,7 @@ def read_damaged(names: Sequence[str], store: Path, output: Path) -> int:
 def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) -> int:
     """List all messages of the log as CSV or as JSON lines into a file, as inspect does; count them."""
     place = locate(store / "commitlog", None, BrokerConf())
-    if not isinstance(place, Place):
+    if not isinstance(place, Location):
         raise TypeError("no commit log")
     options = ListingOptions(shape=MessageShape.of("none", columns))
     count = 0
@@ -98,7 +101,7 @@ def rebuild(parts: Sequence[Part], store: Path, output: Path, version: Version =
 
 def verify_derived(store: Path, _output: Path) -> int:
     """Verify log, queues and index, both ways; the first run derives them."""
-    verification = Verification(open_store(make_derived(store)), Request())
+    verification = Verification(open_store(make_derived(store)), VerifyRequest())
     verification.run(lambda size: None)
     outcome = outcome_of(verification)
     if outcome.verdict != "clean":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 
 SHARE = 0.01
@@ -40,7 +40,7 @@ def make_damaged_log(store: Path) -> Path:
 
 
 def _damage(mapped: MappedFile, rng: np.random.Generator) -> None:
-    runs = [event.physical_offsets for event in scan_files([mapped]) if isinstance(event, Frames)]
+    runs = [event.physical_offsets for event in scan_files([mapped]) if isinstance(event, RecordRun)]
     positions = np.concatenate(runs) - mapped.start_offset
     with mapped.path.open("r+b") as file:
         for position in positions[rng.random(len(positions)) < SHARE].tolist():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovery import Recovery
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
@@ -43,7 +43,7 @@ class Disagreement:
     real: Any
 
 
-def predict(version: str, root: Path) -> tuple[Start, Bounds]:
+def predict(version: str, root: Path) -> tuple[StartPrediction, Bounds]:
     """The prediction, and with it minimum and maximum of every queue after the start."""
     with unchanged(root):
         store = open_store(root, CONF)
@@ -52,7 +52,7 @@ def predict(version: str, root: Path) -> tuple[Start, Bounds]:
         return start, _bounds(store, rules, start)
 
 
-def _bounds(store: Store, rules: RecoveryRules, start: Start) -> Bounds:
+def _bounds(store: Store, rules: RecoveryRules, start: StartPrediction) -> Bounds:
     files = store.commit_log().files
     minimum = files[0].start_offset if files else -1
     found: Bounds = {}
@@ -69,7 +69,7 @@ def files_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in paths if path.is_file()}
 
 
-def compare(what: str, prediction: tuple[Start, Bounds], real: dict[str, Any]) -> Iterator[Disagreement]:
+def compare(what: str, prediction: tuple[StartPrediction, Bounds], real: dict[str, Any]) -> Iterator[Disagreement]:
     """In what the prediction and the real start differ."""
     start, bounds = prediction
     refusal = real["refuses"]

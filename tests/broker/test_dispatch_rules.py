@@ -12,14 +12,14 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import Texts, split_keys
-from rmqtool.broker.multi_dispatch import more_queues
+from rmqtool.broker.multi_dispatch import multi_dispatch_targets
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.formats.sys_flag import INNER_BATCH
 from rmqtool.rules.broker_conf import parse_broker_conf
 from rmqtool.rules.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
 from rmqtool.rules.versions import Version, parse_version
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
@@ -31,7 +31,7 @@ def dispatch(
     """Topic, queue id, queue offset, tags code and batch size of each unit of a log of one file."""
     dispatcher = Dispatcher(rules, batch)
     events = scan_files(open_store(builder.write(tmp_path)).commit_log().files)
-    units = [dispatcher.dispatch(event).units for event in events if isinstance(event, Frames)]
+    units = [dispatcher.dispatch(event).units for event in events if isinstance(event, RecordRun)]
     found = QueueUnits.concatenate(units)
     names = [dispatcher.queues[number] for number in found.queues.tolist()]
     rows = zip(found.queue_offsets.tolist(), found.tags_codes.tolist(), found.batch_sizes.tolist(), strict=True)
@@ -130,7 +130,7 @@ def test_multi_dispatch_by_configuration(tmp_path: Path) -> None:
 )
 def test_more_queues(names: bytes, offsets: bytes, expected: list[tuple[str, int, int]]) -> None:
     """Lists of one length, as Java splits them."""
-    assert list(more_queues(names, offsets, 7, lmq=True)) == expected
+    assert list(multi_dispatch_targets(names, offsets, 7, lmq=True)) == expected
 
 
 @pytest.mark.parametrize("text", ["a", " a", "a b", "a  b ", "   ", "a b c d"])

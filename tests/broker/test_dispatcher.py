@@ -15,7 +15,7 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.index_file import key_hash
 from rmqtool.rules.versions import Version, parse_version
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.plain import read_log
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
@@ -33,7 +33,7 @@ def dispatch(root: Path, version: Version) -> tuple[dict[QueueName, QueueUnits],
     dispatcher = Dispatcher(DispatchRules.of(version, store, lmq_seen=True), load_topics(store).with_batch_queues)
     units, keys = [], []
     for event in scan_files(store.commit_log().files):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)
             assert not len(dispatched.refused)
             units.append(dispatched.units)

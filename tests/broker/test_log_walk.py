@@ -14,7 +14,7 @@ from rmqtool.broker.recovery import Recovery
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import Store, open_store
 from tests.broker.damages import damaged
@@ -26,7 +26,7 @@ def walks_of(store: Store, rules: RecoveryRules, start: int = 0, stop: int = MAX
     files = store.commit_log().files
     walker, dispatcher = LogWalker(files, rules, start, stop), Dispatcher(DispatchRules(rules.version))
     for event in scan_files(files, start, stop):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             walker.feed(event, suspects_of(event, dispatcher))
         else:
             walker.feed(event)
@@ -83,8 +83,8 @@ def test_records_that_only_the_broker_takes_for_records(tmp_path: Path) -> None:
     rules = RecoveryRules.of(parse_version("5.3.3"), store.conf)
     for walks in (LogWalks(rules), LogWalks(rules, walks_of(store, rules))):
         first, foreign, last = (walks.of(mapped) for mapped in store.commit_log().files)
-        assert (first.outcome, first.records, first.strange, first.readable) == ("next", 10, 0, 10)
-        assert (foreign.outcome, foreign.records, foreign.strange, foreign.readable) == ("next", 10, 10, 0)
+        assert (first.outcome, first.records, first.broker_only_records, first.readable) == ("next", 10, 0, 10)
+        assert (foreign.outcome, foreign.records, foreign.broker_only_records, foreign.readable) == ("next", 10, 10, 0)
         assert (last.outcome, last.records) == ("end", 5)
 
 

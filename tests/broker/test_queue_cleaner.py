@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.broker.queue_cleaner import QueueCleaner
-from rmqtool.broker.queue_deletion import QueueState, first_state, follow
+from rmqtool.broker.queue_deletion import QueueAfterRun, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
@@ -29,7 +29,7 @@ def random_queues(root: Path, chance: random.Random) -> None:
             (folder / file_name(first * UNIT_SIZE)).write_bytes(data.ljust(UNITS * UNIT_SIZE, b"\0"))
 
 
-def states_of(root: Path, version: Version, log_min_offset: int = 0) -> list[QueueState]:
+def states_of(root: Path, version: Version, log_min_offset: int = 0) -> list[QueueAfterRun]:
     return [first_state(queue, log_min_offset, version) for queue in list_queues(open_store(root))]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.queue_deletion import QueueState, expired_index_files, first_state, follow
+from rmqtool.broker.queue_deletion import QueueAfterRun, expired_index_files, first_state, follow
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.versions import NEWEST, OLDEST, Version
@@ -31,7 +31,7 @@ def queue(root: Path, *offsets: int) -> Path:
     return root
 
 
-def state_of(root: Path, version: Version, log_min_offset: int = 0) -> QueueState:
+def state_of(root: Path, version: Version, log_min_offset: int = 0) -> QueueAfterRun:
     (found,) = list_queues(open_store(root))
     return first_state(found, log_min_offset, version)
 

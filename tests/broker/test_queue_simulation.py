@@ -11,7 +11,7 @@ import pytest
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.broker.queue_minimum import min_offset_of
 from rmqtool.broker.queue_recovery import recover_queue
-from rmqtool.broker.queue_simulation import QueueState
+from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules
@@ -27,7 +27,7 @@ LOG_END = 100 * SIZE
 
 def state_of(
     directory: Path, offsets: list[int | None], rules: RecoveryRules = NEW, first: int = 0, log_end: int = LOG_END
-) -> QueueState:
+) -> SimulatedQueue:
     """A queue with units at these physical offsets, None for a unit of zeros; `first` is the first file's base."""
     directory.mkdir(exist_ok=True)
     units = [bytes(20) if offset is None else build_unit(offset, SIZE, 0) for offset in offsets]
@@ -35,10 +35,10 @@ def state_of(
         data = b"".join(units[number : number + UNITS]).ljust(FILE_SIZE, b"\0")
         (directory / file_name(first + 20 * number)).write_bytes(data)
     queue = Queue("orders", 0, "simple", list_mapped_files(directory))
-    return QueueState(recover_queue(queue), rules, FILE_SIZE, log_end)
+    return SimulatedQueue(recover_queue(queue), rules, FILE_SIZE, log_end)
 
 
-def append(state: QueueState, records: list[tuple[int, int]]) -> None:
+def append(state: SimulatedQueue, records: list[tuple[int, int]]) -> None:
     """Append records, given as physical and queue offsets, as one run."""
     offsets, queue_offsets = np.array(records, dtype=np.int64).T
     sizes, batches = np.full(len(records), SIZE, np.int32), np.ones(len(records), np.int16)
@@ -162,7 +162,7 @@ def test_batches_that_are_appended_and_cut_again(tmp_path: Path) -> None:
         if units:
             (tmp_path / file_name(0)).write_bytes(units.ljust(46 * UNITS, b"\0"))
             queue = Queue("bulk", 0, "batch", list_mapped_files(tmp_path))
-        state = QueueState(recover_queue(queue), NEW, 46 * UNITS, SIZE * 8)
+        state = SimulatedQueue(recover_queue(queue), NEW, 46 * UNITS, SIZE * 8)
         for number in range(10):
             state.append(SIZE * number, SIZE, 5 * number, 5)
         assert state.max_offset == 50

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.prediction import Start
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.recovery import Recovery
 from rmqtool.broker.start_findings import start_findings
 from rmqtool.findings.finding import Finding
@@ -57,7 +57,7 @@ def recovery(store: Path, version: str, **settings: str) -> Recovery:
     return Recovery(opened, RecoveryRules.of(parse_version(version), opened.conf))
 
 
-def predict(store: Path, version: str, **settings: str) -> Start:
+def predict(store: Path, version: str, **settings: str) -> StartPrediction:
     with unchanged(store):
         return recovery(store, version, **settings).predict()
 

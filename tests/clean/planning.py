@@ -10,8 +10,8 @@ from typing import Any
 
 from rmqtool.base.times import parse_time
 from rmqtool.broker.cleaner import Rules
-from rmqtool.clean.plan import Plan, plan
-from rmqtool.clean.snapshot import gather
+from rmqtool.clean.plan import CleanPlan, plan
+from rmqtool.clean.snapshot import take_snapshot
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import Version
@@ -33,9 +33,9 @@ def planned(
     all_runs: bool = False,
     first_in_use: bool = False,
     **settings: str,
-) -> Plan:
+) -> CleanPlan:
     """A plan with disks of `percent`, in UTC."""
-    facts = gather(open_store(root, conf), version, percent / 100)
+    facts = take_snapshot(open_store(root, conf), version, percent / 100)
     found = settings_of(conf.settings if conf else {}, settings, facts.version)
     rules = Rules(found, facts.version, timezone.utc, first_in_use=first_in_use)
     return plan(facts, rules, now, all_runs)

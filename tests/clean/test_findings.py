@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqtool.clean.findings import findings_of
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import NEWEST, Version
@@ -18,17 +18,17 @@ from tests.conftest import GoldenStore
 AGES = (40, 30, 20, 10)
 
 
-def of(found: Plan, code: str) -> Finding | None:
+def of(found: CleanPlan, code: str) -> Finding | None:
     """The finding of that code."""
     codes = (f"clean.{code}", f"store.{code}")
     return next((finding for finding in findings_of(found) if finding.code in codes), None)
 
 
-def codes(found: Plan) -> set[str]:
+def codes(found: CleanPlan) -> set[str]:
     return {finding.code for finding in findings_of(found)}
 
 
-def told(found: Plan, code: str) -> Finding:
+def told(found: CleanPlan, code: str) -> Finding:
     finding = of(found, code)
     assert finding
     return finding

@@ -10,13 +10,13 @@ import pytest
 
 from rmqtool.broker.disks import Disk
 from rmqtool.clean.forecast import LEVELS, Forecast, forecast, growth_of
-from rmqtool.clean.plan import Plan
+from rmqtool.clean.plan import CleanPlan
 from tests.clean.planning import FOUR, HOUR, aged_log, planned
 
 FILE = 1024
 
 
-def with_disk(found: Plan, total: int, used: int) -> Plan:
+def with_disk(found: CleanPlan, total: int, used: int) -> CleanPlan:
     """The plan with disks of that size, bytes, and log files that take just their size."""
     disk = Disk(Path("disk"), 0, total, total - used, total - used)
     files = [replace(file, allocated=FILE, device=0) for file in found.facts.log_files]

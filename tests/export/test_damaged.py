@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.scan.events import Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
@@ -112,7 +112,7 @@ def test_any_damage_gives_what_the_scan_gives(
     with small_blocks(FILE_SIZE, longest_blank=1 << 10):
         expected, damage = [], []
         for event in scan_files(files_of(store)):
-            if isinstance(event, Frames):
+            if isinstance(event, RecordRun):
                 expected += event.physical_offsets.tolist()
             elif isinstance(event, Damage):
                 damage.append((event.physical_offset, event.size, event.reason))

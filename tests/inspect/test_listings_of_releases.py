@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqtool.formats.java import string_hash
-from rmqtool.inspect.locate import Place, locate
+from rmqtool.inspect.locate import Location, locate
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import count_place, list_place
 from rmqtool.rules.broker_conf import BrokerConf
@@ -22,9 +22,9 @@ STORES = [name for name in stores.names() if not name.endswith("-killed")]
 KILLED = [name for name in stores.names() if name.endswith("-killed")]
 
 
-def place_of(path: Path, kind: Kind | None = None) -> Place:
+def place_of(path: Path, kind: Kind | None = None) -> Location:
     found = locate(path, kind, BrokerConf())
-    assert isinstance(found, Place)
+    assert isinstance(found, Location)
     return found
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.inspect import log_statistics
-from rmqtool.inspect.log_statistics import LogStatistics, Totals
+from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.reader import scan_files
 from tests.building import LOG, START_TIME, LogBuilder
@@ -34,7 +34,7 @@ def scan(store: Path, live: bool = False) -> LogStatistics:
 def test_nothing() -> None:
     """Without a message there are no sizes and no times."""
     empty = LogStatistics()
-    assert (empty.total, empty.queues, empty.topics) == (Totals(), {}, {})
+    assert (empty.total, empty.queues, empty.topics) == (LogTotals(), {}, {})
     assert (empty.smallest, empty.largest, empty.first_store_timestamp, empty.last_store_timestamp) == (None,) * 4
 
 
@@ -49,8 +49,8 @@ def test_golden_logs(name: str, golden_store: GoldenStore) -> None:
     for record in records:
         bytes_by_queue[record["topic"], record["queue_id"]] += record["message_size"]
     found = scan(golden_store(name))
-    assert found.total == Totals(len(records), sum(sizes))
-    assert found.queues == {queue: Totals(count, bytes_by_queue[queue]) for queue, count in messages.items()}
+    assert found.total == LogTotals(len(records), sum(sizes))
+    assert found.queues == {queue: LogTotals(count, bytes_by_queue[queue]) for queue, count in messages.items()}
     assert sum(totals.messages for totals in found.topics.values()) == len(records)
     assert list(found.topics) == sorted({record["topic"] for record in records})
     assert found.body_bytes == sum(len(body) for body in stored_bodies(name))
@@ -60,7 +60,7 @@ def test_golden_logs(name: str, golden_store: GoldenStore) -> None:
     )
     ends = [(record["physical_offset"], record["physical_offset"] + record["message_size"]) for record in records]
     blanks = [start - end for (_, end), (start, _) in pairwise(ends) if start != end]
-    assert found.blanks == Totals(len(blanks), sum(blanks))
+    assert found.blanks == LogTotals(len(blanks), sum(blanks))
     assert found.damaged.messages == len(found.damage)
     assert all(damage.tail for damage in found.damage)
 
@@ -84,16 +84,16 @@ queue_ids = st.integers(-(1 << 31), (1 << 31) - 1) | st.sampled_from([0, 1, -1, 
 def test_any_topics_and_queues(tmp_path: Path, messages: list[tuple[str, int, int]]) -> None:
     """Totals are kept apart by topic and queue, whatever their numbers are."""
     builder = LogBuilder(file_size=1 << 16)
-    expected: dict[tuple[str, int], Totals] = {}
+    expected: dict[tuple[str, int], LogTotals] = {}
     for number, (topic, queue_id, size) in enumerate(messages):
         before = builder.end
         builder.add(topic=topic, queue_id=queue_id, body=b"x" * size, store_timestamp=START_TIME - number)
-        totals = expected.setdefault((topic, queue_id), Totals())
+        totals = expected.setdefault((topic, queue_id), LogTotals())
         totals.messages += 1
         totals.bytes += builder.end - before
     found = scan(builder.write(tmp_path))
     assert found.queues == expected
-    assert found.total == Totals(len(messages), builder.end)
+    assert found.total == LogTotals(len(messages), builder.end)
     assert found.body_bytes == sum(size for _, _, size in messages)
     assert found.first_store_timestamp == START_TIME - len(messages) + 1
     assert found.last_store_timestamp == START_TIME
@@ -106,8 +106,8 @@ def test_topics_add_up_their_queues(tmp_path: Path) -> None:
         builder.add(topic=topic, queue_id=queue_id)
     found = scan(builder.write(tmp_path))
     size = builder.end // 4
-    assert found.queues[("b", 1)] == Totals(2, 2 * size)
-    assert found.topics == {"a": Totals(1, size), "b": Totals(3, 3 * size)}
+    assert found.queues[("b", 1)] == LogTotals(2, 2 * size)
+    assert found.topics == {"a": LogTotals(1, size), "b": LogTotals(3, 3 * size)}
     assert list(found.topics) == ["a", "b"]
 
 
@@ -121,8 +121,8 @@ def test_damage_is_counted_beyond_what_is_kept(monkeypatch: pytest.MonkeyPatch, 
         found.add(extent)
         found.add(Blank(extent.physical_offset + 500, 100))
     assert found.damage == extents[:most]
-    assert found.damaged == Totals(3, 33)
-    assert found.blanks == Totals(3, 300)
+    assert found.damaged == LogTotals(3, 33)
+    assert found.blanks == LogTotals(3, 300)
 
 
 def test_a_live_tail_is_no_damage() -> None:
@@ -133,7 +133,7 @@ def test_a_live_tail_is_no_damage() -> None:
         found.add(inside)
         found.add(tail)
         assert found.damage == expected
-        assert found.damaged == Totals(len(expected), sum(extent.size for extent in expected))
+        assert found.damaged == LogTotals(len(expected), sum(extent.size for extent in expected))
 
 
 def test_a_damaged_log(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_a_damaged_log(tmp_path: Path) -> None:
     path.write_bytes(data)
     size = builder.offsets[1]
     found = scan(store)
-    assert found.total == Totals(4, 4 * size)
-    assert found.damaged == Totals(1, size)
+    assert found.total == LogTotals(4, 4 * size)
+    assert found.damaged == LogTotals(1, size)
     assert [(extent.physical_offset, extent.reason) for extent in found.damage] == [(builder.offsets[2], "magic-code")]
 
 

@@ -25,7 +25,7 @@ from rmqtool.broker.delete_when import local_time, parse_zone
 from rmqtool.broker.disks import Disk
 from rmqtool.broker.trigger import Disks
 from rmqtool.clean.plan import cleaner_of
-from rmqtool.clean.snapshot import Facts, gather
+from rmqtool.clean.snapshot import Facts, take_snapshot
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import settings_of
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, STORE_CREATES_DIRECTORIES, Version, parse_version
@@ -153,7 +153,7 @@ def predict(found: Scenario, version_text: str, runs: list[dict[str, Any]]) -> I
     first, second = found.source / "first", found.source / "second"
     paths = found.log_paths.format(first=first, second=second)
     conf = BrokerConf({"storePathCommitLog": paths, **found.settings})
-    facts = gather(open_store(first, conf), version)
+    facts = take_snapshot(open_store(first, conf), version)
     conf_settings = {"deleteWhen": _NOT_SET, "diskMaxUsedSpaceRatio": "95", **GEOMETRY, **found.settings}
     levels = {name: str(percent) for name, percent in found.jvm_levels.items()}
     rules = Rules(

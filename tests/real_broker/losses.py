@@ -104,7 +104,7 @@ def random_case(version: str, seed: int, found: Sequence[Source], scratch: Path)
     chance = random.Random(f"{version} {seed}")
     source = chance.choice(found)
     root = scratch / str(seed)
-    names = apply_some(source.store, source.older, root, chance)
+    names = apply_some(source.store, source.older, root, chance, without=UNSEEN)
     if chance.randrange(_ONE_IN) == 0:
         names.append(rebuild(root))
     own = "" if len(found) > 1 else " --recorded"

@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
-from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.plan import RebuildPlan, make_plan
 from rmqtool.rebuild.single_pass import prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
@@ -28,13 +28,13 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def plan(root: Path, conf: dict[str, str], version: Version | None = None) -> Plan:
+def plan(root: Path, conf: dict[str, str], version: Version | None = None) -> RebuildPlan:
     options = RebuildOptions(frozenset(["queues", "index"]), version=version)
     with unchanged(root):
         return make_plan(open_source(open_store(root, BrokerConf(conf)), options))
 
 
-def codes(found: Plan) -> set[str]:
+def codes(found: RebuildPlan) -> set[str]:
     return {finding.code for finding in found.findings}
 
 
@@ -65,8 +65,9 @@ def test_newest_messages_without_tags_tell_no_version(tmp_path: Path) -> None:
     )
     for is_empty in (False, True):
         options = RebuildOptions(frozenset(["index"]))
-        with Transaction(open_store(root), "rebuild-index") as transaction:
-            prepared = prepare(open_source(open_store(root), options), transaction)
+        store = open_store(root, BrokerConf({}, "broker.conf"))  # which sets nothing
+        with Transaction(store, "rebuild-index") as transaction:
+            prepared = prepare(open_source(store, options), transaction)
             assert prepared.plan.is_empty == is_empty
             if not is_empty:
                 prepared.commit(transaction)

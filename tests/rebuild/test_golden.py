@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
-from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.plan import RebuildPlan, make_plan
 from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.versions import parse_version
@@ -30,7 +30,7 @@ def options(name: str, parts: frozenset[Part], order: Order = "stored") -> Rebui
     return RebuildOptions(parts, version=parse_version(name.partition("-")[0]), order=order)
 
 
-def plan(name: str, root: Path, parts: frozenset[Part]) -> Plan:
+def plan(name: str, root: Path, parts: frozenset[Part]) -> RebuildPlan:
     return make_plan(open_source(open_store(root), options(name, parts)))
 
 

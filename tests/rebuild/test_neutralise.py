@@ -14,7 +14,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.message import MIN_MESSAGE_SIZE, parse_message
 from rmqtool.rebuild.neutralise import Patch, inert_record
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.transaction.system import System
 from tests.building import START_TIME
@@ -66,7 +66,7 @@ def records(log: Path) -> list[tuple[int, int]]:
     """Position and size of each record of a commit log file."""
     with InputFile(log) as file:
         events = scan_files([MappedFile(log, int(log.name), file.size)])
-        frames = [event for event in events if isinstance(event, Frames)]
+        frames = [event for event in events if isinstance(event, RecordRun)]
     starts = [offset - int(log.name) for run in frames for offset in run.physical_offsets.tolist()]
     return list(zip(starts, [size for run in frames for size in run.message_sizes.tolist()], strict=True))
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.rebuild import derive, source
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.plan import Plan, make_plan
+from rmqtool.rebuild.plan import RebuildPlan, make_plan
 from rmqtool.rebuild.single_pass import Prepared, prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
@@ -44,7 +44,7 @@ def options(name: str, *parts: Part) -> RebuildOptions:
     return RebuildOptions(frozenset(parts), version=parse_version(name.partition("-")[0]))
 
 
-def told(plan: Plan) -> object:
+def told(plan: RebuildPlan) -> object:
     """What a plan says, but for the store's own name."""
     findings = [(finding.code, finding.message, finding.count) for finding in plan.findings]
     return plan.queues, plan.index, plan.lost.listed, plan.last_record, findings, plan.consumers_moved
@@ -56,7 +56,7 @@ def in_one_pass(root: Path, given: RebuildOptions, system: System = SYSTEM) -> t
         return prepared, prepared.commit(transaction)
 
 
-def in_two_passes(root: Path, given: RebuildOptions) -> tuple[Plan, Committed]:
+def in_two_passes(root: Path, given: RebuildOptions) -> tuple[RebuildPlan, Committed]:
     with Transaction(opened(root), "rebuild-cq") as transaction:
         plan = make_plan(open_source(opened(root), given))
         return plan, Prepared(plan).commit(transaction)

@@ -17,8 +17,8 @@ from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.rebuild import source, workers
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
-from rmqtool.rebuild.plan import Plan
-from rmqtool.rebuild.run_result import PassNumbers, Task
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.rebuild.run_result import PassNumbers, RunTask
 from rmqtool.rebuild.source import open_source
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, items_of_processes, pieces_of
 from rmqtool.store.store import open_store
@@ -29,12 +29,12 @@ from tests.rebuild.test_golden import files
 STORES = ("5.3.3-shop", "5.5.0-killed", "4.9.7-trimmed")
 
 
-def write(root: Path, output: Path, jobs: int) -> Plan:
+def write(root: Path, output: Path, jobs: int) -> RebuildPlan:
     options = RebuildOptions(frozenset(["queues", "index"]), jobs=jobs)
     return write_output(open_source(open_store(root), options), output)
 
 
-def told(plan: Plan) -> object:
+def told(plan: RebuildPlan) -> object:
     """What a plan says, but for the store that it was made from."""
     return plan.queues, plan.index, plan.lost.listed, plan.last_record, plan.findings
 
@@ -80,7 +80,7 @@ def test_pieces_that_do_not_meet_are_read_again_in_one(
     log = open_store(root).commit_log()
     wrong = [(0, 6000), (0, log.files[-1].end_offset)]
     with pytest.raises(PiecesDoNotMeetError):
-        list(items_of_processes(Task(log.files, DispatchRules()), PassNumbers(), wrong, 2))
+        list(items_of_processes(RunTask(log.files, DispatchRules()), PassNumbers(), wrong, 2))
 
     one = write(root, tmp_path / "one", jobs=1)
     monkeypatch.setattr(source, "pieces_of", lambda files: wrong)
@@ -135,5 +135,5 @@ def test_a_process_that_nobody_hears_ends(golden_store: GoldenStore, monkeypatch
 
     monkeypatch.setattr(workers, "start_process", start)
     with pytest.raises(OSError, match="closed"):
-        list(items_of_processes(Task(log.files, DispatchRules()), PassNumbers(), pieces_of(log.files, 4000), 2))
+        list(items_of_processes(RunTask(log.files, DispatchRules()), PassNumbers(), pieces_of(log.files, 4000), 2))
     assert left == [(0, True)]

@@ -13,7 +13,7 @@ from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.scan import chain, plain, probe, reader
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.events import Blank, Damage
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from tests.building import LOG
 from tests.unchanged import unchanged
 
@@ -34,7 +34,7 @@ def fast(store: Path, columns: Sequence[str] = tuple(COLUMNS), span: tuple[int, 
 def _rows(files: Sequence[MappedFile], columns: Sequence[str], span: tuple[int, int]) -> Iterator[Event]:
     found: list[Any] = []
     for event in reader.scan_files(files, *span):
-        found += record_batches(event, columns) if isinstance(event, Frames) else [event]
+        found += record_batches(event, columns) if isinstance(event, RecordRun) else [event]
     for part in found:
         if isinstance(part, Blank | Damage):
             yield part

@@ -13,7 +13,7 @@ import pytest
 from rmqtool.scan import bodies
 from rmqtool.scan.bodies import BodyError, decompress
 from rmqtool.scan.columns import record_batches
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder
 from tests.scan.reading import agree, fast, files_of, messages
@@ -133,7 +133,7 @@ def test_batches_are_cut_where_bodies_are_large(store: Path, monkeypatch: pytest
     log = LogBuilder(1 << 16).add_all([{"body": compressed(bytes(4000), ZSTD), "sys_flag": ZSTD}] * 20)
     log.write(store)
     (frames,) = scan_files(files_of(store))
-    assert isinstance(frames, Frames)
+    assert isinstance(frames, RecordRun)
     sizes = [batch.num_rows for batch in record_batches(frames, ("physical_offset", "body"))]
     assert sum(sizes) == 20
     assert max(sizes) == 3

@@ -31,10 +31,10 @@ import re, resource, sys
 from pathlib import Path
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.scan.columns import COLUMNS, record_batches
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 for event in scan_files(list_mapped_files(Path(sys.argv[1])).files):
-    rows = sum(batch.num_rows for batch in record_batches(event, list(COLUMNS))) if isinstance(event, Frames) else 0
+    rows = sum(batch.num_rows for batch in record_batches(event, list(COLUMNS))) if isinstance(event, RecordRun) else 0
     print(rows, event.physical_offset, event.size)
 if sys.platform == "darwin":
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -11,13 +11,13 @@ import pytest
 
 from rmqtool.formats.sys_flag import COMPRESSED, STORE_HOST_V6
 from rmqtool.scan.columns import COLUMNS, record_batches
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import LogBuilder
 from tests.scan.reading import files_of
 from tests.unchanged import unchanged
 
-CODED = [name for name, column in COLUMNS.items() if column.coded is not None]
+CODED = [name for name, column in COLUMNS.items() if column.dictionary_encoded is not None]
 MIXED: list[Mapping[str, Any]] = [
     {"topic": b"\xff", "properties": b"a\1x\2"},
     {"topic": b"\xfe", "properties": b"\xff\1x\2\xfe\1y\2", "sys_flag": STORE_HOST_V6},
@@ -37,9 +37,11 @@ def dictionaries(column: pa.Array) -> Iterator[list[str]]:
 def assert_same(store: Path) -> None:
     with unchanged(store):
         for event in scan_files(files_of(store)):
-            if isinstance(event, Frames):
-                plain, coded = ((*record_batches(event, list(COLUMNS), coded=one),) for one in (False, True))
-                for one, other in zip(plain, coded, strict=True):
+            if isinstance(event, RecordRun):
+                plain, dictionary_encoded = (
+                    (*record_batches(event, list(COLUMNS), dictionary_encoded=one),) for one in (False, True)
+                )
+                for one, other in zip(plain, dictionary_encoded, strict=True):
                     other.validate(full=True)
                     assert one.to_pylist() == other.to_pylist()
                     found = {name: [*dictionaries(other.column(name))] for name in COLUMNS}

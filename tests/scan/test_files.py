@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import UnreadableError, WrongKindError
-from rmqtool.base.files import InputFile, RateLimit, Reading, list_directory, read_all
+from rmqtool.base.files import InputFile, RateLimit, ReadPolicy, list_directory, read_all
 from tests.building import write_sparse
 from tests.unchanged import snapshot, unchanged
 
@@ -119,7 +119,7 @@ class PageCache:
 @pytest.fixture
 def big(tmp_path: Path) -> Iterator[InputFile]:
     (tmp_path / "file").write_bytes(os.urandom(3 * 65536))
-    with unchanged(tmp_path), InputFile(tmp_path / "file", Reading(spare_cache=True)) as file:
+    with unchanged(tmp_path), InputFile(tmp_path / "file", ReadPolicy(drop_page_cache=True)) as file:
         yield file
 
 
@@ -162,7 +162,7 @@ def test_read_ahead_is_switched_off(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     advice = []
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: advice.append(arguments[1:]))
     (tmp_path / "file").touch()
-    with InputFile(tmp_path / "file", Reading(spare_cache=True)):
+    with InputFile(tmp_path / "file", ReadPolicy(drop_page_cache=True)):
         assert advice == [(0, 0, os.POSIX_FADV_RANDOM)]
 
 
@@ -197,7 +197,7 @@ def test_the_rate_limit_holds_on_average(tmp_path: Path, monkeypatch: pytest.Mon
     clock = Clock(monkeypatch)
     (tmp_path / "file").write_bytes(bytes(MIB))
     limit = RateLimit(MIB)
-    with InputFile(tmp_path / "file", Reading(limit)) as file:
+    with InputFile(tmp_path / "file", ReadPolicy(limit)) as file:
         for _ in range(10):
             file.read_into(memoryview(bytearray(MIB)), 0)
             file.read(0, MIB)
@@ -213,7 +213,7 @@ def test_a_signal_is_heard_while_a_rate_limit_waits(tmp_path: Path, monkeypatch:
     """One that comes just before a sleep is heard behind it: so none is long, however low the rate."""
     clock = Clock(monkeypatch)
     (tmp_path / "file").write_bytes(bytes(MIB))
-    with InputFile(tmp_path / "file", Reading(RateLimit(MIB // 60))) as file:
+    with InputFile(tmp_path / "file", ReadPolicy(RateLimit(MIB // 60))) as file:
         file.read(0, MIB)
     assert clock.now == pytest.approx(1060, abs=1.1)
     assert clock.longest <= 0.5

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.filters import Filters
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from tests.building import START_TIME, LogBuilder
 from tests.conftest import GoldenStore
@@ -21,9 +21,11 @@ _SHOWN = ("topic", "queue_id", "physical_offset", "unique_key", "keys", "tags", 
 STORES = ("5.5.0-clean", "4.4.0-killed")
 
 
-def everything(store: Path, start: int = 0, stop: int = (1 << 63) - 1) -> Iterator[tuple[Frames, list[dict[str, Any]]]]:
+def everything(
+    store: Path, start: int = 0, stop: int = (1 << 63) - 1
+) -> Iterator[tuple[RecordRun, list[dict[str, Any]]]]:
     for event in scan_files(files_of(store), start, stop):
-        if isinstance(event, Frames):
+        if isinstance(event, RecordRun):
             yield event, [row for batch in record_batches(event, _SHOWN) for row in batch.to_pylist()]
 
 

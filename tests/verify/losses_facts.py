@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 
 Facts = dict[str, Any]
 """As Survey.java gives them."""
@@ -70,7 +70,7 @@ def _timers(before: list[int], after: list[int]) -> str:
 def judged(store: Path) -> tuple[str, list[str]]:
     """The verdict without a version, and the codes of the findings above information; an error is named."""
     try:
-        verification = Verification(open_store(store), Request())
+        verification = Verification(open_store(store), VerifyRequest())
         verification.run(lambda size: None)
         outcome = outcome_of(verification)
     except RmqtoolError as error:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from tests.verify.losses import Loss, Scene, copy
-from tests.verify.losses_together import UNSEEN, all_losses
+from tests.verify.losses_together import NO_WITNESS, all_losses
 
 _MOST = 4
 
@@ -19,11 +19,13 @@ def apply(losses: Sequence[Loss], store: Path, older: Path | None, root: Path, c
     return [loss.name for loss in losses if loss.apply(scene)]
 
 
-def apply_some(store: Path, older: Path | None, root: Path, chance: random.Random) -> list[str]:
-    """The same with one to four losses by chance."""
+def apply_some(
+    store: Path, older: Path | None, root: Path, chance: random.Random, without: Container[str] = NO_WITNESS
+) -> list[str]:
+    """The same with one to four losses by chance, but for those `without`."""
     copy(store, root)
     scene = Scene(root, older, chance)
-    known = [loss for loss in all_losses() if loss.name not in UNSEEN]
+    known = [loss for loss in all_losses() if loss.name not in without]
     names: list[str] = []
     wanted = chance.randint(1, _MOST)
     while len(names) < wanted:

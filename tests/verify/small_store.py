@@ -77,6 +77,7 @@ def finish(store: Path, topics: tuple[str, ...] = TOPICS, geometry: tuple[int, i
     """Derive queues and index from the log in `store`, and name its topics."""
     derive(store, QUEUE_FILE_SIZE, geometry)
     write_topics(store, topics)
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
     return store
 
 

@@ -11,7 +11,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.commands.test_rebuild_findings import CAUSES as REBUILD_CAUSES
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances
@@ -24,7 +24,7 @@ TESTS = Path(__file__).parents[1]
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
 ELSEWHERE = {
     "store.unreadable": "verify/test_unreadable.py::test_each_place_is_named_and_nothing_else",
-    "rebuild.version-needed": "test_unnamed_releases.py::test_where_only_the_release_decides_a_rebuild_asks",
+    "rebuild.version-needed": "scenarios/test_unnamed_releases.py::test_where_only_the_release_decides_a_rebuild_asks",
     "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
     "clean.delete-when": "clean/test_findings.py::test_delete_when",
     "clean.blocked-by-older-file": "clean/test_findings.py::test_a_younger_file_in_front",
@@ -50,7 +50,7 @@ def told(store: Path, each: Circumstance) -> Outcome:
     conf = BrokerConf(dict(each.conf))
     version = parse_version(each.version) if each.version else None
     with each.while_verifying(store), unchanged(store):
-        verification = Verification(open_store(store, conf), Request(version=version))
+        verification = Verification(open_store(store, conf), VerifyRequest(version=version))
         verification.run(lambda size: None)
         return outcome_of(verification)
 

@@ -71,7 +71,9 @@ def test_the_remedy_mends_it(name: str, loss: str, tmp_path: Path) -> None:
     LOSSES[loss](store)
     remedies = {finding.remedy for finding in verify(store).findings if finding.severity != "info"}
     assert remedies == {f"rmqtool rebuild-index {store} --dry-run"}
-    assert run(["rebuild-index", str(store), "--only-damaged", "--yes"]) == 0
+    conf = tmp_path / "broker.conf"  # no index file is left that would show its size
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=1000\n")
+    assert run(["rebuild-index", str(store), "--only-damaged", "--yes", "--broker-conf", str(conf)]) == 0
     assert verify(store).verdict == "clean"
 
 

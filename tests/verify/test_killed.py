@@ -12,7 +12,7 @@ from rmqtool.formats.crc import CRC32_PROPERTY_SIZE
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import refuses_empty_last_file
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
 from tests.golden import stores
@@ -200,7 +200,7 @@ def test_batch_queues_of_a_topic_that_is_not_configured(tmp_path: Path) -> None:
 
 def last_record(store: Path) -> tuple[int, int]:
     """Where the last record of the log begins and ends, physical offsets."""
-    runs = [event for event in scan_files(open_store(store).commit_log().files) if isinstance(event, Frames)]
+    runs = [event for event in scan_files(open_store(store).commit_log().files) if isinstance(event, RecordRun)]
     last = runs[-1]
     return last.physical_offset + int(last.positions[-1] - last.positions[0]), last.physical_offset + last.size
 

@@ -355,7 +355,7 @@ def test_a_log_file_with_another_name(tmp_path: Path) -> None:
 
 def test_what_a_buffer_held_is_no_fault(tmp_path: Path) -> None:
     """Since 5.5.0 a broker without mmap fills a record's page with what its buffer held: perhaps a whole record."""
-    for page, expected in ((0, "leftover"), (4096, "physical-offset")):
+    for page, expected in ((0, "stale-bytes"), (4096, "physical-offset")):
         builder = StoreBuilder(file_size=3 * 4096)
         for _ in range(3):
             builder.put()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import Reading
+from rmqtool.base.files import ReadPolicy
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.open_files import OpenFiles
 from rmqtool.findings.report import Report
@@ -22,15 +22,15 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
-from rmqtool.verify.crew import WORTH, Crew, crew_for
+from rmqtool.verify.crew import WORTH, WorkerPool, crew_for
 from rmqtool.verify.index_sequence import IndexUnits
-from rmqtool.verify.merge_parts import Joining
+from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.part_result import PartResult, Seam
+from rmqtool.verify.part_result import PartBoundary, PartResult
 from rmqtool.verify.parts import LogPart, log_parts
-from rmqtool.verify.read_errors import ReadErrors
+from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.serving import READY
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -171,21 +171,21 @@ def test_processes(name: str, store: Path) -> None:
     if name:
         DAMAGES[name].apply(store)
     one = document(verify(store, part_size=350))
-    with Crew(1) as crew, unchanged(store):
+    with WorkerPool(1) as crew, unchanged(store):
         [member] = crew.members
         assert member.connection.poll(30)
 
         def slow(_size: int) -> None:
             time.sleep(0.02)  # only this process tells of so few bytes
 
-        verification = Verification(open_store(store), Request(part_size=350, jobs=2))
+        verification = Verification(open_store(store), VerifyRequest(part_size=350, jobs=2))
         verification.run(slow, crew)
     assert document(outcome_of(verification)) == one
 
 
 def test_a_process_that_dies(store: Path) -> None:
     """It is told, and nothing is taken for complete."""
-    with Crew(1) as crew:
+    with WorkerPool(1) as crew:
         [member] = crew.members
         assert member.connection.poll(30)
 
@@ -193,7 +193,7 @@ def test_a_process_that_dies(store: Path) -> None:
             member.process.kill()
             member.process.join()
 
-        verification = Verification(open_store(store), Request(part_size=350, jobs=2))
+        verification = Verification(open_store(store), VerifyRequest(part_size=350, jobs=2))
         with pytest.raises(RmqtoolError, match="has died"):
             verification.run(progress, crew)
     assert not verification.complete
@@ -201,7 +201,7 @@ def test_a_process_that_dies(store: Path) -> None:
 
 def test_what_a_process_says_first() -> None:
     """It is ready, and ends when there is nobody to tell what to do."""
-    with Crew(1) as crew:
+    with WorkerPool(1) as crew:
         [member] = crew.members
         assert member.connection.recv() == READY
         member.connection.close()
@@ -223,7 +223,7 @@ def test_how_many_processes(tmp_path: Path) -> None:
 def parts_of(store: Path, size: int) -> list[LogPart]:
     """The parts of a log without an index."""
     files = list_mapped_files(store / "commitlog").files
-    return log_parts(files, IndexUnits([], OpenFiles(Reading())), Reading(), ReadErrors(), size)
+    return log_parts(files, IndexUnits([], OpenFiles(ReadPolicy())), ReadPolicy(), UnreadFiles(), size)
 
 
 def test_parts_meet(store: Path) -> None:
@@ -257,7 +257,7 @@ def test_a_large_log_has_few_parts(tmp_path: Path) -> None:
 
 def result_from(first: int | None, end: int | None) -> PartResult:
     """The result of a part that met what begins at `first` and ends at `end`."""
-    return PartResult(Report(), log_end=end, seam=Seam(first, end))
+    return PartResult(Report(), log_end=end, seam=PartBoundary(first, end))
 
 
 def test_parts_that_do_not_meet() -> None:
@@ -269,7 +269,7 @@ def test_parts_that_do_not_meet() -> None:
         again.append((part.start, part.stop))
         return result_from(part.start, part.stop)
 
-    joining = Joining(parts, result_from(None, None), check)
+    joining = PartMerger(parts, result_from(None, None), check)
     for number in (1, 0, 3, 2, 5, 4, 9, 8, 7, 6):
         start = 10 * number
         joining.add(number, result_from(start + (number in (2, 4, 6, 8)), start + 10))
@@ -286,7 +286,7 @@ def test_a_part_in_which_nothing_begins() -> None:
         again.append(part)
         return result_from(0, 30)
 
-    joining = Joining(parts, result_from(None, None), check)
+    joining = PartMerger(parts, result_from(None, None), check)
     for number, result in enumerate((result_from(0, 22), result_from(None, None), result_from(23, 30))):
         joining.add(number, result)
     assert again == [LogPart(0, 30)]

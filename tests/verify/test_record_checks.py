@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.findings.report import Report
-from rmqtool.scan.frames import Frames
+from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.record_checks import RecordChecks, RecordTotals
 from tests.building import LogBuilder
 
 
-def totals_of(frames: Frames) -> RecordTotals:
+def totals_of(frames: RecordRun) -> RecordTotals:
     """The totals of one run."""
     checks = RecordChecks(Report(), Extents(), None)
     checks.totals.messages = len(frames)
@@ -38,7 +38,7 @@ def test_times(directory: Path, times: list[int], cuts: set[int]) -> None:
     """The largest step back is found wherever a log is cut, with its place."""
     log = LogBuilder(1 << 14).add_all({"store_timestamp": time} for time in times)
     [frames] = [event for event in scan_files(list_mapped_files(log.write(directory) / "commitlog").files)
-                if isinstance(event, Frames)]  # fmt: skip
+                if isinstance(event, RecordRun)]  # fmt: skip
     borders = [0, *sorted(cut for cut in cuts if cut < len(times)), len(times)]
     joined = RecordTotals()
     for low, high in pairwise(borders):

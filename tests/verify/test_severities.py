@@ -11,7 +11,7 @@ from rmqtool.findings.finding import Severity
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.golden import stores
 from tests.store.test_lock import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker
@@ -105,7 +105,7 @@ def test_files_that_a_running_broker_deletes(store: Path) -> None:
             gone[0].unlink()
 
     with another_process(store / "lock", JAVA):
-        verification = Verification(open_store(store), Request())
+        verification = Verification(open_store(store), VerifyRequest())
         verification.run(delete_first)
     assert codes_of(outcome_of(verification)) == set()
     assert gone

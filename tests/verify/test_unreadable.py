@@ -15,7 +15,7 @@ from rmqtool.findings.report import Selection
 from rmqtool.store.store import open_store
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.commands.broken_disk import broken
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
@@ -47,7 +47,9 @@ def store(unpacked: GoldenStore) -> Path:
 
 
 def verify(store: Path, jobs: int = 1, only: Sequence[str] = ()) -> Outcome:
-    verification = Verification(open_store(store), Request(selection=Selection(tuple(only)), jobs=jobs, part_size=PART))
+    verification = Verification(
+        open_store(store), VerifyRequest(selection=Selection(tuple(only)), jobs=jobs, part_size=PART)
+    )
     verification.run(lambda size: None)
     return outcome_of(verification)
 

@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.conftest import GoldenStore
 from tests.store.test_lock import JAVA, another_process
 from tests.unreadable import bad_sectors, forbidden
@@ -150,7 +150,7 @@ def test_what_is_left_out_matters_only_when_it_was_asked_for(store: Path) -> Non
 
 def live(store: Path, make: Callable[[], AbstractContextManager[None]]) -> Outcome:
     with another_process(store / "lock", JAVA), make():
-        verification = Verification(open_store(store), Request())
+        verification = Verification(open_store(store), VerifyRequest())
         verification.run(lambda size: None)
         from rmqtool.verify.outcome import outcome_of
 

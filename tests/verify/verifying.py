@@ -10,15 +10,15 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.verification import Request, Verification
+from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.unchanged import unchanged
 
 
 def verify(store: Path, *, version: str | None = None, conf: BrokerConf | None = None, **options: Any) -> Outcome:
-    """The outcome of a verification; options as those of `Request`."""
+    """The outcome of a verification; options as those of `VerifyRequest`."""
     with unchanged(store):
         options["version"] = parse_version(version) if version else None
-        verification = Verification(open_store(store, conf), Request(**options))
+        verification = Verification(open_store(store, conf), VerifyRequest(**options))
         verification.run(lambda size: None)
         return outcome_of(verification)
 
