@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
 
 from rmqtool.base.errors import ChangedError
 from rmqtool.broker.dispatched_units import QueueName
@@ -34,13 +33,6 @@ from rmqtool.transaction import Committed, Transaction
 _PAGE = 4096  # a file takes at least this, and its directory too
 
 
-class Staged(NamedTuple):
-    """What was staged for a plan."""
-
-    of_queues: Mapping[Kind, StagedQueues]
-    of_index: StagedIndex | None
-
-
 class _Staging(Sinks):
     """Stages what the plan names."""
 
@@ -57,7 +49,7 @@ class _Staging(Sinks):
         self.of_queues[kind] = StagedQueues(
             self._transaction,
             grid_of(self._plan.source.sizes, kind),
-            path_in_store(names, kind),
+            _path_in_store(names, kind),
             lambda queue: wanted.get(names[queue]),
         )
         return self.of_queues[kind]
@@ -75,18 +67,19 @@ def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
     """
     source = plan.source
-    transaction.require_space(bytes_to_write(plan))
+    transaction.require_space(_bytes_to_write(plan))
     staging = _Staging(plan, transaction)
     try:
         derivation = derive(source, staging, progress)
     finally:
         source.close()
     _require_same_log(plan, derivation)
-    return commit(plan, derivation, Staged(staging.of_queues, staging.of_index), transaction)
+    _put_staged(plan, staging, transaction)
+    _put_checkpoint(plan, derivation, transaction)
+    return transaction.commit()
 
 
-def commit(plan: RebuildPlan, derivation: Derivation, staged: Staged, transaction: Transaction) -> Committed:
-    """Put in place what was staged for a plan. Raises UnwritableError."""
+def _put_staged(plan: RebuildPlan, staged: _Staging, transaction: Transaction) -> None:
     if plan.patches:
         stage_patches(plan.source.store, plan.patches, transaction)
     if staged.of_index:
@@ -98,16 +91,14 @@ def commit(plan: RebuildPlan, derivation: Derivation, staged: Staged, transactio
         _remove_queue_files(plan, kind, transaction)
         if kind in staged.of_queues:
             _put(plan, transaction, staged.of_queues[kind].names)
-    _put_checkpoint(plan, derivation, transaction)
-    return transaction.commit()
 
 
-def path_in_store(names: Sequence[QueueName], kind: Kind) -> Callable[[int, int], str]:
+def _path_in_store(names: Sequence[QueueName], kind: Kind) -> Callable[[int, int], str]:
     """What gives the name of a queue's file that starts at a byte."""
     return lambda queue, start: os.path.join(directory_of(names[queue], kind), file_name(start))
 
 
-def bytes_to_write(plan: RebuildPlan) -> int:
+def _bytes_to_write(plan: RebuildPlan) -> int:
     """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
     total = patched_bytes(plan.patches)
     for queue in plan.changed_queues:

@@ -57,11 +57,6 @@ class IndexComparison:
             self._same = (bool(self.existing) or not self.names) and self._next(1) is None and self._same
         return self._same
 
-    @property
-    def differs(self) -> bool:
-        """Whether it shows already that the files are not as they should be, when there is a key to compare."""
-        return not (self._same and self.existing)
-
     def keys(self, keys: IndexKeys) -> None:
         """Compare keys with the units that follow."""
         done = 0

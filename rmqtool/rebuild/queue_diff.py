@@ -51,7 +51,6 @@ class Comparison:
         is_older: Callable[[int, int], bool] = lambda physical_offset, tags_code: False,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
-        self.passed_ext = False  # whether units with an ext address were taken for what they should be
         self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
         self._existing = existing
         self._grid: FileGrid = existing.grid
@@ -83,10 +82,6 @@ class Comparison:
         for wanted in [wanted for wanted in self.targets.get(self._names[queue], ()) if wanted >= number]:
             del self.targets[self._names[queue]][wanted]
         self._write[queue] = {start for start in self._write[queue] if start < first or (start == first and keeps)}
-
-    def written(self, queue: int) -> set[int] | None:
-        """The files of a queue, by their start, in which something was different so far."""
-        return self._write.get(queue)
 
     def difference(self, queue: int, first: int, end: int) -> QueueDifference:
         """What is different in a queue whose units ``first:end`` were put, and what of the old ones remains."""
@@ -136,7 +131,6 @@ class Comparison:
             ext = before["tags_code"] <= MAX_EXT_ADDRESS
             ext &= before["physical_offset"] == after["physical_offset"]
             ext &= before["message_size"] == after["message_size"]
-            self.passed_ext |= bool((ext & ~same).any())
             same |= ext
         if self._existing.kind == "simple":
             same |= self._are_older(name, before, after, ~same)

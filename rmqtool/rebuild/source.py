@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.base.errors import UnsupportedError
@@ -122,8 +122,8 @@ class Sinks:
 
 def derive(source: RebuildSource, sinks: Sinks, progress: Progress) -> Derivation:
     """Go over the log once; again from its beginning when a topic turns out to have batch queues."""
-    jobs = source.options.jobs
     while True:
+        jobs = source.options.jobs
         derivation = Derivation(_task(source))
         names = derivation.queues
         targets = {kind: _target(source, kind, sinks.queues(kind, names), names) for kind in UNIT_SIZES}
@@ -140,7 +140,7 @@ def derive(source: RebuildSource, sinks: Sinks, progress: Progress) -> Derivatio
         except BatchTopicFoundError as error:
             source.batch_topics |= error.topics
         except PiecesDoNotMeetError:
-            jobs = 1
+            source.options = replace(source.options, jobs=1)
         else:
             return derivation
 

@@ -49,10 +49,7 @@ class _Written:
 
 
 class StagedQueues:
-    """A sink for the queue files that a plan wants written; `path_of` gives their names in the store.
-
-    `before` gives what stands in a file in front of the first units that are put into it, up to a position, bytes.
-    """
+    """A sink for the queue files that a plan wants written; `path_of` gives their names in the store."""
 
     def __init__(
         self,
@@ -60,13 +57,11 @@ class StagedQueues:
         grid: FileGrid,
         path_of: Callable[[int, int], str],
         wanted: Callable[[int], set[int] | None],
-        before: Callable[[int, int, int], bytes] = lambda queue, start, position: b"",
     ) -> None:
         self._transaction = transaction
         self._grid = grid
         self._path_of = path_of
         self._wanted = wanted
-        self._before = before
         self._files: dict[tuple[int, int], tuple[StagedFile, _Written]] = {}
 
     @property
@@ -82,21 +77,11 @@ class StagedQueues:
         data, size = units.view("u1").data, self._grid.unit_size
         for piece in self._grid.pieces(number, len(units)):
             if piece.start in wanted:
-                file, written = self._file(queue, piece.start, piece.position)
+                file, written = self._file(queue, piece.start)
                 part = data[piece.low * size : piece.high * size]
                 file.write(part, piece.position)
                 written.add(part, piece.position)
                 file.mtime_ns = file_time(int(timestamps[piece.high - 1]))
-
-    @property
-    def places(self) -> set[tuple[int, int]]:
-        """The files that were staged, by queue and start."""
-        return set(self._files)
-
-    def keep(self, queue: int, start: int, end: int, timestamp: int) -> None:
-        """Stage a file that holds what it held, but nothing from byte `end` on."""
-        file, _ = self._file(queue, start, end)
-        file.mtime_ns = file_time(timestamp)
 
     def cut(self, queue: int, number: int) -> None:
         """Clear what was staged behind."""
@@ -108,18 +93,13 @@ class StagedQueues:
                 file.set_size(self._grid.file_size)
                 written.crc = None  # what comes next is not behind what was written
 
-    def _file(self, queue: int, start: int, position: int) -> tuple[StagedFile, _Written]:
-        """A staged file; a new one begins with what stands in front of `position`."""
+    def _file(self, queue: int, start: int) -> tuple[StagedFile, _Written]:
         found = self._files.get((queue, start))
         if found is None:
             written = _Written()
             name = self._path_of(queue, start)
             file = self._transaction.file(name, size=self._grid.file_size, check=written.check)
             found = self._files[queue, start] = (file, written)
-            data = self._before(queue, start, position)
-            if data:
-                file.write(data, 0)
-                written.add(data, 0)
         return found
 
 
