@@ -120,11 +120,11 @@ class Sinks:
         raise NotImplementedError
 
 
-def derive(source: RebuildSource, sinks: Sinks, progress: Progress) -> Derivation:
+def derive(source: RebuildSource, sinks: Sinks, progress: Progress, *, checks_bodies: bool = True) -> Derivation:
     """Go over the log once; again from its beginning when a topic turns out to have batch queues."""
     while True:
         jobs = source.options.jobs
-        derivation = Derivation(_task(source))
+        derivation = Derivation(replace(_task(source), checks_bodies=checks_bodies))
         names = derivation.queues
         targets = {kind: _target(source, kind, sinks.queues(kind, names), names) for kind in UNIT_SIZES}
         index = sinks.index()
