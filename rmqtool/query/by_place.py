@@ -13,8 +13,7 @@ from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes
 from rmqtool.scan.events import REASON_MEANINGS, Blank
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.message_dicts import message_dicts
-from rmqtool.scan.message_rows import BodyChoice
+from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.queue_units import LoadedQueue, Unit

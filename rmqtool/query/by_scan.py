@@ -16,8 +16,7 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
-from rmqtool.scan.message_dicts import message_dicts
-from rmqtool.scan.message_rows import BodyChoice
+from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.commit_log import readable_end

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
+from rmqtool.scan.hashing import WINDOW, WORD
 from rmqtool.scan.text import to_strings
-from rmqtool.scan.windows import WINDOW, WORD
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 

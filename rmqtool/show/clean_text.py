@@ -14,8 +14,7 @@ from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Waiting
 from rmqtool.findings.finding import Finding
-from rmqtool.show.clean_answer import answer, duration, moment
-from rmqtool.show.clean_tables import day_table, file_table
+from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
 
 _LABEL_WIDTH = 12

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.store.consume_queues import Queue

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import RateLimit, ReadPolicy
+from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatcher import Dispatcher

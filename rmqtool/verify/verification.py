@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import ReadPolicy
+from rmqtool.base.files import OpenFiles, ReadPolicy
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
