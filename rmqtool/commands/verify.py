@@ -148,7 +148,7 @@ def _run(style: Style, verification: Verification, crew: WorkerPool) -> bool:
     from rmqtool.show.progress import byte_progress
 
     done = 0
-    with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:
+    with byte_progress("verifying", verification.total_bytes, quiet=style.quiet) as bar:
 
         def progress(size: int) -> None:
             nonlocal done

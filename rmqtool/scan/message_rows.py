@@ -48,7 +48,9 @@ class MessageShape:
     body: BodyChoice = "decompressed"
 
     @classmethod
-    def of(cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), with_hex: bool = False) -> MessageShape:
+    def of(
+        cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), *, with_hex: bool = False
+    ) -> MessageShape:
         """The fields `columns`, or all of them; `body` is read only where a column shows it."""
         every = MESSAGE_COLUMNS + (() if body == "none" else BODY_COLUMNS)
         names = tuple(name for name in columns if name in every) if columns else every

@@ -141,7 +141,7 @@ def _bars(counts: Sequence[int]) -> str:
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)
 
 
-def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, each: bool) -> None:
+def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, *, each: bool) -> None:
     if not overview.queues:
         return
     console.print()
@@ -210,7 +210,7 @@ def _show_index(console: Console, overview: Overview) -> None:
     show_table(console, table("Index", columns, rows))
 
 
-def _show_consumers(console: Console, overview: Overview, each: bool) -> None:
+def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None:
     if not overview.committed.offsets:
         return
     console.print()

@@ -46,7 +46,7 @@ class Healthy:
     @property
     def wrong(self) -> bool:
         """Whether it raises an alarm; not where the release itself refuses to start on what the kill left."""
-        corrupt = self.verdict == "corrupt" and not _REFUSED <= set(self.codes)
+        corrupt = self.verdict == "corrupt" and not set(self.codes) >= _REFUSED
         return corrupt or self.verdict.startswith("error") or (self.stopped and bool(self.codes))
 
 
