@@ -21,7 +21,6 @@ from rmqtool.show.output import Style, note, write_document
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import Part
     from rmqtool.rebuild.plan import RebuildPlan
-    from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.show.progress import ByteProgress
     from rmqtool.show.rebuild_json import PlanState
     from rmqtool.transaction import Committed, Transaction
@@ -106,20 +105,11 @@ def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:
         return make_plan(open_source(request.store, request.options), progress.update)
 
 
-def _prepare(style: Style, request: RebuildRequest, transaction: Transaction) -> Prepared:
-    """Plan, and build what nobody has to confirm."""
-    from rmqtool.rebuild.single_pass import prepare
-    from rmqtool.rebuild.source import open_source
+def _apply(style: Style, request: RebuildRequest, plan: RebuildPlan, transaction: Transaction) -> Committed:
+    from rmqtool.rebuild.apply import apply_plan
 
     with _progress(style, request, "rebuilding") as progress:
-        return prepare(open_source(request.store, request.options), transaction, progress.update)
-
-
-def _commit(style: Style, request: RebuildRequest, prepared: Prepared, transaction: Transaction) -> Committed:
-    if prepared.is_staged:
-        return prepared.commit(transaction)
-    with _progress(style, request, "rebuilding") as progress:
-        return prepared.commit(transaction, progress.update)
+        return apply_plan(plan, transaction, progress.update)
 
 
 def _show_only(style: Style, request: RebuildRequest) -> Exit:
@@ -162,7 +152,6 @@ def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> 
 def _write(style: Style, request: RebuildRequest) -> Exit:
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.rebuild.saved_plan import SavedPlan
-    from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
 
@@ -173,9 +162,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(request.store)
-        at_once = request.yes and not saved
-        prepared = _prepare(style, request, transaction) if at_once else Prepared(_make_plan(style, request))
-        plan = prepared.plan
+        plan = _make_plan(style, request)
         require_known_sizes(request.store, plan.source.sizes, plan.written_kinds)
         if saved:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
@@ -187,7 +174,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         if not request.yes:
             _show_for_confirmation(style, plan)
             confirm(style, "Write this?", yes=request.yes)
-        committed = _commit(style, request, prepared, transaction)
+        committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
     return status
