@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.mapped_files import file_at, list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
 from rmqtool.store.consume_queues import Queue
@@ -25,7 +25,7 @@ class ExtTags:
         if not is_ext_address(stored):
             return stored
         offset = offset_of(stored)
-        mapped = next((f for f in self._files if offset is not None and f.start_offset <= offset < f.end_offset), None)
+        mapped = None if offset is None else file_at(self._files, offset)
         if mapped is None or offset is None:
             return None
         with InputFile(mapped.path) as file:

@@ -124,7 +124,7 @@ class LoadedQueue:
             return self._batch_units_from(queue_offset)
         byte = queue_offset * self.queue.unit_size
         for file in self.files:
-            if file.mapped.start_offset <= byte < file.mapped.end_offset:
+            if file.mapped.holds(byte):
                 number = (byte - file.mapped.start_offset) // self.queue.unit_size
                 return file.units(number) if number < file.count else None
         return None
