@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import file_at
 from rmqtool.query.by_place import Message
 from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
@@ -82,7 +83,7 @@ def by_scan(
         if found is None:
             continue
         part = found if left is None else found[:left]
-        mapped = view.file_at(part.physical_offset)
+        mapped = file_at(view.log.files, part.physical_offset)
         if mapped is not None:
             yield from message_dicts(part, view.store.relative(mapped.path), body)
         if left is not None:

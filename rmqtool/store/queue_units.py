@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
@@ -129,7 +129,7 @@ class LoadedQueue:
             return self._batch_units_from(queue_offset)
         byte = queue_offset * self.queue.unit_size
         for file in self.files:
-            if file.mapped.start_offset <= byte < file.mapped.end_offset:
+            if file.mapped.holds(byte):
                 number = (byte - file.mapped.start_offset) // self.queue.unit_size
                 return file.units(number) if number < file.count else None
         return None
@@ -194,7 +194,7 @@ class ExtTags:
         if not is_ext_address(stored):
             return stored
         offset = offset_of(stored)
-        mapped = next((f for f in self._files if offset is not None and f.start_offset <= offset < f.end_offset), None)
+        mapped = None if offset is None else file_at(self._files, offset)
         if mapped is None or offset is None:
             return None
         with InputFile(mapped.path) as file:
