@@ -124,12 +124,14 @@ def _is_run(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Fail a test of a quick run that takes more than its share."""
+    """Fail a test of a quick run that takes more than its budget."""
     before = _cpu_seconds()
     yield
     taken = _cpu_seconds() - before
-    if item.config.getoption("--quick") and taken > _BUDGET * _HEADROOM:
-        pytest.fail(f"took {taken:.2f} s of CPU time: a quick test may take {_BUDGET} s, mark it slow", pytrace=False)
+    marker = item.get_closest_marker("budget")
+    budget: float = marker.args[0] if marker else _BUDGET
+    if item.config.getoption("--quick") and taken > budget * _HEADROOM:
+        pytest.fail(f"took {taken:.2f} s of CPU time, {budget} s are allowed: mark it slow", pytrace=False)
 
 
 def _cpu_seconds() -> float:

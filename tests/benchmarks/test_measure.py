@@ -23,6 +23,8 @@ from tests.benchmarks.jobs import Speedup, measure_jobs
 from tests.benchmarks.logs import BODY_SIZES, log_files, make_log, message_count
 from tests.benchmarks.measure import Case, Program, Run, measure_cases, measure_program
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 

@@ -137,6 +137,7 @@ def test_a_unique_key_is_no_plain_key(store: Path, says: dict[str, Any]) -> None
     assert offsets(query(store, "--json", "--key", keyed["unique_key"])) == [keyed["physical_offset"]]
 
 
+@pytest.mark.slow
 def test_scan_finds_what_the_index_finds(store: Path, says: dict[str, Any]) -> None:
     for wanted in says["index"]["queries"][::150]:
         place = ("--json", "--topic", wanted["topic"], "--key", wanted["key"], "--limit", "10000")

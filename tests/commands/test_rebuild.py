@@ -161,6 +161,7 @@ def test_selection(one: Path) -> None:
     assert [path.name for path in (one / "consumequeue").iterdir()] == ["orders"]
 
 
+@pytest.mark.slow
 def test_only_damaged(one: Path) -> None:
     """What verify finds wrong, and nothing else; without anything wrong there is nothing to do."""
     with unchanged(one):

@@ -107,6 +107,7 @@ def test_queues(unpacked: GoldenStore, scratch: Path, name: str, damage: Damage)
     assert_same(root, options(name, "queues"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", INDEX_DAMAGE)
 def test_index(unpacked: GoldenStore, scratch: Path, damage: Damage) -> None:
     """Staged when it shows by the first key that the files are not right; else in a second pass."""
@@ -213,6 +214,7 @@ class _Narrow(System):
         return self.answers.pop() if self.answers else super().free_bytes(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "free"), [(last_units_lost, 2_000), (index_gone, 30_000)])
 def test_little_space(unpacked: GoldenStore, scratch: Path, damage: Damage, free: int) -> None:
     """Nothing is staged beyond a part of what is free before it is known how much there will be."""

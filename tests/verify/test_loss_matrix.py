@@ -31,6 +31,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return cache(lambda store: recorded.unpack(store, tmp_path_factory.mktemp(store)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("store", "row"), RANDOM)
 def test_a_random_loss_is_no_clean_store(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
     """One to four losses: where users have less, the verdict is neither `clean` nor `dirty`."""
@@ -78,6 +79,7 @@ def test_the_record_holds_every_sort_of_loss(store: str) -> None:
     assert sum(not row for row in lost.values()) > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", recorded.STORES)
 def test_the_record_is_of_the_present_rows(store: str, pair: Pair, tmp_path: Path) -> None:
     """Each row of today was recorded, unless the store has nothing to lose there."""
