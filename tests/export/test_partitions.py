@@ -21,6 +21,7 @@ from tests.golden import stores
 KEYS: tuple[PartitionKey, ...] = ("topic", "date", "hour", "queue")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.5.0-clean", "4.4.0-killed"])
 def test_rows_of_all_partitions_are_the_messages(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """With every key, each row is where its values say, and the columns are all there."""
@@ -66,6 +67,7 @@ def test_long_names_that_begin_alike_stay_apart() -> None:
     assert all(name.rpartition("~")[0].endswith("%25") for name in names)
 
 
+@pytest.mark.slow
 def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When what is held together becomes too much, every partition is written, and begun anew."""
     monkeypatch.setattr(sink, "_PARTITIONED_BYTES", 10_000)

@@ -55,6 +55,7 @@ def test_what_waits_is_lost(name: str, lose: Loss, tmp_path: Path) -> None:
     assert verify(store).verdict == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOPS)
 def test_without_its_check_all_comes_twice(name: str, tmp_path: Path) -> None:
     """The broker begins anew in its queue, and keeps the timer log (60 of 30 came, seen with 5.3.3)."""
@@ -139,6 +140,7 @@ def test_the_check_knows_of_a_longer_queue(tmp_path: Path) -> None:
     assert "timer.log" in codes_of(verify(store))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["1000", "100"])
 def test_the_wheel_has_one_size(precision: str, tmp_path: Path) -> None:
     """The number of slots is fixed, whatever the precision is; an empty file is made anew."""
