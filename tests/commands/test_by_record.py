@@ -98,6 +98,7 @@ def test_environment_waits_for_a_log(
     assert (found.status, found.out) == (Exit.OK, every.out)
 
 
+@pytest.mark.slow
 def test_index_units_by_their_message(golden_store: GoldenStore) -> None:
     """A topic without a key, and a key without a topic, are looked up; both together are a hash."""
     store = golden_store("5.3.3-clean")

@@ -40,6 +40,7 @@ def test_overviews_of_golden_stores(name: str, golden_store: GoldenStore) -> Non
     assert max(counted, default=(0, 0)) <= (scan["messages"], scan["bytes"])
 
 
+@pytest.mark.slow
 def test_listings_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """A listing is valid, and adds up to what the scan counts."""
     store = golden_store(name)

@@ -99,6 +99,7 @@ def test_compaction(extras: Path) -> None:
     assert backwards == objects(extras / "compaction/compactionLog/state/0")[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["more/5.5.0-compacted", "more/5.3.3-compacted"])
 def test_after_a_compaction(golden_store: GoldenStore, name: str) -> None:
     """Of each key the last message up to where was compacted, and all behind it: moved, and otherwise as they were."""

@@ -216,6 +216,7 @@ def test_lanes_are_not_led_astray(store: Path) -> None:
         assert not others(events)
 
 
+@pytest.mark.slow
 def test_records_at_their_own_position_inside_of_a_body(store: Path) -> None:
     """A body that holds a record with the position where it lands is a body, for splits that start in it as well."""
     log = LogBuilder(1 << 16)

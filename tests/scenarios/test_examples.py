@@ -53,10 +53,12 @@ def test_with_spark(name: str, exported: Path) -> None:
     assert run(sys.executable, EXAMPLES / f"{name}.py", place, PYSPARK_SUBMIT_ARGS=settings) == expected(name)
 
 
+@pytest.mark.slow
 def test_duckdb_session(exported: Path) -> None:
     assert run(sys.executable, EXAMPLES / "duckdb_session.py", exported) == expected("duckdb_session")
 
 
+@pytest.mark.slow
 def test_diff_stores(tmp_path: Path) -> None:
     """A copy that was cut: what is gone is in one and not in the other."""
     shutil.copytree(STORE, tmp_path / "older")
@@ -64,6 +66,7 @@ def test_diff_stores(tmp_path: Path) -> None:
     assert run(sys.executable, EXAMPLES / "diff_stores.py", STORE, tmp_path / "older") == expected("diff_stores")
 
 
+@pytest.mark.slow
 def test_nightly_export(tmp_path: Path) -> None:
     """Two nights: everything, then nothing new; the second is a Sunday."""
     programs = tmp_path / "bin"

@@ -23,6 +23,8 @@ from tests.golden import stores
 from tests.unchanged import unchanged
 from tests.verify.small_store import StoreBuilder
 
+pytestmark = pytest.mark.slow
+
 MEMORY = 256 << 20
 FILES = 64
 QUEUES = 90  # more than there are descriptors

@@ -51,6 +51,7 @@ def last_indexed(view: StoreView, says: dict[str, Any]) -> int:
     return max(file.end_physical_offset for file in view.index.files)
 
 
+@pytest.mark.slow
 def test_every_key_is_found(view: StoreView, says: dict[str, Any]) -> None:
     """A query finds what the broker finds, without a limit and as a set, and no index file is called damaged."""
     last = last_indexed(view, says)

@@ -31,6 +31,7 @@ def store(request: pytest.FixtureRequest, unpacked: GoldenStore, tmp_path: Path)
     return root
 
 
+@pytest.mark.slow
 def test_a_lost_record(store: Path) -> None:
     """What is lost is told, queues are mended around it, verify finds nothing more in them, and undo takes it back."""
     before = tree(store)

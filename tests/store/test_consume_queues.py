@@ -206,6 +206,7 @@ def live(*offsets: int) -> list[Unit]:
     return [Unit(offset) for offset in offsets]
 
 
+@pytest.mark.slow
 @anything
 @given(case=queue_files("simple"), version=st.sampled_from([V4, V5]))
 @example(case=([live(0, 100, 200)], 0, 0), version=V5).via("nothing expired")
@@ -225,6 +226,7 @@ def test_simple_queues(tmp_path: Path, case: tuple[Files, int, int], version: Ve
     assert found_range(queue, log_min_offset, version) == model_simple(files, start, log_min_offset, version)
 
 
+@pytest.mark.slow
 @anything
 @given(case=queue_files("batch"))
 @example(case=([[Unit(0, 1, 7, 3), Unit(5, 1, 12, 1)]], 0, 5)).via("a gap of queue offsets behind an expired unit")
@@ -272,6 +274,7 @@ def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) ->
         assert found_range(queue, log_min_offset, V5) == model_batch(files, log_min_offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simple", "batch"])
 @pytest.mark.parametrize("written", [1, 4000, 4999, 5000, 7500, 14_999, 15_000])
 def test_files_over_64_kib(tmp_path: Path, kind: Kind, written: int) -> None:
@@ -402,6 +405,7 @@ def test_golden_ranges(name: str, golden_store: GoldenStore) -> None:
             assert found[key].max_offset == queue["max_offset"]
 
 
+@pytest.mark.slow
 def test_golden_stores_have_every_case() -> None:
     """Some queue of a golden store begins behind 0, and some has expired whole in 4.x and in 5.x."""
     cases = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,20 +18,9 @@ from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.faults import CALLS, CHANGES, FAULTS, TAKES_SPACE, Fault, Faulty, KilledError
 from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree, trim, undo
 
-QUICK = {("all", "repair-one"), ("plain", "repair-one")}
-CASES = [
-    pytest.param(
-        fault,
-        job,
-        kind,
-        marks=()
-        if (kind, job) in QUICK or (fault, job, kind) == ("kill-before", "repair", "all")
-        else pytest.mark.slow,
-    )
-    for fault in FAULTS
-    for job in JOBS
-    for kind in SYSTEMS
-]
+pytestmark = pytest.mark.slow
+
+CASES = list(product(FAULTS, JOBS, SYSTEMS))
 
 
 def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:

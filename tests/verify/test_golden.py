@@ -24,6 +24,7 @@ def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStor
     assert not outcome.extents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEALTHY)
 def test_the_version_may_be_given(name: str, golden_store: GoldenStore) -> None:
     """The version that wrote the store, and the newest."""

@@ -69,6 +69,7 @@ def store(healthy: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(healthy, tmp_path / "store"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damages(name: str, store: Path) -> None:
     """Each damage of the catalogue is told alike."""
@@ -78,6 +79,7 @@ def test_damages(name: str, store: Path) -> None:
         assert facts(verify(store, part_size=size)) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Healthy and killed stores of every version are told alike."""
@@ -122,6 +124,7 @@ def bury(store: Path, start: int, size: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apply", [zeros, noise, tear, bury])
 @pytest.mark.parametrize("size", [4, 200, 1700])
 @pytest.mark.parametrize("shift", [-30, 0])
@@ -140,6 +143,7 @@ def test_damage_at_borders(
         assert facts(verify(store, part_size=part_size))[0] == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump", [-5, 5])
 def test_queue_offsets_that_jump_at_a_border(jump: int, tmp_path: Path) -> None:
     """They are told wherever the parts meet."""
@@ -153,6 +157,7 @@ def test_queue_offsets_that_jump_at_a_border(jump: int, tmp_path: Path) -> None:
         assert [(f.offset, f.queue_offset) for f in findings if f.code == expected] == [(log.offsets[6], 16 + jump)]
 
 
+@pytest.mark.slow
 def test_times_that_step_back_at_a_border(tmp_path: Path) -> None:
     """The largest step of the whole log is told, wherever the parts meet."""
     log = StoreBuilder(file_size=FILE_SIZE)
@@ -164,6 +169,7 @@ def test_times_that_step_back_at_a_border(tmp_path: Path) -> None:
         assert (found.offset, found.message.split()[1]) == (log.offsets[3], "400")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "body", "zeros", "torn", "hole", "slot", "index count", "missing file"])
 def test_processes(name: str, store: Path) -> None:
     """Several processes tell byte for byte what one tells; here the others do most of the work."""
