@@ -14,7 +14,7 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.options import examples_and_statuses
-from rmqtool.commands.rebuild_request import Given, RebuildRequest, command_line, narrow, rebuild_options, request_of
+from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options, select_damaged
 from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
 from rmqtool.show.output import Style, note, write_document
 
@@ -80,12 +80,12 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
     style.store = str(given["path"])
-    request = request_of(command, part, Given(**given))
+    request = RebuildRequest(command, part, **given)
     if request.only_damaged:
-        request = narrow(style, request, part, given["broker_version"])
+        select_damaged(style, request)
     if request.output:
         return _write_elsewhere(style, request, request.output)
-    if request.dry_run:
+    if request.only_shows:
         return _show_only(style, request)
     with interruption_told(style, request.store.root):
         return _write(style, request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -19,23 +19,7 @@ from rmqtool.show.output import Style
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.rebuild.options import Part, RebuildOptions
-    from rmqtool.rebuild.queue_placement import Order
     from rmqtool.store.store import Store
-
-
-@dataclass(frozen=True)
-class RebuildRequest:
-    """What the command line asks for."""
-
-    command: str
-    store: Store
-    options: RebuildOptions
-    dry_run: bool
-    yes: bool
-    output: Path | None
-    save_plan: Path | None
-    plan: Path | None
-    only_damaged: bool
 
 
 def rebuild_options(command: F) -> F:
@@ -69,10 +53,15 @@ def rebuild_options(command: F) -> F:
     return yes_option(store_options(global_options(command)))
 
 
-@dataclass(frozen=True)
-class Given:
-    """The arguments and options of a rebuild, by the names that click gives them."""
+@dataclass
+class RebuildRequest:
+    """What a command line asks for: the arguments and options by the names that click gives them, and what they mean.
 
+    Raises UsageError for choices that contradict each other.
+    """
+
+    command: str
+    part: Part
     path: Path
     topics: tuple[str, ...]
     queue_ids: tuple[int, ...]
@@ -88,77 +77,63 @@ class Given:
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None
+    store: Store = field(init=False)
+    options: RebuildOptions = field(init=False)
+
+    def __post_init__(self) -> None:
+        from rmqtool.base.files import ReadPolicy
+        from rmqtool.rebuild.options import RebuildOptions
+        from rmqtool.rebuild.saved_plan import SavedPlan
+        from rmqtool.rebuild.selection import QueueSelection
+        from rmqtool.store.lock import lock_holder
+        from rmqtool.store.store import open_store
+
+        self._require_consistent()
+        self.store = open_store(self.path, self.broker_conf)
+        self.options = RebuildOptions(
+            parts=frozenset([self.part]),
+            selection=QueueSelection(frozenset(self.topics), frozenset(self.queue_ids)),
+            version=self.broker_version,
+            order="broker" if self.append_order else "stored",
+            reading=ReadPolicy(self.limit_rate, drop_page_cache=lock_holder(self.store.root) is not None),
+            neutralise=self.neutralise,
+            jobs=self.jobs,
+        )
+        if self.plan:
+            self.options = SavedPlan(self.plan, self.command).options(self.options)
 
     @property
     def only_shows(self) -> bool:
         """Whether nothing is to be written."""
         return self.dry_run or self.save_plan is not None
 
-    @property
-    def selects(self) -> bool:
-        """Whether some queues are chosen."""
-        return bool(self.topics or self.queue_ids or self.only_damaged)
+    def _require_consistent(self) -> None:
+        selects = self.topics or self.queue_ids or self.only_damaged
+        if self.plan and (selects or self.append_order or self.neutralise or self.output or self.only_shows):
+            raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+        if self.neutralise and (self.output or selects):
+            raise UsageError("--neutralise changes the store's log, for all of its queues: no choice goes with it")
+        if self.output and self.only_shows:
+            raise UsageError("--output writes at once and leaves the store alone: --dry-run does not go with it")
+        if self.part == "index" and (self.topics or self.queue_ids) and not self.output:
+            raise UsageError(
+                "an index file holds the keys of all topics: it cannot be rebuilt for some",
+                hint="leave --topic and --queue away, or write elsewhere with --output DIR",
+            )
 
 
-def request_of(command: str, part: Part, given: Given) -> RebuildRequest:
-    """Turn what click gives into a request; raise UsageError for choices that contradict each other."""
-    from rmqtool.rebuild.saved_plan import SavedPlan
-    from rmqtool.store.store import open_store
-
-    _require_consistent(given, part)
-    store = open_store(given.path, given.broker_conf)
-    options = _options(given, part, store)
-    if given.plan:
-        options = SavedPlan(given.plan, command).options(options)
-    return RebuildRequest(command, store, options, given.only_shows, given.yes, given.output, given.save_plan,
-                          given.plan, given.only_damaged)  # fmt: skip
-
-
-def _require_consistent(given: Given, part: Part) -> None:
-    other = given.selects or given.append_order or given.neutralise or given.output or given.only_shows
-    if given.plan and other:
-        raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
-    if given.neutralise and (given.output or given.selects):
-        raise UsageError("--neutralise changes the store's log, for all of its queues: no choice goes with it")
-    if given.output and given.only_shows:
-        raise UsageError("--output writes at once and leaves the store alone: --dry-run does not go with it")
-    if part == "index" and (given.topics or given.queue_ids) and not given.output:
-        raise UsageError(
-            "an index file holds the keys of all topics: it cannot be rebuilt for some",
-            hint="leave --topic and --queue away, or write elsewhere with --output DIR",
-        )
-
-
-def _options(given: Given, part: Part, store: Store) -> RebuildOptions:
-    from rmqtool.base.files import ReadPolicy
-    from rmqtool.rebuild.options import RebuildOptions
-    from rmqtool.rebuild.selection import QueueSelection
-    from rmqtool.store.lock import lock_holder
-
-    order: Order = "broker" if given.append_order else "stored"
-    return RebuildOptions(
-        parts=frozenset([part]),
-        selection=QueueSelection(frozenset(given.topics), frozenset(given.queue_ids)),
-        version=given.broker_version,
-        order=order,
-        reading=ReadPolicy(given.limit_rate, drop_page_cache=lock_holder(store.root) is not None),
-        neutralise=given.neutralise,
-        jobs=given.jobs,
-    )
-
-
-def narrow(style: Style, request: RebuildRequest, part: Part, version: Version | None) -> RebuildRequest:
+def select_damaged(style: Style, request: RebuildRequest) -> None:
     """Select what a verification finds wrong; nothing at all when it finds nothing."""
     from rmqtool.commands.only_damaged import damaged_index, damaged_queues
 
-    options = request.options
-    if part == "index":
-        wanted = damaged_index(style, request.store, version, options.reading.rate_limit, options.jobs)
+    options, version = request.options, request.broker_version
+    if request.part == "index":
+        wanted = damaged_index(style, request.store, version, request.limit_rate, request.jobs)
     else:
-        only = damaged_queues(style, request.store, version, options.reading.rate_limit, options.jobs)
+        only = damaged_queues(style, request.store, version, request.limit_rate, request.jobs)
         wanted = bool(only)
         options = replace(options, selection=replace(options.selection, only=only))
-    return replace(request, options=options if wanted else replace(options, parts=frozenset()))
+    request.options = options if wanted else replace(options, parts=frozenset())
 
 
 def command_line(request: RebuildRequest, *more: str) -> str:

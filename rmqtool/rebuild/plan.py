@@ -22,7 +22,7 @@ from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference
 from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, derive, open_source
-from rmqtool.rebuild.undecided import undecided_of
+from rmqtool.rebuild.version_choice import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue, queue_range
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
