@@ -23,6 +23,7 @@ from rmqtool.formats.index_file import (
     UNIT_SIZE,
     decode_units,
     file_size,
+    slot_position,
     unit_position,
 )
 from rmqtool.store.store import INDEX, Store
@@ -154,4 +155,4 @@ def _leads_to(file: InputFile, slots: int, slot: int, number: int, keys: int) ->
 
 
 def _slot(file: InputFile, slot: int) -> int:
-    return int.from_bytes(file.read(HEADER_SIZE + _SLOT_SIZE * slot, _SLOT_SIZE), "big", signed=True)
+    return int.from_bytes(file.read(slot_position(slot), _SLOT_SIZE), "big", signed=True)

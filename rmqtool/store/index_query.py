@@ -17,12 +17,12 @@ from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,
-    HEADER_SIZE,
     SLOT_DTYPE,
     UNIT_SIZE,
     decode_units,
     file_size,
     key_hash,
+    slot_position,
     unit_position,
 )
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, index_paths, read_header
@@ -228,7 +228,7 @@ class _Chain:
 
     def _newest(self) -> int:
         size = SLOT_DTYPE.itemsize
-        data = self._opened.read(HEADER_SIZE + size * self._slot, size)
+        data = self._opened.read(slot_position(self._slot), size)
         return int.from_bytes(data, "big", signed=True)
 
     def _problem(self, number: int, before: int) -> str:
