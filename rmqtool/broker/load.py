@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.store.config_json import load_config
@@ -24,12 +24,7 @@ from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
 from rmqtool.store.topics import Topics, load_topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_DEFAULT_QUEUE_SIZES: dict[Kind, int] = {
-    "simple": 300_000 * consume_queue.UNIT_SIZE,
-    "batch": 300_000 * batch_consume_queue.UNIT_SIZE,
-}
 _TIMER_WHEEL = "timerwheel"
-_TIMER_WHEEL_SIZE = 7 * 86400 * 2 * 32  # TimerWheel: a slot of 32 bytes for each second of two weeks
 
 
 @dataclass(frozen=True)
@@ -113,8 +108,8 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
 def _queue_sizes(queues: Sequence[Queue], rules: RecoveryRules) -> dict[Kind, int]:
     """Sizes of the files of each kind of queue: as configured, as most have, or the default."""
     return {
-        "simple": rules.queue_file_size or _usual_size(queues, "simple") or _DEFAULT_QUEUE_SIZES["simple"],
-        "batch": rules.batch_queue_file_size or _usual_size(queues, "batch") or _DEFAULT_QUEUE_SIZES["batch"],
+        "simple": rules.queue_file_size or _usual_size(queues, "simple") or DEFAULT_QUEUE_FILE_SIZE["simple"],
+        "batch": rules.batch_queue_file_size or _usual_size(queues, "batch") or DEFAULT_QUEUE_FILE_SIZE["batch"],
     }
 
 
@@ -207,6 +202,6 @@ def _timer_refusal(store: Store, rules: RecoveryRules) -> str | None:
     """`TimerWheel`: the file must have its size."""
     path = store.root / _TIMER_WHEEL
     size = _size_of(path) if rules.has_timer_wheel and path.is_file() else 0
-    if size in (0, _TIMER_WHEEL_SIZE):
+    if size in (0, timer_wheel.FILE_SIZE):
         return None
-    return f"{_TIMER_WHEEL}: {size} bytes instead of {_TIMER_WHEEL_SIZE} (Timer wheel length)"
+    return f"{_TIMER_WHEEL}: {size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)"

@@ -28,7 +28,7 @@ from rmqtool.broker.reput import reput
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.checkpoint import read_checkpoint

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.rules.broker_conf import BATCH_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE, BrokerConf
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
+from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
 from rmqtool.rules.versions import IPV6_HOSTS, MAGIC_CODE_V2_SINCE, OLDEST, SIZE_COMPARED_FIRST, TIMER_WHEEL, Version
 
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
@@ -49,16 +49,14 @@ class RecoveryRules:
     def of(cls, version: Version, conf: BrokerConf) -> RecoveryRules:
         """The rules of a broker of `version` with the settings that are known."""
         safe = _is_on(conf, "messageIndexSafe", False) and _is_on(conf, "messageIndexEnable", True)
-        queue_size = conf.size(*QUEUE_FILE_SIZE)
-        batch_size = conf.size(*BATCH_QUEUE_FILE_SIZE)
         return cls(
             version,
             check_crc=_is_on(conf, "checkCRCOnRecover", True),
             index_safe=safe,
             recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
             log_file_size=conf.size(*LOG_FILE_SIZE),
-            queue_file_size=_whole(queue_size, consume_queue.UNIT_SIZE),
-            batch_queue_file_size=_whole(batch_size, batch_consume_queue.UNIT_SIZE),
+            queue_file_size=queue_file_size(conf, "simple"),
+            batch_queue_file_size=queue_file_size(conf, "batch"),
         )
 
     @property
@@ -166,8 +164,3 @@ def not_modelled(conf: BrokerConf) -> list[str]:
 def _is_on(conf: BrokerConf, name: str, default: bool) -> bool:
     value = conf.text(name)
     return default if value is None else value.lower() == "true"
-
-
-def _whole(size: int | None, unit: int) -> int | None:
-    """`size` rounded up to whole units (`MessageStoreConfig#getMappedFileSizeConsumeQueue`)."""
-    return None if size is None else -(-size // unit) * unit

@@ -6,7 +6,7 @@ from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.formats.layout import integer_at
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, MAX_HEADER_SIZE, PREFIX_DTYPE
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 
 
 class LogBytes:
