@@ -28,11 +28,12 @@ from rmqtool.broker.reput import reput
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.consume_queues import DIRECTORIES, Queue, QueueRange, queue_range
+from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CONSUME_QUEUE, Store
 from rmqtool.store.topics import load_topics
@@ -221,7 +222,7 @@ class Recovery:
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
-        rules = DispatchRules.of(self.rules.version, self.store, light)
+        rules = DispatchRules.of(self.rules.version, self.store.conf, delay_levels_of_store(self.store), lmq_seen=light)
         return Dispatching(queues, rules, load_topics(self.store), above)
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:

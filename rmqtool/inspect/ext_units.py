@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
+from rmqtool.formats.consume_queue_ext import HEADER, MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.consume_queues import is_wanted
 from rmqtool.inspect.file_kind import require_kind
@@ -86,9 +86,7 @@ def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, w
 
 
 def _row(part: Part, offset: int, unit: ExtUnit) -> dict[str, Any]:
-    head = unit.size.to_bytes(2, "big") + unit.tags_code.to_bytes(8, "big", signed=True)
-    head += unit.store_timestamp.to_bytes(8, "big", signed=True)
-    bit_map_size = len(unit.filter_bit_map)
+    head = HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
     return {
         "kind": "ext_unit" if unit.is_sound else "bad_unit",
         "topic": part.topic,
@@ -99,5 +97,5 @@ def _row(part: Part, offset: int, unit: ExtUnit) -> dict[str, Any]:
         "tags_code": unit.tags_code,
         "store_timestamp": unit.store_timestamp,
         "filter_bit_map": unit.filter_bit_map.hex(),
-        "hex": (head + bit_map_size.to_bytes(2, "big") + unit.filter_bit_map).hex(),
+        "hex": (head + unit.filter_bit_map).hex(),
     }

@@ -14,7 +14,7 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import SIZE_COMPARED_FIRST, Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
@@ -23,7 +23,6 @@ from rmqtool.verify.bad_extents import Extents
 _HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
 _PAGE_SIZE = 4096
-_BLANK_MUST_FIT = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: a longer one is no record
 
 
 class DamageChecks:
@@ -54,7 +53,7 @@ class DamageChecks:
         if size == blank.size:
             return
         longer = size > blank.size
-        refused = longer and (self._version is None or self._version >= _BLANK_MUST_FIT)
+        refused = longer and (self._version is None or self._version >= SIZE_COMPARED_FIRST)
         message = f"a blank of {size} bytes where {blank.size} are left in its file"
         details = self._named(blank.physical_offset)
         if not refused:

@@ -14,6 +14,7 @@ from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
+from rmqtool.formats.index_file import unit_position
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
@@ -222,7 +223,7 @@ class IndexCheck:
             return
         part = self._units.part_at(int(numbers[0]))
         own = int(numbers[0]) - part.start + 1
-        position = 40 + 4 * part.geometry.slots + 20 * own
+        position = unit_position(part.geometry.slots, own)
         more = f" (and {counted(count - 1, 'more unit')})" if count > 1 else ""
         self._report.add(code, f"unit {own}: {message}{more}", count=count,
                          file=self._store.relative(part.file.path), offset=position)  # fmt: skip

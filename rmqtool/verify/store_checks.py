@@ -15,6 +15,8 @@ from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.formats.layout import position_of
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.store.file_findings import layout_findings, log_findings
@@ -136,7 +138,8 @@ def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_e
     begins = not offset or offset < log.files[0].start_offset or lookups.begins_at(offset) is not False
     if offset and (offset > log_end or not begins):
         is_used = (store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
-        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT, offset=40,
+        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT,
+                   offset=position_of(CHECKPOINT_DTYPE, "logics_physical_offset"),
                    severity="error" if is_used else None)  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
+from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
@@ -109,7 +110,8 @@ class Verification:
     def _settings(self) -> VerifyTask:
         store, request = self.store, self.request
         light = has_light_queues(store, self.read_errors.part)
-        rules = DispatchRules.of(self.releases.newest, store, light, may_be_older=not self.releases.is_named)
+        version, delays, older = self.releases.newest, delay_levels_of_store(store), not self.releases.is_named
+        rules = DispatchRules.of(version, store.conf, delays, lmq_seen=light, may_be_older=older)
         selection = request.selection
         return VerifyTask(
             root=store.root,
