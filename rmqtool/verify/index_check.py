@@ -6,10 +6,15 @@ they compared as sets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import ReadPolicy
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
@@ -18,7 +23,8 @@ from rmqtool.formats.index_file import unit_position
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
-from rmqtool.verify.index_sequence import IndexUnits
+from rmqtool.verify.index_sequence import FileUnits, IndexUnits
+from rmqtool.verify.part_result import PartResult
 
 _AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
 _CHUNK = 1 << 16
@@ -252,3 +258,14 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
     for step in range(1, length):
         runs[:-step] &= rows[step:]
     return int(np.argmax(runs)) if runs.any() else len(rows)
+
+
+def check_index_end(
+    store: Store, parts: Sequence[FileUnits], total: PartResult, lookups: Lookups, log_start: int, reading: ReadPolicy
+) -> None:
+    """Look at the units behind those of all messages; `total` is what all parts of the log have found."""
+    with closing(OpenFiles(reading)) as open_files:
+        units = IndexUnits(parts, open_files)
+        rest = IndexCheck(store, total.report, units, total.extents, lookups, total.seam.index_at,
+                          units.total, False, log_start, False)  # fmt: skip
+        rest.finish(total.log_end or 0)

@@ -68,6 +68,11 @@ class PartResult:
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
     seam: PartBoundary = field(default_factory=PartBoundary)
 
+    @property
+    def queue_ends(self) -> dict[QueueName, int]:
+        """Queue offsets behind the last message of each queue."""
+        return {name: state.next_offset for name, state in self.states.items()}
+
     def meets(self, later: PartResult) -> bool:
         """Whether both together are what one pass over both parts would have found."""
         return self.stale_from is None and self.seam.meets(later.seam)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
+_CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
 def check_surroundings(
@@ -150,3 +151,16 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
         if after.begin_physical_offset < before.begin_physical_offset:
             message = f"sorts behind {before.path.name}, but holds older messages"
             report.add("index.name", message, file=store.relative(after.path))
+
+
+def check_preallocated(store: Store, files: Sequence[MappedFile], end: int, report: Report) -> None:
+    """Log files behind the first one that begin at `end`, where nothing more is, or behind it."""
+    for file in files[1:]:
+        if file.size and file.start_offset >= end:
+            report.add("commitlog.preallocated", "holds only zeros", file=store.relative(file.path))
+
+
+def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
+    """Whether what was found, by code, looks like a crash that left no file `abort`."""
+    if "store.unclean-stop" not in counts and any(counts.get(code) for code in _CRASH_SIGNS):
+        report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")
