@@ -32,7 +32,7 @@ _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _ALL = "RMQTOOL_TEST_ALL"
 _BUDGET = 0.2
 """CPU seconds of one quick test and of the processes that it starts."""
-_HEADROOM = 3
+_HEADROOM = 4
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
 

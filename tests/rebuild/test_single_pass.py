@@ -196,6 +196,7 @@ def test_ext_addresses(unpacked: GoldenStore, scratch: Path) -> None:
     assert_same(root, options("5.3.3", "queues"), is_staged=False)
 
 
+@pytest.mark.slow
 def test_topics_with_batch_queues_are_learnt(unpacked: GoldenStore, scratch: Path) -> None:
     """What the pass had staged until then is dropped, and it begins anew."""
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", lambda root: shutil.rmtree(root / "consumequeue"))

@@ -263,6 +263,7 @@ def test_searching_finds_what_reading_finds(tmp_path: Path, case: tuple[Files, i
         assert found_range(queue, log_min_offset, version) == model_simple(files, start, log_min_offset, version)
 
 
+@pytest.mark.slow
 @anything
 @given(case=whole_files("batch"))
 def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) -> None:
