@@ -46,8 +46,6 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
         return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
     found = moved_range(left, state.range, log_min_offset, version)
-    if queue.kind == "simple":  # ConsumeQueue#correctMinOffset leaves the minimum where it finds no unit
-        found = replace(found, min_offset=max(found.min_offset, state.range.min_offset))
     return gone, QueueAfterRun(left, found, max(_first_alive(found), state.first_alive))
 
 

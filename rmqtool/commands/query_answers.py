@@ -98,7 +98,7 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
     from rmqtool.show.message_text import object_text
 
     for message in messages:
-        write_text(object_text(message, body_format, style.wants_color()))
+        write_text(object_text(message, body_format, color=style.wants_color()))
         if not message.get("tag_matches", True):
             write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 

@@ -21,7 +21,6 @@ from rmqtool.show.output import Style, note, write_document
 if TYPE_CHECKING:
     from rmqtool.rebuild.options import Part
     from rmqtool.rebuild.plan import RebuildPlan
-    from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.show.progress import ByteProgress
     from rmqtool.show.rebuild_json import PlanState
     from rmqtool.transaction import Committed, Transaction
@@ -95,7 +94,7 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
 def _progress(style: Style, request: RebuildRequest, title: str) -> AbstractContextManager[ByteProgress]:
     from rmqtool.show.progress import byte_progress
 
-    return byte_progress(title, request.store.commit_log().size, style.quiet)
+    return byte_progress(title, request.store.commit_log().size, quiet=style.quiet)
 
 
 def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:
@@ -106,20 +105,11 @@ def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:
         return make_plan(open_source(request.store, request.options), progress.update)
 
 
-def _prepare(style: Style, request: RebuildRequest, transaction: Transaction) -> Prepared:
-    """Plan, and build what nobody has to confirm."""
-    from rmqtool.rebuild.single_pass import prepare
-    from rmqtool.rebuild.source import open_source
+def _apply(style: Style, request: RebuildRequest, plan: RebuildPlan, transaction: Transaction) -> Committed:
+    from rmqtool.rebuild.apply import apply_plan
 
     with _progress(style, request, "rebuilding") as progress:
-        return prepare(open_source(request.store, request.options), transaction, progress.update)
-
-
-def _commit(style: Style, request: RebuildRequest, prepared: Prepared, transaction: Transaction) -> Committed:
-    if prepared.is_staged:
-        return prepared.commit(transaction)
-    with _progress(style, request, "rebuilding") as progress:
-        return prepared.commit(transaction, progress.update)
+        return apply_plan(plan, transaction, progress.update)
 
 
 def _show_only(style: Style, request: RebuildRequest) -> Exit:
@@ -162,20 +152,17 @@ def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> 
 def _write(style: Style, request: RebuildRequest) -> Exit:
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.rebuild.saved_plan import SavedPlan
-    from rmqtool.rebuild.single_pass import Prepared
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
 
-    require_answer(request.yes)
+    require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
     with Transaction(request.store, request.command) as transaction:
         tell_recovered(style, transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(request.store)
-        at_once = request.yes and not saved
-        prepared = _prepare(style, request, transaction) if at_once else Prepared(_make_plan(style, request))
-        plan = prepared.plan
+        plan = _make_plan(style, request)
         require_known_sizes(request.store, plan.source.sizes, plan.written_kinds)
         if saved:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
@@ -186,8 +173,8 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         _require_release(plan)
         if not request.yes:
             _show_for_confirmation(style, plan)
-            confirm(style, "Write this?", request.yes)
-        committed = _commit(style, request, prepared, transaction)
+            confirm(style, "Write this?", yes=request.yes)
+        committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
     return status

@@ -41,7 +41,7 @@ def list_index(place: Location, options: ListingOptions) -> Iterator[Rows]:
         if geometry:
             count = _unit_count(header, geometry)
             start = unit_position(geometry.slots, 1)
-            for block in read_units(mapped, UNIT_DTYPE, options.reading, options.reverse, start, count):
+            for block in read_units(mapped, UNIT_DTYPE, options.reading, start, count, reverse=options.reverse):
                 yield _unit_rows(place, name, header, geometry, block, options)
 
 

@@ -33,9 +33,8 @@ from rmqtool.store.file_findings import (
 )
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
-from rmqtool.store.record_signs import index_signs, sampled_signs
 from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.store.version_signs import version_signs
+from rmqtool.store.version_signs import index_signs, sampled_signs, version_signs
 from rmqtool.transaction.findings import interrupted_findings
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from contextlib import closing
 from functools import cache
-from typing import NamedTuple
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
 from rmqtool.formats.checkpoint import Checkpoint
-from rmqtool.formats.file_name import file_name
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.formats.layout import build
-from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.file_tree import file_time
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.selection import directory_of
-from rmqtool.rebuild.sinks import IndexSink, UnitSink
-from rmqtool.rebuild.source import Sinks, derive, grid_of
+from rmqtool.rebuild.selection import queue_file_name
+from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.rules.versions import CHECKPOINT_TELLS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
@@ -34,80 +31,39 @@ from rmqtool.transaction import Committed, Transaction
 _PAGE = 4096  # a file takes at least this, and its directory too
 
 
-class Staged(NamedTuple):
-    """What was staged for a plan."""
-
-    of_queues: Mapping[Kind, StagedQueues]
-    of_index: StagedIndex | None
-
-
-class _Staging(Sinks):
-    """Stages what the plan names."""
-
-    def __init__(self, plan: RebuildPlan, transaction: Transaction) -> None:
-        self.of_queues: dict[Kind, StagedQueues] = {}
-        self.of_index: StagedIndex | None = None
-        self._plan = plan
-        self._transaction = transaction
-
-    def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
-        wanted = {queue.name: queue.difference.write for queue in self._plan.changed_queues if queue.kind == kind}
-        if not wanted:
-            return None
-        self.of_queues[kind] = StagedQueues(
-            self._transaction,
-            grid_of(self._plan.source.sizes, kind),
-            path_in_store(names, kind),
-            lambda queue: wanted.get(names[queue]),
-        )
-        return self.of_queues[kind]
-
-    def index(self) -> IndexSink | None:
-        if all(file.action == "keep" for file in self._plan.index):
-            return None
-        self.of_index = StagedIndex(self._transaction, self._plan.source.sizes.index, INDEX)
-        return self.of_index
-
-
 def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
     """Write what the plan says, and commit; nothing of the store changes before all is written and read back.
 
     Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
     """
     source = plan.source
-    transaction.require_space(bytes_to_write(plan))
-    staging = _Staging(plan, transaction)
-    try:
-        derivation = derive(source, staging, progress)
-    finally:
-        source.close()
-    _require_same_log(plan, derivation)
-    return commit(plan, derivation, Staged(staging.of_queues, staging.of_index), transaction)
-
-
-def commit(plan: RebuildPlan, derivation: Derivation, staged: Staged, transaction: Transaction) -> Committed:
-    """Put in place what was staged for a plan. Raises UnwritableError."""
+    transaction.require_space(_bytes_to_write(plan))
+    queues = {kind: _staged_queues(plan, kind, transaction) for kind in plan.source.existing}
+    changes_index = any(file.action != "keep" for file in plan.index)
+    index = StagedIndex(transaction, source.sizes.index) if changes_index else None
+    outputs = Outputs({kind: [staged] for kind, staged in queues.items() if staged}, index_writer=index)
+    with closing(source):
+        # The plan has checked the bodies; what they are matters to those alone that are about to be neutralised.
+        derivation = derive(source, outputs, progress, checks_bodies=source.options.neutralise)
+    if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
+        message = "the commit log has changed since the plan was made: nothing is written"
+        raise ChangedError(message, file=source.store.root)
     if plan.patches:
-        stage_patches(plan.source.store, plan.patches, transaction)
-    if staged.of_index:
-        for file in plan.index:
-            if file.action == "remove":
-                transaction.remove(f"{INDEX}/{file.name}")
-        _put(plan, transaction, staged.of_index.names)
+        stage_patches(source.store, plan.patches, transaction)
+    if index:
+        _put_index(plan, index, transaction)
     for kind in ("batch", "simple"):
-        _remove_queue_files(plan, kind, transaction)
-        if kind in staged.of_queues:
-            _put(plan, transaction, staged.of_queues[kind].names)
+        _put_queues(plan, kind, queues[kind], transaction)
     _put_checkpoint(plan, derivation, transaction)
     return transaction.commit()
 
 
-def path_in_store(names: Sequence[QueueName], kind: Kind) -> Callable[[int, int], str]:
-    """What gives the name of a queue's file that starts at a byte."""
-    return lambda queue, start: os.path.join(directory_of(names[queue], kind), file_name(start))
+def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> StagedQueues | None:
+    wanted = {queue.name: queue.difference.write for queue in plan.changed_queues if queue.kind == kind}
+    return StagedQueues(transaction, kind, plan.source.existing[kind].grid, wanted) if wanted else None
 
 
-def bytes_to_write(plan: RebuildPlan) -> int:
+def _bytes_to_write(plan: RebuildPlan) -> int:
     """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
     total = patched_bytes(plan.patches)
     for queue in plan.changed_queues:
@@ -116,6 +72,22 @@ def bytes_to_write(plan: RebuildPlan) -> int:
     return (
         total + plan.index_units * INDEX_UNIT_SIZE + len(written) * plan.source.sizes.index.slots * SLOT_DTYPE.itemsize
     )
+
+
+def _put_index(plan: RebuildPlan, staged: StagedIndex, transaction: Transaction) -> None:
+    for file in plan.index:
+        if file.action == "remove":
+            transaction.remove(f"{INDEX}/{file.name}")
+    _put(plan, transaction, staged.names)
+
+
+def _put_queues(plan: RebuildPlan, kind: Kind, staged: StagedQueues | None, transaction: Transaction) -> None:
+    for queue in plan.changed_queues:
+        if queue.kind == kind:
+            for start in sorted(queue.difference.remove):
+                transaction.remove(queue_file_name(queue.name, kind, start))
+    if staged:
+        _put(plan, transaction, staged.names)
 
 
 def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:
@@ -129,20 +101,6 @@ def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
     parts = name.split("/")
     above = ("/".join(parts[:count]) for count in range(1, len(parts)))
     return next((path for path in above if not exists(path)), name)
-
-
-def _remove_queue_files(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> None:
-    for queue in plan.changed_queues:
-        if queue.kind == kind:
-            for start in sorted(queue.difference.remove):
-                transaction.remove(os.path.join(directory_of(queue.name, kind), file_name(start)))
-
-
-def _require_same_log(plan: RebuildPlan, derivation: Derivation) -> None:
-    if (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
-        raise ChangedError(
-            "the commit log has changed since the plan was made: nothing is written", file=plan.source.store.root
-        )
 
 
 def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Transaction) -> None:

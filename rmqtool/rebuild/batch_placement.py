@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rmqtool.broker.dispatched_units import QueueUnits, group
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.formats.batch_consume_queue import UNIT_SIZE
 from rmqtool.rebuild.queue_placement import Prefix
-from rmqtool.rebuild.sinks import UnitSink
+from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
 
 _RAW = np.dtype(f"V{UNIT_SIZE}")
 
-BatchHeads = Callable[[int], Prefix | None]
+BatchUnitsBeforeLog = Callable[[QueueName], Prefix | None]
 """Units of a queue that stand before those of the log, numbered by their place; None without any."""
 
 
 class BatchQueues:
     """All batch queues: units one behind the other, whatever their queue offsets, and no filler.
 
-    A queue begins at byte 0, or behind the units that `heads` gives.
+    A queue begins at byte 0, or behind the units that `before_log` gives. `names` are the queues by number, and grow
+    with the pass.
     """
 
-    def __init__(self, sink: UnitSink, heads: BatchHeads = lambda queue: None) -> None:
+    def __init__(
+        self, names: Sequence[QueueName], sinks: Sequence[UnitSink], before_log: BatchUnitsBeforeLog | None = None
+    ) -> None:
         self.repeated: dict[int, int] = defaultdict(int)
         self.refused: dict[int, int] = defaultdict(int)  # units whose base offset or size no broker accepts
         self.ranges: dict[int, tuple[int, int]] = {}  # lowest and highest queue offset of each queue, the end exclusive
-        self._sink = sink
-        self._heads = heads
+        self._names = names
+        self._sinks = sinks
+        self._before_log = before_log
         self._firsts: dict[int, int] = {}
         self._ends: dict[int, int] = {}  # number of the next unit
         self._last: dict[int, int] = {}  # physical offset of the last unit
@@ -63,15 +67,18 @@ class BatchQueues:
         if queue not in self._ends:
             self._begin(queue)
         stored = units.as_batch_consume_queue().view(_RAW)
-        self._sink.put(queue, self._ends[queue], stored, units.store_timestamps)
-        self._ends[queue] += len(units)
+        self._write(queue, stored, units.store_timestamps)
         self._last[queue] = int(units.physical_offsets[-1])
         begin, end = int(units.queue_offsets[0]), int(units.queue_offsets[-1]) + int(units.batch_sizes[-1])
         self.ranges[queue] = (self.ranges.get(queue, (begin, 0))[0], end)
 
     def _begin(self, queue: int) -> None:
-        head = self._heads(queue)
+        head = self._before_log(self._names[queue]) if self._before_log else None
         self._firsts[queue] = self._ends[queue] = head.number if head else 0
         if head and len(head.units):
-            self._sink.put(queue, head.number, head.units, head.timestamps)
-            self._ends[queue] += len(head.units)
+            self._write(queue, head.units, head.timestamps)
+
+    def _write(self, queue: int, units: Units, timestamps: Timestamps) -> None:
+        for sink in self._sinks:
+            sink.put(self._names[queue], self._ends[queue], units, timestamps)
+        self._ends[queue] += len(units)

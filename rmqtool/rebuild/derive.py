@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,22 @@ from numpy.typing import NDArray
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.index_keys import IndexKeys
-from rmqtool.rebuild.batch_placement import BatchHeads, BatchQueues
+from rmqtool.rebuild.batch_placement import BatchQueues
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.index_builder import IndexBuilder
+from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.lost_extents import LostExtents
-from rmqtool.rebuild.optional_units import OptionalUnits, StoredUnit
-from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.rebuild.queue_placement import Heads, SimpleQueues
+from rmqtool.rebuild.optional_units import OptionalUnits
+from rmqtool.rebuild.options import Progress
+from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunResult, RunTask
 from rmqtool.rebuild.selection import refusal
-from rmqtool.rebuild.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.rebuild.sinks import IndexWriter, UnitSink
 from rmqtool.rebuild.stored_units import StoredUnits, UnitBuffer
 from rmqtool.rebuild.workers import items_of_processes
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.events import Blank, Damage
+from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
 
 _FEW_UNITS = 3 << (14 if memory_is_short() else 17)  # a batch this small stays in the processor's cache ...
@@ -34,14 +37,15 @@ _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than f
 
 
 @dataclass
-class QueueTarget:
-    """Where units of one kind of queue go, what stands before them, and what is `stored` there now."""
+class Outputs:
+    """What takes the units and keys of a pass: comparisons with the files that are there, writers of new ones, or both.
 
-    sink: UnitSink
-    grid: FileGrid
-    heads: Heads | None = None
-    batch_heads: BatchHeads = lambda queue: None
-    stored: StoredUnit = lambda name, number: None
+    Queues of a kind that nothing takes are not derived, and so with the index.
+    """
+
+    queues: dict[Kind, list[UnitSink]] = field(default_factory=dict)
+    index: IndexComparison | None = None
+    index_writer: IndexWriter | None = None
 
 
 class BatchTopicFoundError(Exception):
@@ -55,7 +59,10 @@ class BatchTopicFoundError(Exception):
 class Derivation:
     """A pass over the log; what it finds out stands here when it is done."""
 
-    def __init__(self, task: RunTask) -> None:
+    def __init__(
+        self, task: RunTask, outputs: Outputs, existing: Mapping[Kind, ExistingQueues], geometry: Geometry
+    ) -> None:
+        """`existing` are the queues that are there, `geometry` is that of the index files to write."""
         self.lost = LostExtents()
         self.wrong_bodies: list[int] = []  # physical offsets of records whose body is not what was stored
         self.refused: Counter[QueueName] = Counter()  # units of queues that no directory can have
@@ -68,42 +75,36 @@ class Derivation:
         self.simple: SimpleQueues | None = None
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None
-        self._task = task
         self._numbers = PassNumbers()
+        self._index_comparison = outputs.index
         self._kinds = np.empty(0, dtype=np.int8)  # of each queue: see _kind_of
         self._all_taken = True
         self._held = UnitBuffer()
         self._held_batches: list[QueueUnits] = []
+        if outputs.queues.get("simple"):
+            queues = existing["simple"]
+            before_log = queues.units_before_log if task.order == "stored" else None
+            sinks, per_file = outputs.queues["simple"], queues.grid.units_per_file
+            self.simple = SimpleQueues(self.queues, sinks, per_file, task.order, self.lost, before_log)
+            self.optional = OptionalUnits(queues, self.queues)
+        if outputs.queues.get("batch"):
+            before = existing["batch"].batch_units_before_log if task.order == "stored" else None
+            self.batch = BatchQueues(self.queues, outputs.queues["batch"], before)
+        if outputs.index or outputs.index_writer:
+            self.index = IndexBuilder(outputs.index_writer, geometry, task.rules.version < INDEX_COUNTS_SLOTS)
+        self._task = replace(task, queues=bool(self.simple or self.batch), index=bool(self.index))
 
     @property
     def queues(self) -> list[QueueName]:
         """The queues by their number."""
         return self._numbers.names
 
-    def run(
-        self,
-        simple: QueueTarget | None,
-        batch: QueueTarget | None,
-        index: tuple[IndexSink, Geometry] | None,
-        progress: Progress = no_progress,
-        pieces: Sequence[tuple[int, int]] = (),
-        jobs: int = 1,
-    ) -> None:
-        """Go over the log, with several `jobs` over its `pieces`; parts without a target are not derived.
+    def run(self, progress: Progress, pieces: Sequence[tuple[int, int]], jobs: int) -> None:
+        """Go over the log, with several `jobs` over its `pieces`.
 
         Raises BatchTopicFoundError, PiecesDoNotMeetError, UnreadableError.
         """
-        if simple:
-            order, lost = self._task.order, self.lost.between
-            self.simple = SimpleQueues(simple.sink, simple.grid.units_per_file, order, simple.heads, lost)
-            self.optional = OptionalUnits(simple.stored, self.queues)
-        if batch:
-            self.batch = BatchQueues(batch.sink, batch.batch_heads)
-        if index:
-            every_put = self._task.rules.version < INDEX_COUNTS_SLOTS
-            self.index = IndexBuilder(index[0], index[1], every_put)
-        task = replace(self._task, queues=bool(simple or batch), index=bool(index))
-        with closing(self._items(task, pieces, jobs)) as items:
+        with closing(self._items(pieces, jobs)) as items:
             self._take_all(items, progress)
         self._flush_batches()
         if self.simple:
@@ -112,11 +113,11 @@ class Derivation:
         if self.index:
             self.index.finish()
 
-    def _items(self, task: RunTask, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
+    def _items(self, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
         if jobs > 1 and len(pieces) > 1:
-            yield from items_of_processes(task, self._numbers, pieces, jobs)
+            yield from items_of_processes(self._task, self._numbers, pieces, jobs)
             return
-        digester, renumbering = RunReader(task), Renumbering(self._numbers)
+        digester, renumbering = RunReader(self._task), Renumbering(self._numbers)
         for item in digester.items():
             yield renumbering.apply(item, digester.new_queues())
 
@@ -145,6 +146,8 @@ class Derivation:
         self._hold(units, digest.batch_units)
         self.has_optional_keys |= digest.has_optional_keys
         if self.index and isinstance(digest.keys, IndexKeys):
+            if self._index_comparison:
+                self._index_comparison.compare(digest.keys)
             self.index.add(digest.keys, offsets, timestamps)
 
     def _hold(self, units: StoredUnits | None, batch_units: QueueUnits | None) -> None:

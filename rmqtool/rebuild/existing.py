@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,9 @@ from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.rebuild.filler import pre_blank_units
 from rmqtool.rebuild.queue_placement import Prefix
 from rmqtool.rebuild.sinks import FileGrid, Units
+from rmqtool.rebuild.stored_units import pre_blank_units
 from rmqtool.store.consume_queues import Kind, Queue
 
 FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
@@ -30,16 +30,12 @@ class ExistingQueues:
 
     kind: Kind
     grid: FileGrid
-    queues: dict[QueueName, Queue] = field(default_factory=dict)
+    log_min_offset: int  # the commit log's minimum, bytes; -1 without a file
+    all_queues: InitVar[Iterable[Queue]]  # of any kind
+    queues: dict[QueueName, Queue] = field(init=False)
 
-    @classmethod
-    def of(cls, kind: Kind, grid: FileGrid, queues: Iterable[Queue]) -> ExistingQueues:
-        """Those among `queues` that are of a kind."""
-        return cls(
-            kind, grid, {QueueName(queue.topic, queue.queue_id): queue for queue in queues if queue.kind == kind}
-        )
-
-    def __post_init__(self) -> None:
+    def __post_init__(self, all_queues: Iterable[Queue]) -> None:
+        self.queues = {QueueName(queue.topic, queue.queue_id): queue for queue in all_queues if queue.kind == self.kind}
         self._open: OrderedDict[MappedFile, InputFile] = OrderedDict()
         self._most = open_files_at_once(_MAX_OPEN)
 
@@ -92,73 +88,54 @@ class ExistingQueues:
         unit: np.void | None = units[0] if len(units) and FORMATS[self.kind].is_written(units)[0] else None
         return unit
 
-
-def units_before_log(
-    existing: ExistingQueues, names: list[QueueName], log_min_offset: int
-) -> Callable[[int, int, int], Iterator[Prefix]]:
-    """What stands before the first unit of the log in plain queues: units that point below the log stay."""
-
-    def heads(queue: int, number: int, timestamp: int) -> Iterator[Prefix]:
-        grid, name = existing.grid, names[queue]
-        first = grid.first_unit(_first_kept_start(existing, name, number))
-        for piece in grid.pieces(first, number - first):
-            file = existing.file(name, piece.start)
+    def units_before_log(self, name: QueueName, number: int, timestamp: int) -> Iterator[Prefix]:
+        """What stands before the first unit of the log in a plain queue: units that point below the log stay."""
+        first = self.grid.first_unit(self._first_kept_start(name, number))
+        for piece in self.grid.pieces(first, number - first):
+            file = self.file(name, piece.start)
             count = piece.high - piece.low
-            units = _kept_units(existing, file, piece.position // grid.unit_size, count, log_min_offset)
+            units = self._kept_units(file, piece.position // self.grid.unit_size, count)
             times = np.full(count, _time_of(file) if file and piece.high < number - first else timestamp)
             yield Prefix(first + piece.low, units, times)
 
-    return heads
+    def _first_kept_start(self, name: QueueName, number: int) -> int:
+        """Start of the first file: of those that lead up to `number` without a gap the oldest one."""
+        start = self.grid.start_of(number)
+        while start > 0 and self.file(name, start - self.grid.file_size):
+            start -= self.grid.file_size
+        return start
 
+    def _kept_units(self, file: MappedFile | None, first: int, count: int) -> Units:
+        """Units of a file that point below the log; filler where there are none."""
+        blank = pre_blank_units(count)
+        if file is None:
+            return blank
+        stored = self.units(file, first, count)
+        kept = consume_queue.is_written(stored) & (stored["physical_offset"] < self.log_min_offset)
+        kept &= ~consume_queue.is_pre_blank(stored)
+        raw = stored.view(blank.dtype)
+        return raw if kept.all() else np.where(kept, raw, blank)
 
-def _first_kept_start(existing: ExistingQueues, name: QueueName, number: int) -> int:
-    """Start of the first file: of those that lead up to `number` without a gap the oldest one."""
-    start = existing.grid.start_of(number)
-    while start > 0 and existing.file(name, start - existing.grid.file_size):
-        start -= existing.grid.file_size
-    return start
-
-
-def _kept_units(
-    existing: ExistingQueues, file: MappedFile | None, first: int, count: int, log_min_offset: int
-) -> Units:
-    """Units of a file that point below the log; filler where there are none."""
-    blank = pre_blank_units(count)
-    if file is None:
-        return blank
-    stored = existing.units(file, first, count)
-    kept = consume_queue.is_written(stored) & (stored["physical_offset"] < log_min_offset)
-    kept &= ~consume_queue.is_pre_blank(stored)
-    raw = stored.view(blank.dtype)
-    return raw if kept.all() else np.where(kept, raw, blank)
-
-
-def _time_of(file: MappedFile) -> int:
-    return file.path.stat().st_mtime_ns // _MS
-
-
-def kept_batch_heads(
-    existing: ExistingQueues, names: list[QueueName], log_min_offset: int
-) -> Callable[[int], Prefix | None]:
-    """What stands before the first unit of the log in batch queues: the units that point below the log."""
-
-    def heads(queue: int) -> Prefix | None:
-        found = existing.queues.get(names[queue])
-        files = [file for file in found.files.files if file.size == existing.grid.file_size] if found else []
-        if not files or log_min_offset <= 0:
+    def batch_units_before_log(self, name: QueueName) -> Prefix | None:
+        """What stands before the first unit of the log in a batch queue: the units that point below the log."""
+        found = self.queues.get(name)
+        files = [file for file in found.files.files if file.size == self.grid.file_size] if found else []
+        if not files or self.log_min_offset <= 0:
             return None  # of a log that is there from its beginning the queue is, too
-        first = existing.grid.first_unit(files[0].start_offset)
+        first = self.grid.first_unit(files[0].start_offset)
         kept: list[NDArray[np.void]] = []
         for file in files:
-            units = existing.units(file)
-            below = batch_consume_queue.is_written(units) & (units["physical_offset"] < log_min_offset)
+            units = self.units(file)
+            below = batch_consume_queue.is_written(units) & (units["physical_offset"] < self.log_min_offset)
             count = len(units) if below.all() else int(np.argmin(below))
             kept.append(units[:count])
             if count < len(units):
                 break
         # Raw bytes: what `concatenate` makes of numbers is in the machine's byte order.
-        every = np.concatenate([units.view(f"V{existing.grid.unit_size}") for units in kept])
+        every = np.concatenate([units.view(f"V{self.grid.unit_size}") for units in kept])
         stored = every.view(batch_consume_queue.UNIT_DTYPE)
         return Prefix(first, every, stored["store_timestamp"].astype(np.int64))
 
-    return heads
+
+def _time_of(file: MappedFile) -> int:
+    return file.path.stat().st_mtime_ns // _MS

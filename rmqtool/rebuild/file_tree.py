@@ -1,40 +1,41 @@
-"""Files for the units of queues: whole length from the start, holes where nothing was put."""
+"""Queue and index files below a directory: whole length from the start, holes where nothing was put."""
 
 from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 
 from rmqtool.base.limits import open_files_at_once
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.formats.index_file import file_size
+from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
+from rmqtool.store.consume_queues import Kind
+from rmqtool.store.index_files import Geometry
+from rmqtool.store.store import INDEX
 
 _MAX_OPEN = 128  # a store may have 40,000 queues
 _MAX_SECONDS = 1 << 33  # later times no file system keeps
 
-PathOf = Callable[[int, int], Path]
-"""Path of the file of a queue that starts at a byte."""
 
+class QueueTree:
+    """Writes queue files of one kind; their modification time is their last message's store time. Raises OSError."""
 
-class FileTree:
-    """A sink that writes files; each one's modification time is its last message's store time. Raises OSError."""
-
-    def __init__(self, path_of: PathOf, grid: FileGrid) -> None:
-        self._path_of = path_of
+    def __init__(self, root: Path, kind: Kind, grid: FileGrid) -> None:
+        self._root = root
+        self._kind = kind
         self._grid = grid
-        self._open: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._open: OrderedDict[tuple[QueueName, int], int] = OrderedDict()
         self._most = open_files_at_once(_MAX_OPEN)
-        self._ends: dict[int, int] = {}  # number of the unit behind the last of each queue
+        self._ends: dict[QueueName, int] = {}  # number of the unit behind the last of each queue
 
-    def __enter__(self) -> FileTree:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
+        """Close the files that are written."""
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
         """Write units, in as many files as they need."""
         data, size = units.view("u1").data, self._grid.unit_size
         for piece in self._grid.pieces(number, len(units)):
@@ -43,31 +44,62 @@ class FileTree:
             set_time(descriptor, int(timestamps[piece.high - 1]))
         self._ends[queue] = max(self._ends.get(queue, 0), number + len(units))
 
-    def cut(self, queue: int, number: int) -> None:
+    def cut(self, queue: QueueName, number: int) -> None:
         """Clear the queue from unit `number` on."""
         for piece in self._grid.pieces(number, self._ends.get(queue, 0) - number):
             self._clear(queue, piece.start, piece.position)
         self._ends[queue] = number
 
-    def _clear(self, queue: int, start: int, position: int) -> None:
+    def _path(self, queue: QueueName, start: int) -> Path:
+        return self._root / queue_file_name(queue, self._kind, start)
+
+    def _clear(self, queue: QueueName, start: int, position: int) -> None:
         descriptor = self._open.pop((queue, start), None)
         if descriptor is not None:
             os.close(descriptor)
-        path = self._path_of(queue, start)
+        path = self._path(queue, start)
         if position == 0:
             path.unlink(missing_ok=True)
         elif path.exists():
             os.truncate(path, position)
             os.truncate(path, self._grid.file_size)
 
-    def _descriptor(self, queue: int, start: int) -> int:
+    def _descriptor(self, queue: QueueName, start: int) -> int:
         descriptor = self._open.get((queue, start))
         if descriptor is not None:
             return descriptor
         if len(self._open) >= self._most:
             os.close(self._open.popitem(last=False)[1])
-        descriptor = self._open[queue, start] = create_file(self._path_of(queue, start), self._grid.file_size)
+        descriptor = self._open[queue, start] = create_file(self._path(queue, start), self._grid.file_size)
         return descriptor
+
+
+class IndexTree:
+    """Writes index files; their modification time is that of their last put. Raises OSError."""
+
+    def __init__(self, root: Path, geometry: Geometry) -> None:
+        self._root = root
+        self._size = file_size(geometry.slots, geometry.units)
+        self._descriptor = -1
+
+    def begin(self, name: str) -> None:
+        """Create a file."""
+        self._descriptor = create_file(self._root / INDEX / name, self._size)
+
+    def put(self, position: int, data: bytes | memoryview) -> None:
+        """Write bytes."""
+        write_all(self._descriptor, data, position)
+
+    def finish(self, timestamp: int) -> None:
+        """Complete a file."""
+        set_time(self._descriptor, timestamp)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file that is written."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def create_file(path: Path, size: int) -> int:

@@ -13,12 +13,13 @@ from rmqtool.broker.dispatched_units import group
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
 from rmqtool.formats.layout import build
-from rmqtool.rebuild.sinks import IndexSink
+from rmqtool.rebuild.sinks import IndexWriter
 from rmqtool.store.index_files import Geometry
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _WESTERNMOST = timedelta(hours=-12)
 _LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
+_NO_SLOTS = np.empty(0, dtype=np.int32)
 _SLOTS_AT_ONCE = 1 << 18  # a copy of all slots of a usual file would take 20 MB
 MAX_SECONDS = (1 << 31) - 1
 """The longest time that a unit can tell, seconds."""
@@ -45,8 +46,7 @@ def clamp_timestamp(timestamp: int) -> int:
 class _Open:
     """The file that is being filled."""
 
-    number: int
-    slots: NDArray[np.int32] | None  # number of the newest unit of each slot; None where nobody wants the bytes
+    slots: NDArray[np.int32]  # number of the newest unit of each slot; none where the bytes are not written
     begin_timestamp: int
     end_timestamp: int
     begin_physical_offset: int
@@ -56,13 +56,13 @@ class _Open:
 
 
 class IndexBuilder:
-    """Puts keys into index files; a file that is full is followed by the next."""
+    """Puts keys into index files; a file that is full is followed by the next. Without a writer it only names them."""
 
-    def __init__(self, sink: IndexSink, geometry: Geometry, count_every_put: bool) -> None:
+    def __init__(self, writer: IndexWriter | None, geometry: Geometry, count_every_put: bool) -> None:
+        self.names: list[str] = []  # of the files
         self.units = 0
-        self.files = 0
         self.end_timestamp = 0  # of the last put
-        self._sink = sink
+        self._writer = writer
         self._geometry = geometry
         self._count_every_put = count_every_put  # before 4.7.1 the header counted puts, not slots
         self._file: _Open | None = None
@@ -73,7 +73,6 @@ class IndexBuilder:
 
         A broker creates a file for the first record that it looks at, whether that has keys or not.
         """
-        self._sink.keys(keys)
         done = 0
         while True:
             if self._is_full():
@@ -107,13 +106,15 @@ class IndexBuilder:
         before = self._file
         if before is not None:
             self._complete(before)
-            before.slots = None  # those of a usual file take 20 MB, as those of the next will
+            before.slots = _NO_SLOTS  # those of a usual file take 20 MB, as those of the next will
         self._name_timestamp = max(clamp_timestamp(timestamp), self._name_timestamp + 1)
-        self._sink.begin(self.files, index_file_name(self._name_timestamp))
-        slots = np.zeros(self._geometry.slots, dtype=np.int32) if self._sink.wants_bytes() else None
+        self.names.append(index_file_name(self._name_timestamp))
+        slots = _NO_SLOTS
+        if self._writer:
+            self._writer.begin(self.names[-1])
+            slots = np.zeros(self._geometry.slots, dtype=np.int32)
         seeds = (max(before.end_timestamp, 0), max(before.end_physical_offset, 0)) if before else (0, 0)
-        self._file = _Open(self.files, slots, seeds[0], seeds[0], seeds[1], seeds[1])
-        self.files += 1
+        self._file = _Open(slots, seeds[0], seeds[0], seeds[1], seeds[1])
 
     def _put(self, keys: IndexKeys, start: int) -> int:
         """Put keys from `start` on until the file is full; return how many."""
@@ -123,8 +124,8 @@ class IndexBuilder:
         count = min(len(keys) - start, self._geometry.units - file.count)
         rows = slice(start, start + count)
         timestamps = keys.store_timestamps[rows]
-        if file.slots is not None:
-            self._put_units(file, file.slots, keys, rows)
+        if self._writer:
+            self._put_units(self._writer, file, keys, rows)
         if file.count == 1:
             file.begin_physical_offset = int(keys.physical_offsets[start])
             file.begin_timestamp = int(timestamps[0])
@@ -134,13 +135,13 @@ class IndexBuilder:
         self.units += count
         return count
 
-    def _put_units(self, file: _Open, slots: NDArray[np.int32], keys: IndexKeys, rows: slice) -> None:
+    def _put_units(self, writer: IndexWriter, file: _Open, keys: IndexKeys, rows: slice) -> None:
         units = np.empty(rows.stop - rows.start, dtype=UNIT_DTYPE)
         units["key_hash"] = keys.key_hashes[rows]
         units["physical_offset"] = keys.physical_offsets[rows]
         units["seconds_since_begin"] = self._seconds(file, keys.store_timestamps[rows])
-        units["previous"] = previous = link(slots, file.count, keys.key_hashes[rows])
-        self._sink.put(file.number, unit_position(self._geometry.slots, file.count), units.view("u1").data)
+        units["previous"] = previous = link(file.slots, file.count, keys.key_hashes[rows])
+        writer.put(unit_position(self._geometry.slots, file.count), units.view("u1").data)
         file.used_slots += len(units) if self._count_every_put else int((previous == 0).sum())
 
     @staticmethod
@@ -155,14 +156,11 @@ class IndexBuilder:
         return seconds
 
     def _complete(self, file: _Open) -> None:
-        if file.slots is not None:
-            self._put_head(file, file.slots)
-        self._sink.finish(file.number, file.end_timestamp)
-
-    def _put_head(self, file: _Open, slots: NDArray[np.int32]) -> None:
-        for low in range(0, len(slots), _SLOTS_AT_ONCE):
-            data = slots[low : low + _SLOTS_AT_ONCE].astype(SLOT_DTYPE)
-            self._sink.put(file.number, HEADER_SIZE + low * SLOT_DTYPE.itemsize, data.view("u1").data)
+        if self._writer is None:
+            return
+        for low in range(0, len(file.slots), _SLOTS_AT_ONCE):
+            data = file.slots[low : low + _SLOTS_AT_ONCE].astype(SLOT_DTYPE)
+            self._writer.put(HEADER_SIZE + low * SLOT_DTYPE.itemsize, data.view("u1").data)
         header = {
             "begin_timestamp": file.begin_timestamp,
             "end_timestamp": file.end_timestamp,
@@ -171,7 +169,8 @@ class IndexBuilder:
             "hash_slot_count": file.used_slots,
             "index_count": file.count,
         }
-        self._sink.put(file.number, 0, build(IndexHeader, header))
+        self._writer.put(0, build(IndexHeader, header))
+        self._writer.finish(file.end_timestamp)
 
 
 def link(slots: NDArray[np.int32], first: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:

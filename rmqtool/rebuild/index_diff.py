@@ -39,30 +39,22 @@ class _UnsoundError(Exception):
 
 
 class IndexComparison:
-    """A sink that takes the keys of the log in order, and tells whether the files that are there hold just these."""
+    """Takes the keys of the log in order, and finds out whether the files that are there hold just these."""
 
     def __init__(self, existing: Sequence[IndexFile], geometry: Geometry, log_min_offset: int) -> None:
         self.existing = existing
-        self.names: list[str] = []  # of the files that a rebuild writes
         self._log_min_offset = log_min_offset
         self._blocks = _blocks(existing, geometry)
         self._rest: _Units | None = None
         self._begun = False  # whether a unit was met that points into the log
         self._same: bool = True
 
-    @property
-    def is_same(self) -> bool:
-        """Whether all files are as they should be, once all keys were taken."""
-        if self._same:
-            self._same = (bool(self.existing) or not self.names) and self._next(1) is None and self._same
-        return self._same
+    def is_same(self, names: Sequence[str]) -> bool:
+        """Whether all files are as they should be, once all keys were taken; a rebuild would write files `names`."""
+        has_files = bool(self.existing) or not names
+        return has_files and self._same and self._next(1) is None and self._same
 
-    @property
-    def differs(self) -> bool:
-        """Whether it shows already that the files are not as they should be, when there is a key to compare."""
-        return not (self._same and self.existing)
-
-    def keys(self, keys: IndexKeys) -> None:
+    def compare(self, keys: IndexKeys) -> None:
         """Compare keys with the units that follow."""
         done = 0
         while self._same and done < len(keys):
@@ -71,20 +63,6 @@ class IndexComparison:
             done += len(block.units) if block else 0
         if not self._same:
             self.close()
-
-    def begin(self, number: int, name: str) -> None:
-        """Note the name."""
-        self.names.append(name)
-
-    def wants_bytes(self) -> bool:
-        """The keys say all."""
-        return False
-
-    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
-        """The bytes are those of the keys."""
-
-    def finish(self, number: int, timestamp: int) -> None:
-        """The keys tell all."""
 
     def close(self) -> None:
         """Close the file that was read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
-from rmqtool.rebuild.queue_placement import NOTHING_LOST, Lost
 from rmqtool.scan.events import Damage
 
 MAX_EXTENTS = 1000
@@ -31,6 +30,13 @@ class Extent(NamedTuple):
     reason: str
     timestamp: int
     tail: bool = False
+
+
+class Lost(NamedTuple):
+    """Bytes of the log that hold no record; `missing` is the physical offset of one that no file holds, or None."""
+
+    size: int
+    missing: int | None
 
 
 class LostExtents:
@@ -80,7 +86,7 @@ class LostExtents:
         """What is lost from physical offset `start` to before `stop`."""
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, stop)
         if low == high:
-            return NOTHING_LOST
+            return Lost(0, None)
         missing = bisect_left(self._missing, start)
         in_range = missing < len(self._missing) and self._missing[missing] < stop
         return Lost(self._totals[high] - self._totals[low], self._missing[missing] if in_range else None)

@@ -6,24 +6,22 @@ What is not there may be lost, or may never have been written; only the release 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets
-
-StoredUnit = Callable[[QueueName, int], np.void | None]
-"""The unit that a queue holds at a number; None where none is written."""
 
 
 class OptionalUnits:
     """Decides about the optional units of one pass; `undecided` counts those of each queue that nothing decides."""
 
-    def __init__(self, stored: StoredUnit, names: Sequence[QueueName]) -> None:
+    def __init__(self, existing: ExistingQueues, names: Sequence[QueueName]) -> None:
         """`names` are the queues by number, and grow with the pass."""
         self.undecided: Counter[QueueName] = Counter()
-        self._stored = stored
+        self._existing = existing
         self._names = names
 
     def merged(self, units: StoredUnits, optional: StoredUnits) -> StoredUnits:
@@ -36,7 +34,7 @@ class OptionalUnits:
 
     def _is_stored(self, queue: int, number: int, physical_offset: int) -> bool:
         name = self._names[queue]
-        unit = self._stored(name, number) if number >= 0 else None
+        unit = self._existing.unit_at(name, number) if number >= 0 else None
         if unit is None:
             self.undecided[name] += 1
             return False

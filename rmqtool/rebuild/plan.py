@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
-from rmqtool.rebuild.derive import Derivation
+from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.file_sizes import Sized, assumed_findings
 from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings
 from rmqtool.rebuild.index_diff import IndexComparison
@@ -20,8 +21,7 @@ from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference
 from rmqtool.rebuild.queue_placement import SimpleQueues
-from rmqtool.rebuild.sinks import IndexSink, UnitSink
-from rmqtool.rebuild.source import RebuildSource, Sinks, derive, open_source
+from rmqtool.rebuild.source import RebuildSource, derive, open_source
 from rmqtool.rebuild.undecided import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue, queue_range
@@ -114,47 +114,31 @@ class RebuildPlan:
         return self.lost.is_lossy or any(finding.severity == "error" for finding in self.findings)
 
 
-class Comparing(Sinks):
-    """Compares all that is derived with the store."""
+class Comparisons:
+    """Comparisons of all that one pass derives with the files that are there."""
 
     def __init__(self, source: RebuildSource) -> None:
-        self.source = source
-        self.of_queues: dict[Kind, Comparison] = {}
-        self.of_index: IndexComparison | None = None
-        self._watched: dict[QueueName, list[int]] = defaultdict(list)
-        for committed in load_offsets(source.store).offsets if "queues" in source.options.parts else ():
-            self._watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
+        self.queues: dict[Kind, Comparison] = {}
+        self.index: IndexComparison | None = None
+        if "queues" in source.options.parts:
+            watched: dict[QueueName, list[int]] = defaultdict(list)
+            for committed in load_offsets(source.store).offsets:
+                watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
+            is_older = source.lookups.has_older_tags_code
+            for kind, existing in source.existing.items():
+                watched_of_kind = watched if kind == "simple" else {}
+                self.queues[kind] = Comparison(existing, watched_of_kind, source.has_ext_units, is_older)
+        if "index" in source.options.parts:
+            self.index = IndexComparison(_existing_index(source), source.sizes.index, source.log_min_offset)
 
-    def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
-        """A comparison with the queues of one kind."""
-        return self.compare_queues(kind, names)
+    def outputs(self) -> Outputs:
+        """A pass that is compared."""
+        return Outputs({kind: [comparison] for kind, comparison in self.queues.items()}, self.index)
 
-    def compare_queues(self, kind: Kind, names: list[QueueName]) -> Comparison | None:
-        """A comparison with the queues of one kind."""
-        if "queues" not in self.source.options.parts:
-            return None
-        watched = self._watched if kind == "simple" else {}
-        self.of_queues[kind] = Comparison(
-            self.source.existing[kind],
-            names,
-            watched,
-            self.source.has_ext_units,
-            self.source.lookups.has_older_tags_code,
-        )
-        return self.of_queues[kind]
-
-    def index(self) -> IndexSink | None:
-        """A comparison with the index files."""
-        return self.compare_index()
-
-    def compare_index(self) -> IndexComparison | None:
-        """A comparison with the index files."""
-        if "index" not in self.source.options.parts:
-            return None
-        self.of_index = IndexComparison(
-            _existing_index(self.source), self.source.sizes.index, self.source.log_min_offset
-        )
-        return self.of_index
+    def close(self) -> None:
+        """Close the files that were read."""
+        if self.index:
+            self.index.close()
 
 
 def make_plan(source: RebuildSource, progress: Progress = no_progress) -> RebuildPlan:
@@ -171,25 +155,24 @@ def make_plan(source: RebuildSource, progress: Progress = no_progress) -> Rebuil
 
 
 def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
-    sinks = Comparing(source)
-    try:
-        return plan_of(source, derive(source, sinks, progress), sinks)
-    finally:
-        source.close()
-        if sinks.of_index:
-            sinks.of_index.close()
+    with closing(source):
+        while True:
+            with closing(Comparisons(source)) as comparisons:
+                derivation = derive(source, comparisons.outputs(), progress)
+                if derivation:
+                    return plan_of(source, derivation, comparisons)
 
 
-def plan_of(source: RebuildSource, derivation: Derivation, sinks: Comparing) -> RebuildPlan:
+def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
     """What came of a pass whose results were compared."""
-    queues = sorted(_queue_plans(source, derivation, sinks.of_queues), key=lambda queue: (queue.name, queue.kind))
+    queues = sorted(_queue_plans(source, derivation, comparisons.queues), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
-    index = list(_index_plans(sinks.of_index, has_log))
+    index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log))
     patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
     undecided = undecided_of(
         source.releases,
         derivation,
-        sinks.of_queues.get("simple"),
+        comparisons.queues.get("simple"),
         [queue.name for queue in queues if queue.action != "keep"],
         any(file.action != "keep" for file in index),
     )
@@ -199,7 +182,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, sinks: Comparing) -> 
         index=index,
         index_units=derivation.index.units if derivation.index else 0,
         lost=derivation.lost,
-        consumers_moved=list(_moved_consumers(source, sinks.of_queues.get("simple"), queues)),
+        consumers_moved=list(_moved_consumers(source, comparisons.queues.get("simple"), queues)),
         backup_bytes=_backup_bytes(source, queues, index) + patched_bytes(patches),
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
         findings=[
@@ -258,7 +241,7 @@ def _derived(
         low, high = places.first_message(queue), places.end(queue)
     else:
         low, high = places.ranges[queue]
-    difference = comparison.difference(queue, places.first(queue), places.end(queue))
+    difference = comparison.difference(name, places.first(queue), places.end(queue))
     old = source.existing[kind].queues.get(name)
     action: Action = "keep" if difference.is_none else "replace" if old and old.files.files else "create"
     return QueuePlan(name, kind, action, low, high, difference)
@@ -274,16 +257,16 @@ def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> Q
                      lacks_log_messages=unfounded)  # fmt: skip
 
 
-def _index_plans(comparison: IndexComparison | None, has_log: bool) -> Iterator[IndexFilePlan]:
+def _index_plans(comparison: IndexComparison | None, names: Sequence[str], has_log: bool) -> Iterator[IndexFilePlan]:
     """What happens to each index file; nothing where the log has no message: it may be in another place."""
     if comparison is None:
         return
     old = [file.path.name for file in comparison.existing]
-    if comparison.is_same or not has_log:
+    if comparison.is_same(names) or not has_log:
         yield from (IndexFilePlan(name, "keep") for name in old)
         return
-    yield from (IndexFilePlan(name, "replace" if name in old else "create") for name in comparison.names)
-    yield from (IndexFilePlan(name, "remove") for name in old if name not in comparison.names)
+    yield from (IndexFilePlan(name, "replace" if name in old else "create") for name in names)
+    yield from (IndexFilePlan(name, "remove") for name in old if name not in names)
 
 
 def _moved_consumers(

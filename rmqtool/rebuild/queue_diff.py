@@ -1,10 +1,11 @@
-"""A sink that writes nothing: it tells what is different from the queues that are there."""
+"""What is different between the units that the log gives and the queues that are there."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,58 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.rebuild.existing import FORMATS, ExistingQueues
 from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
-from rmqtool.rebuild.spans import ADDED, CHANGED, SAME, Spans
 
 _MOST_LOOKUPS = 4096  # of records, for units that are compared together
+_SAME, _CHANGED, _ADDED = 0, 1, 2
+
+
+class _Spans:
+    """Spans of units with one state each, in order; those that meet and are alike are one."""
+
+    def __init__(self) -> None:
+        self._bounds: list[int] = []  # where each span begins; the last one ends at `end`
+        self._states: list[int] = []
+        self.end = -1
+
+    def add(self, number: int, count: int, state: int) -> None:
+        """Units from `number` on, which is `end` or behind it."""
+        if self._states and self.end == number and self._states[-1] == state:
+            self.end += count
+            return
+        if self._states and number > self.end:
+            self._append(self.end, -1)
+        self._append(number, state)
+        self.end = number + count
+
+    def add_states(self, number: int, states: NDArray[np.int8]) -> None:
+        """Units from `number` on with a state each."""
+        borders = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(states)]
+        for low, high in pairwise(borders):
+            self.add(number + low, high - low, int(states[low]))
+
+    def cut(self, number: int) -> None:
+        """Forget the units from `number` on."""
+        while self._bounds and self._bounds[-1] >= number:
+            self._bounds.pop()
+            self._states.pop()
+        self.end = min(self.end, number) if self._bounds else -1
+
+    def count(self, state: int) -> int:
+        """How many units have a state."""
+        return sum(end - begin for begin, end, found in self._spans() if found == state)
+
+    def differ_from(self, number: int) -> bool:
+        """Whether a unit from `number` on is changed or new."""
+        return any(end > number and state in (_CHANGED, _ADDED) for _, end, state in self._spans())
+
+    def _spans(self) -> Iterator[tuple[int, int, int]]:
+        """Where each span begins and ends, and its state."""
+        ends = [*self._bounds, self.end][1:]
+        return zip(self._bounds, ends, self._states, strict=True)
+
+    def _append(self, number: int, state: int) -> None:
+        self._bounds.append(number)
+        self._states.append(state)
 
 
 @dataclass
@@ -45,55 +95,48 @@ class Comparison:
     def __init__(
         self,
         existing: ExistingQueues,
-        names: list[QueueName],
         watched: Mapping[QueueName, Sequence[int]],
         keeps_ext: bool = True,
         is_older: Callable[[int, int], bool] = lambda physical_offset, tags_code: False,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
-        self.passed_ext = False  # whether units with an ext address were taken for what they should be
         self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
         self._existing = existing
         self._grid: FileGrid = existing.grid
-        self._names = names
         self._watched = watched
         self._keeps_ext = keeps_ext
         self._is_older = is_older
-        self._spans: dict[int, Spans] = defaultdict(Spans)
-        self._write: dict[int, set[int]] = defaultdict(set)
+        self._spans: dict[QueueName, _Spans] = defaultdict(_Spans)
+        self._write: dict[QueueName, set[int]] = defaultdict(set)
 
-    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
         """Compare units of one queue."""
-        name, data, size = self._names[queue], units.view("u1").data, self._grid.unit_size
+        data, size = units.view("u1").data, self._grid.unit_size
         for piece in self._grid.pieces(number, len(units)):
-            file = self._existing.file(name, piece.start)
+            file = self._existing.file(queue, piece.start)
             if file is None:
-                self._spans[queue].add(number + piece.low, piece.high - piece.low, ADDED)
+                self._spans[queue].add(number + piece.low, piece.high - piece.low, _ADDED)
                 self._write[queue].add(piece.start)
             else:
                 self._compare(queue, number, file, piece, bytes(data[piece.low * size : piece.high * size]))
-        if name in self._watched:
-            self._watch(name, number, units)
+        if queue in self._watched:
+            self._watch(queue, number, units)
 
-    def cut(self, queue: int, number: int) -> None:
+    def cut(self, queue: QueueName, number: int) -> None:
         """Forget units from `number` on; what is different in the file before them stays."""
         self._spans[queue].cut(number)
         first = self._grid.start_of(number)
         keeps = self._spans[queue].differ_from(self._grid.first_unit(first))
-        for wanted in [wanted for wanted in self.targets.get(self._names[queue], ()) if wanted >= number]:
-            del self.targets[self._names[queue]][wanted]
+        for wanted in [wanted for wanted in self.targets.get(queue, ()) if wanted >= number]:
+            del self.targets[queue][wanted]
         self._write[queue] = {start for start in self._write[queue] if start < first or (start == first and keeps)}
 
-    def written(self, queue: int) -> set[int] | None:
-        """The files of a queue, by their start, in which something was different so far."""
-        return self._write.get(queue)
-
-    def difference(self, queue: int, first: int, end: int) -> QueueDifference:
+    def difference(self, queue: QueueName, first: int, end: int) -> QueueDifference:
         """What is different in a queue whose units ``first:end`` were put, and what of the old ones remains."""
-        spans, grid, name = self._spans[queue], self._grid, self._names[queue]
-        found = QueueDifference(spans.count(ADDED), spans.count(CHANGED), write=set(self._write[queue]))
+        spans, grid = self._spans[queue], self._grid
+        found = QueueDifference(spans.count(_ADDED), spans.count(_CHANGED), write=set(self._write[queue]))
         last = grid.start_of(end - 1)
-        old = self._existing.queues.get(name)
+        old = self._existing.queues.get(queue)
         for file in old.files.files if old else ():
             if not grid.start_of(first) <= file.start_offset <= last or file.start_offset % grid.file_size:
                 found.remove.add(file.start_offset)
@@ -115,13 +158,13 @@ class Comparison:
         written = FORMATS[self._existing.kind].is_written(self._existing.units(file, first))
         return len(written) if written.all() else int(np.argmin(written))
 
-    def _compare(self, queue: int, number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
+    def _compare(self, queue: QueueName, number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
         old = self._existing.read(file, piece.position, len(new))
         spans, first = self._spans[queue], number + piece.low
         if old == new:
-            spans.add(first, piece.high - piece.low, SAME)
+            spans.add(first, piece.high - piece.low, _SAME)
             return
-        states = self._states(self._names[queue], old, new)
+        states = self._states(queue, old, new)
         spans.add_states(first, states)
         if states.any():
             self._write[queue].add(piece.start)
@@ -136,12 +179,11 @@ class Comparison:
             ext = before["tags_code"] <= MAX_EXT_ADDRESS
             ext &= before["physical_offset"] == after["physical_offset"]
             ext &= before["message_size"] == after["message_size"]
-            self.passed_ext |= bool((ext & ~same).any())
             same |= ext
         if self._existing.kind == "simple":
             same |= self._are_older(name, before, after, ~same)
-        states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)
-        states[same] = SAME
+        states = np.where(layout.is_written(before), _CHANGED, _ADDED).astype(np.int8)
+        states[same] = _SAME
         return states
 
     def _are_older(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -11,28 +11,18 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_units import group
+from rmqtool.broker.dispatched_units import QueueName, group
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
-from rmqtool.rebuild.filler import placeholder_units, pre_blank_units
+from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
-from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets
+from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets, placeholder_units, pre_blank_units
 
 Order = Literal["stored", "broker"]
 """What decides a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
 
 _FEW = 8  # units with a number that does not follow: so many may be a damaged number, more are believed
 _FREE_GAP = 64  # units that may be missing though no byte of the log is: a broker leaves out one or two at a crash
-
-
-class Lost(NamedTuple):
-    """Bytes of the log that hold no record; `missing` is the physical offset of one that no file holds, or None."""
-
-    size: int
-    missing: int | None
-
-
-NOTHING_LOST = Lost(0, None)
 
 
 class Prefix(NamedTuple):
@@ -43,7 +33,7 @@ class Prefix(NamedTuple):
     timestamps: Timestamps
 
 
-Heads = Callable[[int, int, int], Iterator[Prefix]]
+UnitsBeforeLog = Callable[[QueueName, int, int], Iterator[Prefix]]
 """What stands before the first unit that the log gives a queue: of queue, its number, and its store timestamp."""
 
 
@@ -88,22 +78,24 @@ class SimpleQueues:
     With order ``broker`` units go where a broker puts them that begins with empty queues. With ``stored`` each goes to
     its stored queue offset: lost ones are replaced by neutral units, and where the offsets go back the later
     messages count, as they do in a queue that was cut or begun anew. Without gaps and repeats both are the same.
-    `lost` tells what of the log is lost between two physical offsets.
+    `names` are the queues by number, and grow with the pass.
     """
 
     def __init__(
         self,
-        sink: UnitSink,
+        names: Sequence[QueueName],
+        sinks: Sequence[UnitSink],
         units_per_file: int,
-        order: Order = "stored",
-        heads: Heads | None = None,
-        lost: Callable[[int, int], Lost] = lambda start, stop: NOTHING_LOST,
+        order: Order,
+        lost: LostExtents,
+        before_log: UnitsBeforeLog | None = None,
     ) -> None:
         self.irregular: dict[int, Irregular] = defaultdict(Irregular)
-        self._sink = sink
+        self._names = names
+        self._sinks = sinks
         self._units_per_file = units_per_file
         self._order = order
-        self._heads = heads or self.pre_blank
+        self._before_log = before_log or self._pre_blank
         self._lost = lost
         self._ends = np.empty(0, dtype=np.int64)  # number of the next unit, -1 before the first
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
@@ -123,7 +115,7 @@ class SimpleQueues:
         """Number of the first unit that the log gives the queue."""
         return self._first_messages[queue]
 
-    def pre_blank(self, queue: int, number: int, timestamp: int) -> Iterator[Prefix]:
+    def _pre_blank(self, queue: QueueName, number: int, timestamp: int) -> Iterator[Prefix]:
         """Filler from the start of the first file (`ConsumeQueue#fillPreBlank`)."""
         count = number % self._units_per_file
         if count:
@@ -148,7 +140,7 @@ class SimpleQueues:
                 continue
             if queue not in self._firsts:
                 self._begin(queue, places[row], every.rows(slice(low, low + 1)))
-            self._sink.put(queue, places[row], every.units[low:high], every.timestamps[low:high])
+            self._write(queue, places[row], every.units[low:high], every.timestamps[low:high])
         done, ends = queues[regular], lasts[regular]
         self._ends[done] = every.offsets[ends] + 1
         self._last[done] = physical_offsets(every.units[ends])
@@ -187,9 +179,9 @@ class SimpleQueues:
 
     def _begin(self, queue: int, number: int, run: _Run) -> None:
         first = self._first_messages[queue] = number
-        for head in self._heads(queue, number, int(run.timestamps[0])):
+        for head in self._before_log(self._names[queue], number, int(run.timestamps[0])):
             first = min(first, head.number)
-            self._sink.put(queue, head.number, self._without_lost(queue, head.units, run), head.timestamps)
+            self._write(queue, head.number, self._without_lost(queue, head.units, run), head.timestamps)
         self._firsts[queue] = first
 
     def _without_lost(self, queue: int, head: Units, run: _Run) -> Units:
@@ -199,7 +191,7 @@ class SimpleQueues:
         """
         filler = is_pre_blank(head.view(UNIT_DTYPE))
         count = int(filler.sum())
-        lost = self._lost(-1, run.first_physical_offset)
+        lost = self._lost.between(-1, run.first_physical_offset)
         if self._order == "broker" or not 0 < count <= lost.size // MIN_MESSAGE_SIZE:
             return head
         units = head.copy()
@@ -210,9 +202,13 @@ class SimpleQueues:
     def _put(self, queue: int, number: int, run: _Run) -> None:
         if queue not in self._firsts:
             self._begin(queue, number, run)
-        self._sink.put(queue, number, run.units, run.timestamps)
+        self._write(queue, number, run.units, run.timestamps)
         self._ends[queue] = number + len(run.offsets)
         self._last[queue] = run.last_physical_offset
+
+    def _write(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+        for sink in self._sinks:
+            sink.put(self._names[queue], number, units, timestamps)
 
     def _add_irregular(self, queue: int, run: _Run) -> None:
         """Place units of one queue that do not simply follow."""
@@ -278,20 +274,20 @@ class SimpleQueues:
     def _begin_again(self, queue: int, begin: int, end: int) -> None:
         first = self._first_messages[queue]
         self.irregular[queue].superseded += end - max(begin, first)
-        if begin < first:  # nothing of the log stands before it now, and what else does depends on it
-            self._sink.cut(queue, self._firsts.pop(queue))
-        else:
-            self._sink.cut(queue, begin)
+        # Before the first message nothing of the log stands, and what else does depends on it.
+        cut = self._firsts.pop(queue) if begin < first else begin
+        for sink in self._sinks:
+            sink.cut(self._names[queue], cut)
 
     def _fill_gap(self, queue: int, end: int, begin: int, run: _Run) -> bool:
         """Neutral units where records are lost; False where more are missing than bytes of the log."""
-        lost = self._lost(int(self._last[queue]), run.first_physical_offset)
+        lost = self._lost.between(int(self._last[queue]), run.first_physical_offset)
         if begin - end > _FREE_GAP + lost.size // MIN_MESSAGE_SIZE:
             self.irregular[queue].jump = self.irregular[queue].jump or (end, begin)
             return False
         self.irregular[queue].neutral += begin - end
         timestamps = np.full(begin - end, run.timestamps[0], dtype=np.int64)
-        self._sink.put(queue, end, placeholder_units(run.units[:1], begin - end, lost.missing), timestamps)
+        self._write(queue, end, placeholder_units(run.units[:1], begin - end, lost.missing), timestamps)
         return True
 
 

@@ -39,6 +39,7 @@ class RunTask:
     selection: QueueSelection = field(default_factory=QueueSelection)
     order: Order = "stored"
     reading: ReadPolicy = UNLIMITED
+    checks_bodies: bool = True
     drops_wrong_bodies: bool = False  # for they are about to be neutralised
     batch_topics: frozenset[str] = frozenset()
     learns_batch_topics: bool = False
@@ -160,7 +161,7 @@ class RunReader:
     def _digest(self, frames: RecordRun) -> RunResult:
         task = self._task
         dispatched = self._dispatcher.dispatch(frames)
-        wrong = wrong_bodies(frames)
+        wrong = wrong_bodies(frames) if task.checks_bodies else np.zeros(len(frames.physical_offsets), dtype=np.bool_)
         dropped = wrong if task.drops_wrong_bodies and wrong.any() else None
         units = dispatched.units if task.queues else None
         optional = dispatched.optional_units if task.queues else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.formats.file_name import file_name
 from rmqtool.store.consume_queues import Kind
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
 
@@ -52,6 +53,11 @@ def refusal(name: QueueName) -> str | None:
 def directory_of(name: QueueName, kind: Kind) -> str:
     """Directory of a queue, relative to the store."""
     return os.path.join(_DIRECTORIES[kind], name.topic, str(name.queue_id))
+
+
+def queue_file_name(name: QueueName, kind: Kind, start: int) -> str:
+    """The file of a queue that starts at a byte, relative to the store."""
+    return os.path.join(directory_of(name, kind), file_name(start))
 
 
 def refused_finding(name: QueueName, why: str, units: int) -> Finding:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from rmqtool.broker.index_keys import IndexKeys
+from rmqtool.broker.dispatched_units import QueueName
 
 Units = NDArray[Any]
 """Stored units of one queue, one behind the other, one element each."""
@@ -59,27 +59,21 @@ class FileGrid:
 class UnitSink(Protocol):
     """Takes the units of all queues of one kind."""
 
-    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
         """Units of one queue from unit `number` on; what was put there before gives way."""
 
-    def cut(self, queue: int, number: int) -> None:
+    def cut(self, queue: QueueName, number: int) -> None:
         """The queue ends before unit `number`: what was put from there on counts no more."""
 
 
-class IndexSink(Protocol):
-    """Takes the bytes of index files, which are numbered from 0 on in the order of their creation."""
+class IndexWriter(Protocol):
+    """Writes index files, one after the other."""
 
-    def keys(self, keys: IndexKeys) -> None:
-        """Keys that follow, whatever files they go to."""
+    def begin(self, name: str) -> None:
+        """Create a file."""
 
-    def begin(self, number: int, name: str) -> None:
-        """A file is created."""
+    def put(self, position: int, data: bytes | memoryview) -> None:
+        """Write bytes of the file; what is never put is zero."""
 
-    def wants_bytes(self) -> bool:
-        """Whether the bytes of the file that was created last are of use: the hash slots of a usual one take 20 MB."""
-
-    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
-        """Bytes of a file; what is never put is zero."""
-
-    def finish(self, number: int, timestamp: int) -> None:
-        """Nothing more of this file follows; `timestamp` is that of its last put, epoch ms."""
+    def finish(self, timestamp: int) -> None:
+        """Complete the file; `timestamp` is that of its last put, epoch ms."""

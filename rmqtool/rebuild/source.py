@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
-from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.conf_limits import apply_conf
-from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, QueueTarget
-from rmqtool.rebuild.existing import ExistingQueues, kept_batch_heads, units_before_log
+from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.run_result import RunTask
-from rmqtool.rebuild.sinks import FileGrid, IndexSink, UnitSink
+from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
@@ -99,50 +98,31 @@ def open_source(store: Store, options: RebuildOptions, releases: Releases | None
         learns_batch_topics=has_batches and topics is None,
     )
     for kind in UNIT_SIZES:
-        source.existing[kind] = ExistingQueues.of(kind, grid_of(sizes, kind), queues)
+        grid = FileGrid(sizes.queues[kind], UNIT_SIZES[kind])
+        source.existing[kind] = ExistingQueues(kind, grid, source.log_min_offset, queues)
     return source
 
 
-def grid_of(sizes: FileSizes, kind: Kind) -> FileGrid:
-    """The files of one kind of queue."""
-    return FileGrid(sizes.queues[kind], UNIT_SIZES[kind])
+def derive(
+    source: RebuildSource, outputs: Outputs, progress: Progress, *, checks_bodies: bool = True
+) -> Derivation | None:
+    """Go over the log once.
 
-
-class Sinks:
-    """What takes what a pass derives; made anew for each pass, with the names that the pass finds."""
-
-    def queues(self, kind: Kind, names: list[QueueName]) -> UnitSink | None:
-        """What takes the units of one kind; None when they are not wanted."""
-        raise NotImplementedError
-
-    def index(self) -> IndexSink | None:
-        """What takes index files; None when they are not wanted."""
-        raise NotImplementedError
-
-
-def derive(source: RebuildSource, sinks: Sinks, progress: Progress) -> Derivation:
-    """Go over the log once; again from its beginning when a topic turns out to have batch queues."""
+    None where the pass has to begin again with new outputs: a topic turned out to have batch queues, or the log cannot
+    be read in pieces. The source knows it then.
+    """
     jobs = source.options.jobs
-    while True:
-        derivation = Derivation(_task(source))
-        names = derivation.queues
-        targets = {kind: _target(source, kind, sinks.queues(kind, names), names) for kind in UNIT_SIZES}
-        index = sinks.index()
-        try:
-            derivation.run(
-                targets["simple"],
-                targets["batch"],
-                (index, source.sizes.index) if index else None,
-                progress,
-                pieces_of(source.log.files) if jobs > 1 else (),
-                jobs,
-            )
-        except BatchTopicFoundError as error:
-            source.batch_topics |= error.topics
-        except PiecesDoNotMeetError:
-            jobs = 1
-        else:
-            return derivation
+    task = replace(_task(source), checks_bodies=checks_bodies)
+    derivation = Derivation(task, outputs, source.existing, source.sizes.index)
+    try:
+        derivation.run(progress, pieces_of(source.log.files) if jobs > 1 else (), jobs)
+    except BatchTopicFoundError as error:
+        source.batch_topics |= error.topics
+    except PiecesDoNotMeetError:
+        source.options = replace(source.options, jobs=1)
+    else:
+        return derivation
+    return None
 
 
 def _task(source: RebuildSource) -> RunTask:
@@ -158,15 +138,3 @@ def _task(source: RebuildSource) -> RunTask:
         batch_topics=frozenset(source.batch_topics),
         learns_batch_topics=source.learns_batch_topics,
     )
-
-
-def _target(source: RebuildSource, kind: Kind, sink: UnitSink | None, names: list[QueueName]) -> QueueTarget | None:
-    if sink is None:
-        return None
-    existing = source.existing[kind]
-    if source.options.order == "broker":
-        return QueueTarget(sink, existing.grid, stored=existing.unit_at)
-    if kind == "simple":
-        heads = units_before_log(existing, names, source.log_min_offset)
-        return QueueTarget(sink, existing.grid, heads, stored=existing.unit_at)
-    return QueueTarget(sink, existing.grid, batch_heads=kept_batch_heads(existing, names, source.log_min_offset))

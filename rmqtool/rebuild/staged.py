@@ -1,19 +1,22 @@
-"""Sinks that write into a transaction: only the files that a plan names, read back and compared before they count."""
+"""Files written into a transaction: only those that a plan names, read back and compared before they count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
 from rmqtool.base.errors import UnwritableError
 from rmqtool.base.files import InputFile
-from rmqtool.broker.index_keys import IndexKeys
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
 from rmqtool.rebuild.file_tree import file_time
+from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
+from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
+from rmqtool.store.store import INDEX
 from rmqtool.transaction import StagedFile, Transaction
 
 _PIECE = 4 << 20  # read back at once, bytes
@@ -49,56 +52,37 @@ class _Written:
 
 
 class StagedQueues:
-    """A sink for the queue files that a plan wants written; `path_of` gives their names in the store.
-
-    `before` gives what stands in a file in front of the first units that are put into it, up to a position, bytes.
-    """
+    """Stages the queue files of one kind that are `wanted`: by queue, where in it they start, bytes."""
 
     def __init__(
-        self,
-        transaction: Transaction,
-        grid: FileGrid,
-        path_of: Callable[[int, int], str],
-        wanted: Callable[[int], set[int] | None],
-        before: Callable[[int, int, int], bytes] = lambda queue, start, position: b"",
+        self, transaction: Transaction, kind: Kind, grid: FileGrid, wanted: Mapping[QueueName, set[int]]
     ) -> None:
         self._transaction = transaction
+        self._kind = kind
         self._grid = grid
-        self._path_of = path_of
         self._wanted = wanted
-        self._before = before
-        self._files: dict[tuple[int, int], tuple[StagedFile, _Written]] = {}
+        self._files: dict[tuple[QueueName, int], tuple[StagedFile, _Written]] = {}
 
     @property
     def names(self) -> list[str]:
         """The files that were staged."""
         return [file.name for file, _ in self._files.values()]
 
-    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
         """Stage units."""
-        wanted = self._wanted(queue)
+        wanted = self._wanted.get(queue)
         if not wanted:
             return
         data, size = units.view("u1").data, self._grid.unit_size
         for piece in self._grid.pieces(number, len(units)):
             if piece.start in wanted:
-                file, written = self._file(queue, piece.start, piece.position)
+                file, written = self._file(queue, piece.start)
                 part = data[piece.low * size : piece.high * size]
                 file.write(part, piece.position)
                 written.add(part, piece.position)
                 file.mtime_ns = file_time(int(timestamps[piece.high - 1]))
 
-    @property
-    def places(self) -> set[tuple[int, int]]:
-        """The files that were staged, by queue and start."""
-        return set(self._files)
-
-    def keep(self, queue: int, start: int, end: int, timestamp: int) -> None:
-        """Stage a file that holds what it held, but nothing from byte `end` on."""
-        file, _ = self._file(queue, start, end)
-        file.mtime_ns = file_time(timestamp)
-
-    def cut(self, queue: int, number: int) -> None:
+    def cut(self, queue: QueueName, number: int) -> None:
         """Clear what was staged behind."""
         first = self._grid.start_of(number)
         for (found, start), (file, written) in list(self._files.items()):
@@ -108,49 +92,36 @@ class StagedQueues:
                 file.set_size(self._grid.file_size)
                 written.crc = None  # what comes next is not behind what was written
 
-    def _file(self, queue: int, start: int, position: int) -> tuple[StagedFile, _Written]:
-        """A staged file; a new one begins with what stands in front of `position`."""
+    def _file(self, queue: QueueName, start: int) -> tuple[StagedFile, _Written]:
         found = self._files.get((queue, start))
         if found is None:
             written = _Written()
-            name = self._path_of(queue, start)
+            name = queue_file_name(queue, self._kind, start)
             file = self._transaction.file(name, size=self._grid.file_size, check=written.check)
             found = self._files[queue, start] = (file, written)
-            data = self._before(queue, start, position)
-            if data:
-                file.write(data, 0)
-                written.add(data, 0)
         return found
 
 
 class StagedIndex:
-    """A sink for index files."""
+    """Stages index files."""
 
-    def __init__(self, transaction: Transaction, geometry: Geometry, directory: str) -> None:
+    def __init__(self, transaction: Transaction, geometry: Geometry) -> None:
         self.names: list[str] = []
         self._transaction = transaction
         self._size = file_size(geometry.slots, geometry.units)
-        self._directory = directory
         self._file: StagedFile | None = None
 
-    def keys(self, keys: IndexKeys) -> None:
-        """They come as bytes too."""
-
-    def begin(self, number: int, name: str) -> None:
+    def begin(self, name: str) -> None:
         """Stage a file."""
-        self.names.append(f"{self._directory}/{name}")
+        self.names.append(f"{INDEX}/{name}")
         self._file = self._transaction.file(self.names[-1], size=self._size)
 
-    def wants_bytes(self) -> bool:
-        """They are staged."""
-        return True
-
-    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
+    def put(self, position: int, data: bytes | memoryview) -> None:
         """Write bytes."""
         if self._file:
             self._file.write(data, position)
 
-    def finish(self, number: int, timestamp: int) -> None:
+    def finish(self, timestamp: int) -> None:
         """Complete a file."""
         if self._file:
             self._file.mtime_ns = file_time(timestamp)

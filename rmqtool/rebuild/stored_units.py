@@ -1,4 +1,4 @@
-"""Units of plain consume queues on their way to a file: as stored, with what decides where they go."""
+"""Units of plain consume queues as they are stored, those that stand for no message too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.formats.consume_queue import UNIT_DTYPE, UNIT_SIZE
+from rmqtool.formats.consume_queue import PRE_BLANK_MESSAGE_SIZE, UNIT_DTYPE, UNIT_SIZE
 from rmqtool.rebuild.sinks import Timestamps, Units
 
 RAW_UNIT = np.dtype(f"V{UNIT_SIZE}")
@@ -64,6 +64,25 @@ def physical_offsets(units: Units) -> NDArray[np.int64]:
     """Where the records of stored units begin in the commit log, bytes."""
     offsets: NDArray[np.int64] = units.view(UNIT_DTYPE)["physical_offset"].astype(np.int64)
     return offsets
+
+
+def placeholder_units(following: Units, count: int, missing: int | None) -> Units:
+    """Units that stand for lost messages and do no harm.
+
+    One that points to where no file is gets skipped by a pull, alone. Where all files are there it must point to a
+    message, or garbage is delivered: the next one then comes more than once, always with its own queue offset.
+    """
+    units = np.repeat(following, count)
+    if missing is not None:
+        units.view(UNIT_DTYPE)["physical_offset"] = missing
+    return units
+
+
+def pre_blank_units(count: int) -> Units:
+    """`count` units of filler (`ConsumeQueue#fillPreBlank`)."""
+    units = np.zeros(count, dtype=UNIT_DTYPE)
+    units["message_size"] = PRE_BLANK_MESSAGE_SIZE
+    return units.view(RAW_UNIT)
 
 
 def _columns(count: int) -> StoredUnits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE
 from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
 
@@ -31,7 +31,7 @@ class LogBytes:
 
         Offset 0 is looked for in the first file when no file begins there, as the broker does.
         """
-        mapped = next((file for file in self.files if file.start_offset <= physical_offset < file.end_offset), None)
+        mapped = file_at(self.files, physical_offset)
         if mapped is None and physical_offset == 0 and self.files:
             mapped = self.files[0]
         if mapped is None or size < 0:

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import LogRange, log_range
@@ -108,8 +108,3 @@ class StoreView:
     def queue_ids(self, topic: str) -> list[int]:
         """Numbers of the queues of a topic that are there."""
         return [queue.queue_id for queue in list_queues(self.store) if queue.topic == topic]
-
-    def file_at(self, physical_offset: int) -> MappedFile | None:
-        """The commit log file that holds a physical offset."""
-        files = self.log.files
-        return next((file for file in files if file.start_offset <= physical_offset < file.end_offset), None)

@@ -77,11 +77,6 @@ class Transaction:
         """What was done, before this transaction began, about runs that had been interrupted."""
         return tuple(self._session.recovered)
 
-    def free_bytes(self) -> int:
-        """What can be written beside the store's files."""
-        with reported(self._places.root):
-            return max(0, self._system.free_bytes(self._places.root) - _RESERVE)
-
     def require_space(self, size: int) -> None:
         """Raise UnwritableError unless `size` bytes can still be written beside the store's files."""
         with reported(self._places.root):
@@ -111,11 +106,6 @@ class Transaction:
         with reported(self._places.path(name)):
             self._places.check(name)
             self._stage().add_directory(name)
-
-    def drop_staged(self) -> None:
-        """Remove all that is staged; the transaction begins anew. Nothing may be put yet."""
-        self._drop_staging()
-        self._staging = None
 
     def put(self, name: str) -> None:
         """Let what is staged at `name`, a file or a directory with all that is staged in it, take its place there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,12 +83,10 @@ def check_timestamps(store: Store, parts: Sequence[FileUnits], lookups: Lookups,
                 report.add("index.header", message, file=store.relative(part.file.path), offset=at)
 
 
-def check_chains(
-    store: Store, part: FileUnits, report: Report, reading: ReadPolicy, live: bool, progress: Callable[[int], None]
-) -> None:
+def check_chains(store: Store, part: FileUnits, report: Report, reading: ReadPolicy, live: bool) -> Iterator[int]:
     """Walk all units of one file in the order of the puts, with the table of slots as it was then.
 
-    `progress` is told how many more bytes are done, those of slots and of what was not used with the last units.
+    Yields how many more bytes are done, those of slots and of what was not used with the last units.
     """
     slots = np.zeros(part.geometry.slots, dtype=np.int32)
     used, left = 0, part.file.size
@@ -99,9 +97,9 @@ def check_chains(
             count = min(_CHUNK, part.units + 1 - first)
             data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
             used += _check_chunk(store, part, decode_units(data), first, slots, report)
-            progress(count * UNIT_SIZE)
+            yield count * UNIT_SIZE
             left -= count * UNIT_SIZE
-        progress(left)
+        yield left
         if live:
             return  # header and slots are ahead of what was walked
         _check_ends(store, part, file, report)

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import ReadScope, skip_wrong_type
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.rules.versions import INDEX_OF_TAGS, Version
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.store.record_signs import index_signs
 from rmqtool.store.store import Store
+from rmqtool.store.version_signs import index_signs
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,7 @@ def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResu
     for file in files:
         error = total.unreadable.get(str(file.path))
         if error is not None:
-            unread = [
-                (start, size)
-                for start, size, reason in total.extents
-                if reason == UNREAD and file.start_offset <= start < file.end_offset
-            ]
+            unread = [(start, size) for start, size, reason in total.extents if reason == UNREAD and file.holds(start)]
             hint = f": {error.hint}" if error.hint else ""
             size = sum(size for _, size in unread)
             total.report.add("commitlog.unreadable", f"{error.message}; {size} bytes were not read{hint}",

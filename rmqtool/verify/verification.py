@@ -6,10 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
@@ -26,7 +28,6 @@ from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import releases_of
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
-from rmqtool.verify.crew import WorkerPool
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import IndexCheck
@@ -37,16 +38,25 @@ from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
-from rmqtool.verify.part_check import VerifyTask
+from rmqtool.verify.part_check import PartCheck, VerifyTask
 from rmqtool.verify.part_result import PartResult, report_unreadable
-from rmqtool.verify.parts import PART_SIZE, IndexPart, LogPart, index_parts, live_parts, log_parts, log_start_of
+from rmqtool.verify.parts import (
+    PART_SIZE,
+    AnyPart,
+    IndexPart,
+    LogPart,
+    index_parts,
+    live_parts,
+    log_parts,
+    log_start_of,
+    order_of,
+)
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import check_checkpoint, check_index_names, check_surroundings
 from rmqtool.verify.timer_checks import check_timer
-from rmqtool.verify.workers import Workers
 
 _CLOCK_TOLERANCE = 60_000  # ms
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
@@ -128,15 +138,15 @@ class Verification:
         """How much there is to read, for the progress."""
         return self.log.size + sum(part.file.size for part in self._parts)
 
-    def run(self, progress: Callable[[int], None], crew: WorkerPool | None = None) -> None:
+    def run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult] | None = None) -> None:
         """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError.
 
-        `crew` are processes that were started for it; they end with it.
+        `pool` has processes that were started for it; they end with it.
         """
-        with crew or WorkerPool() as workers:
+        with pool or WorkerPool[PartResult]() as workers:
             self._run(progress, workers)
 
-    def _run(self, progress: Callable[[int], None], crew: WorkerPool) -> None:
+    def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
         with self.read_errors.part():
             check_surroundings(self.store, self.log, self.holder, self._report, self.settings.releases)
@@ -153,24 +163,31 @@ class Verification:
             rate=self.request.rate and max(1, self.request.rate // self.request.jobs),
         )
         of_log, of_index = self._parts_to_check()
-        crew.grow(min(self.request.jobs, len(of_log) + len(of_index)) - 1)
-        workers = Workers(settings, [*of_log, *of_index], crew, progress)
-        self._joining = PartMerger(of_log, PartResult(settings.report()), workers.again)
+        parts: list[AnyPart] = [*of_log, *of_index]
+        pool.grow(min(self.request.jobs, len(parts)) - 1)
+        check = PartCheck(settings, parts)
+        pool.begin(partial(PartCheck, settings, parts), order_of(parts), check)
+        self._joining = PartMerger(of_log, PartResult(settings.report()), check.again)
         try:
-            for number, result in workers.results():
-                if number < len(of_log):
-                    self._joining.add(number, result)
+            for step in pool.steps():
+                progress(step.size)
+                if step.result is None:
+                    continue
+                if step.part < len(of_log):
+                    self._joining.add(step.part, step.result)
                 else:
-                    self._of_index[number] = result
+                    self._of_index[step.part] = step.result
         except KeyboardInterrupt:
-            for number, result in workers.stop():
-                if number < len(of_log):
-                    self._joining.keep(number, result)
+            for step in pool.stop():
+                if step.result is None:
+                    continue
+                if step.part < len(of_log):
+                    self._joining.keep(step.part, step.result)
                 else:
-                    self._of_index[number] = result
+                    self._of_index[step.part] = step.result
             raise
         finally:
-            workers.close()
+            check.close()
         self._finish()
         self.complete = True
 

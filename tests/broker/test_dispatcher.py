@@ -16,12 +16,12 @@ from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.index_file import key_hash
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.plain import read_log
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
 from rmqtool.store.topics import load_topics
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.scan.reference_reader import read_log
 
 STORES = [name for name in stores.names() if not name.endswith(("-empty", "-shop"))]
 PRE_BLANK = 0x7FFFFFFF

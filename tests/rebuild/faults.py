@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import Part, RebuildOptions
-from rmqtool.rebuild.single_pass import prepare
+from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -51,12 +52,11 @@ def make_store(root: Path) -> Path:
 
 
 def rebuild(root: Path, system: System) -> None:
-    """Rebuild queues and index in one transaction, and in one pass over the log."""
+    """Rebuild queues and index in one transaction."""
     store = open_store(root, _CONF)
     with Transaction(store, "rebuild-cq", system) as transaction:
-        prepared = prepare(open_source(store, RebuildOptions(_PARTS, version=Version(5, 3, 3))), transaction)
-        assert prepared.is_staged
-        prepared.commit(transaction)
+        plan = make_plan(open_source(store, RebuildOptions(_PARTS, version=Version(5, 3, 3))))
+        apply_plan(plan, transaction)
 
 
 @contextmanager

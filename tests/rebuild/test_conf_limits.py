@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan, make_plan
-from rmqtool.rebuild.single_pass import prepare
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -67,10 +67,10 @@ def test_newest_messages_without_tags_tell_no_version(tmp_path: Path) -> None:
         options = RebuildOptions(frozenset(["index"]))
         store = open_store(root, BrokerConf({}, "broker.conf"))  # which sets nothing
         with Transaction(store, "rebuild-index") as transaction:
-            prepared = prepare(open_source(store, options), transaction)
-            assert prepared.plan.is_empty == is_empty
+            found = make_plan(open_source(store, options))
+            assert found.is_empty == is_empty
             if not is_empty:
-                prepared.commit(transaction)
+                apply_plan(found, transaction)
 
 
 @pytest.mark.slow
@@ -96,7 +96,7 @@ def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
     path.write_bytes(before + bytes(600))
     with Transaction(open_store(root), "rebuild-cq") as transaction:
         options = RebuildOptions(frozenset(["queues"]))
-        prepare(open_source(open_store(root), options), transaction).commit(transaction)
+        apply_plan(make_plan(open_source(open_store(root), options)), transaction)
     assert path.read_bytes() == before
 
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rmqtool.rebuild.file_tree import FileTree, write_all
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rebuild.file_tree import QueueTree, write_all
 from rmqtool.rebuild.sinks import FileGrid, Piece
 from tests.building import START_TIME
 
 GRID = FileGrid(file_size=210, unit_size=20)  # ten units, and ten bytes that no unit fits into
 
 
-def tree(root: Path) -> FileTree:
-    return FileTree(lambda queue, start: root / f"{queue}" / f"{start:020d}", GRID)
+def tree(root: Path) -> closing[QueueTree]:
+    return closing(QueueTree(root, "simple", GRID))
+
+
+def queue(number: int) -> QueueName:
+    return QueueName("orders", number)
+
+
+def path_of(root: Path, number: int, start: int) -> Path:
+    return root / "consumequeue" / "orders" / f"{number}" / f"{start:020d}"
 
 
 def raw(first: int, count: int) -> np.ndarray:
@@ -31,9 +41,9 @@ def times(first: int, count: int) -> np.ndarray:
 def test_units_go_to_their_files(tmp_path: Path) -> None:
     """Whole length, zeros where nothing was put, the time of the last message in each file."""
     with tree(tmp_path) as files:
-        files.put(7, 8, raw(8, 15), times(8, 15))
+        files.put(queue(7), 8, raw(8, 15), times(8, 15))
 
-    first, second, third = (tmp_path / "7" / f"{start:020d}" for start in (0, 210, 420))
+    first, second, third = (path_of(tmp_path, 7, start) for start in (0, 210, 420))
     assert first.read_bytes() == bytes(160) + bytes([8] * 20 + [9] * 20) + bytes(10)
     assert second.read_bytes()[:40] == bytes([10] * 20 + [11] * 20)
     assert third.read_bytes() == bytes([20] * 20 + [21] * 20 + [22] * 20) + bytes(150)
@@ -43,12 +53,12 @@ def test_units_go_to_their_files(tmp_path: Path) -> None:
 def test_cut_clears_what_is_behind(tmp_path: Path) -> None:
     """A queue that is cut has the files of a shorter one."""
     with tree(tmp_path / "cut") as files:
-        files.put(0, 0, raw(0, 35), times(0, 35))
-        files.cut(0, 12)
-        files.put(0, 12, raw(100, 3), times(12, 3))
+        files.put(queue(0), 0, raw(0, 35), times(0, 35))
+        files.cut(queue(0), 12)
+        files.put(queue(0), 12, raw(100, 3), times(12, 3))
     with tree(tmp_path / "short") as files:
-        files.put(0, 0, raw(0, 12), times(0, 12))
-        files.put(0, 12, raw(100, 3), times(12, 3))
+        files.put(queue(0), 0, raw(0, 12), times(0, 12))
+        files.put(queue(0), 12, raw(100, 3), times(12, 3))
 
     assert contents(tmp_path / "cut") == contents(tmp_path / "short")
 
@@ -62,11 +72,11 @@ def test_many_queues_need_few_descriptors(tmp_path: Path) -> None:
     """A store may have more queues than a process may open files."""
     with tree(tmp_path) as files:
         for round_ in range(2):
-            for queue in range(300):
-                files.put(queue, round_, raw(round_, 1), times(round_, 1))
+            for number in range(300):
+                files.put(queue(number), round_, raw(round_, 1), times(round_, 1))
         assert len(os.listdir("/proc/self/fd")) < 256
 
-    assert all((tmp_path / str(queue) / f"{0:020d}").read_bytes()[:21] == bytes(20) + b"\1" for queue in range(300))
+    assert all(path_of(tmp_path, number, 0).read_bytes()[:21] == bytes(20) + b"\1" for number in range(300))
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -21,29 +19,23 @@ SIZE = file_size(GEOMETRY.slots, GEOMETRY.units)
 
 
 class Files:
-    """A sink that keeps whole files."""
+    """A writer that keeps whole files."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
-        self.files: dict[int, bytearray] = defaultdict(lambda: bytearray(SIZE))
+        self.files: dict[str, bytearray] = {}
         self.finished: list[int] = []
 
-    def keys(self, keys: IndexKeys) -> None:
-        assert len(keys) >= 0
+    def begin(self, name: str) -> None:
+        assert len(self.finished) == len(self.files)
+        assert name not in self.files
+        self.files[name] = bytearray(SIZE)
 
-    def begin(self, number: int, name: str) -> None:
-        assert number == len(self.names)
-        self.names.append(name)
-        assert self.files[number]
+    def put(self, position: int, data: bytes | memoryview) -> None:
+        file = list(self.files.values())[-1]
+        file[position : position + len(data)] = data
+        assert len(file) == SIZE
 
-    def wants_bytes(self) -> bool:
-        return True
-
-    def put(self, number: int, position: int, data: bytes | memoryview) -> None:
-        self.files[number][position : position + len(data)] = data
-        assert len(self.files[number]) == SIZE
-
-    def finish(self, number: int, timestamp: int) -> None:
+    def finish(self, timestamp: int) -> None:
         self.finished.append(timestamp)
 
 
@@ -117,36 +109,37 @@ def test_files_are_those_of_the_java_class(
     java = JavaIndex(count_every_put)
     for row, (hashes, _) in enumerate(records):
         java.build(row * 100, times[row], hashes)
-    sink = Files()
-    builder = IndexBuilder(sink, GEOMETRY, count_every_put)
+    writer = Files()
+    builder = IndexBuilder(writer, GEOMETRY, count_every_put)
+    only_names = IndexBuilder(None, GEOMETRY, count_every_put)
     keys, offsets, timestamps = keys_of([hashes for hashes, _ in records], times)
     for rows in (slice(0, split), slice(split, None)):
         part = np.isin(keys.rows, np.arange(len(records))[rows])
-        builder.add(keys[part], offsets[rows], timestamps[rows])
+        for each in (builder, only_names):
+            each.add(keys[part], offsets[rows], timestamps[rows])
     builder.finish()
 
-    assert [bytes(file) for file in sink.files.values()] == java.images()
-    assert sink.names == sorted(set(sink.names))
+    assert [bytes(file) for file in writer.files.values()] == java.images()
+    assert builder.names == only_names.names == list(writer.files) == sorted(set(writer.files))
+    assert (builder.units, builder.end_timestamp) == (only_names.units, only_names.end_timestamp)
 
 
 def test_record_without_keys_makes_a_file() -> None:
     """A broker makes the first file for the first record, and one behind a full file for the record after."""
-    sink = Files()
-    builder = IndexBuilder(sink, GEOMETRY, count_every_put=False)
+    builder = IndexBuilder(Files(), GEOMETRY, count_every_put=False)
     full = [[number] for number in range(GEOMETRY.units - 1)]
     builder.add(*keys_of([[], *full, []], [START_TIME + 1000 * row for row in range(len(full) + 2)]))
     builder.finish()
 
-    assert sink.names == [index_file_name(START_TIME), index_file_name(START_TIME + 1000 * (len(full) + 1))]
+    assert builder.names == [index_file_name(START_TIME), index_file_name(START_TIME + 1000 * (len(full) + 1))]
 
 
 def test_no_record_no_file() -> None:
     """An empty log gives no index file."""
-    sink = Files()
-    builder = IndexBuilder(sink, GEOMETRY, count_every_put=False)
+    builder = IndexBuilder(Files(), GEOMETRY, count_every_put=False)
     builder.finish()
 
-    assert sink.names == []
+    assert builder.names == []
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.rebuild.queue_placement import Lost, Order, SimpleQueues
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.rebuild.lost_extents import Extent, LostExtents
+from rmqtool.rebuild.queue_placement import Order, SimpleQueues
 from rmqtool.rebuild.stored_units import StoredUnits
 from tests.rebuild.units import SIZE, Kept, units
 
@@ -19,14 +20,21 @@ ORDERS: tuple[Order, ...] = ("stored", "broker")
 
 
 def place(
-    batches: Sequence[QueueUnits], order: Order = "stored", lost: Lost | None = None
+    batches: Sequence[QueueUnits], order: Order = "stored", lost: Extent | None = None
 ) -> tuple[Kept, SimpleQueues]:
-    sink = Kept()
-    queues = SimpleQueues(sink, PER_FILE, order, lost=lambda start, stop: lost or Lost(0, None))
+    sink, lost_extents = Kept(), LostExtents()
+    if lost:
+        lost_extents.add_extent(lost)
+    names = [QueueName("orders", number) for number in range(1000)]
+    queues = SimpleQueues(names, [sink], PER_FILE, order, lost_extents)
     for batch in batches:
         queues.add(StoredUnits.of(batch))
     queues.finish()
     return sink, queues
+
+
+def lost(physical_offset: int, size: int, reason: str = "lengths") -> Extent:
+    return Extent(physical_offset, size, reason, timestamp=0)
 
 
 def at(*rows: int) -> list[int | None]:
@@ -111,7 +119,7 @@ def test_queue_that_begins_again_below_its_first_file() -> None:
 
 def test_queue_that_begins_again_below_its_first_message() -> None:
     """Filler stood for nothing that is lost; before the unit that is the first now messages are lost."""
-    sink, queues = place([units([6, 7, 2], [100, 200, 800])], lost=Lost(600, None))
+    sink, queues = place([units([6, 7, 2], [100, 200, 800])], lost=lost(200, 600))
 
     assert sink.targets() == [800, 800, 800]
     assert (queues.first_message(0), queues.irregular[0].superseded) == (2, 2)
@@ -119,7 +127,7 @@ def test_queue_that_begins_again_below_its_first_message() -> None:
 
 def test_gap_is_filled_with_the_next_unit() -> None:
     """Lost messages: the others keep their offsets, and no unit points to garbage."""
-    sink, queues = place([units([0, 1, 5, 6], [0, 100, 800, 900])], lost=Lost(600, None))
+    sink, queues = place([units([0, 1, 5, 6], [0, 100, 800, 900])], lost=lost(200, 600))
 
     assert sink.targets() == [0, 100, 800, 800, 800, 800, 900]
     assert queues.irregular[0].neutral == 3
@@ -127,18 +135,18 @@ def test_gap_is_filled_with_the_next_unit() -> None:
 
 def test_gap_of_a_missing_file_is_filled_with_units_that_point_into_it() -> None:
     """A pull skips such units exactly."""
-    sink, _ = place([units([0, 1, 5, 6], [0, 100, 800, 900])], lost=Lost(600, 256))
+    sink, _ = place([units([0, 1, 5, 6], [0, 100, 800, 900])], lost=lost(256, 544, "missing"))
 
     assert sink.targets() == [0, 100, 256, 256, 256, 800, 900]
 
 
 def test_lost_head_is_no_filler() -> None:
     """Messages before a queue's first one that are lost with bytes of the log: filler would hide what follows."""
-    sink, queues = place([units([2, 3], [500, 600])], lost=Lost(400, None))
+    sink, queues = place([units([2, 3], [500, 600])], lost=lost(100, 400))
 
     assert sink.targets() == [500, 500, 500, 600]
     assert queues.irregular[0].neutral == 2
-    few, _ = place([units([7, 8], [500, 600])], lost=Lost(400, None))
+    few, _ = place([units([7, 8], [500, 600])], lost=lost(100, 400))
     assert few.targets() == [None] * 7 + [500, 600]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqtool.broker.dispatched_units import QueueUnits
+from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.formats.consume_queue import UNIT_DTYPE
 from rmqtool.rebuild.sinks import Timestamps, Units
 from tests.building import START_TIME
@@ -41,13 +41,14 @@ class Kept:
     def __init__(self) -> None:
         self.queues: dict[int, dict[int, int | None]] = defaultdict(dict)
 
-    def put(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
         assert len(units) == len(timestamps)
         for place, unit in enumerate(units.view(UNIT_DTYPE), number):
-            self.queues[queue][place] = int(unit["physical_offset"]) if unit["message_size"] == SIZE else None
+            self.queues[queue.queue_id][place] = int(unit["physical_offset"]) if unit["message_size"] == SIZE else None
 
-    def cut(self, queue: int, number: int) -> None:
-        self.queues[queue] = {place: unit for place, unit in self.queues[queue].items() if place < number}
+    def cut(self, queue: QueueName, number: int) -> None:
+        kept = {place: unit for place, unit in self.queues[queue.queue_id].items() if place < number}
+        self.queues[queue.queue_id] = kept
 
     def targets(self, queue: int = 0) -> list[int | None]:
         """What the units point to, from the first on; they are without a gap."""

@@ -18,8 +18,9 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import RebuildOptions
-from rmqtool.rebuild.single_pass import prepare
+from rmqtool.rebuild.plan import make_plan
 from rmqtool.rebuild.source import open_source
 from rmqtool.rules.broker_conf import parse_broker_conf
 from rmqtool.rules.delay_levels import DEFAULT_LEVELS
@@ -174,7 +175,7 @@ def test_light_queues_as_a_rebuild_leaves_them(tmp_path: Path, offsets: Sequence
     conf = parse_broker_conf("enableLmq=true\nenableMultiDispatch=true\nmappedFileSizeConsumeQueue=160\n")
     with Transaction(open_store(store, conf), "rebuild-cq") as transaction:
         made = RebuildOptions(frozenset(["queues"]))
-        prepare(open_source(open_store(store, conf), made), transaction).commit(transaction)
+        apply_plan(make_plan(open_source(open_store(store, conf), made)), transaction)
     found = codes_of(verify(store, conf=conf, selection=only("consumequeue")), info=True)
     assert found <= {"consumequeue.neutral-unit"}
 
