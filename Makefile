@@ -27,7 +27,8 @@ demo: $(VENV)/.demo ## install into .venv, put every command to the example stor
 	$(call show,rmqtool rebuild-cq $(STORE) --dry-run)
 	@examples/demo_export.sh $(BIN) $(STORE)
 
-quick: $(VENV)/.test ## run the fast tests of every room: two minutes, no Java
+quick: $(VENV)/.test ## lint, then run the fast tests of every room: two minutes, no Java
+	@$(MAKE) --no-print-directory lint
 	$(BIN)/python -m pytest --quick -q $(PARALLEL)
 
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
