@@ -7,7 +7,7 @@ PARALLEL := -n auto --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner releases matrix bench clean
+.PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -86,9 +86,9 @@ matrix: ## run the tests of Spark with older pyspark 4, each in an environment o
 	    echo "pyspark $$version" && .venv-pyspark-$$version/bin/python -m pytest -q tests/spark || exit; \
 	done
 
-releases: $(VENV)/.test ## run the tests of RocketMQ itself with every release (test: with three)
+everything: $(VENV)/.test ## run all tests, with every release of RocketMQ (test: three) and every rare case
 	@tests/setup-java.sh
-	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest -m broker $(PARALLEL)
+	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest $(PARALLEL)
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks
