@@ -13,6 +13,7 @@ DOCUMENTS = (PAGE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "decisions
 _FILE = re.compile(r"`((?!STORE/)(?:[\w.-]+/)+[\w*.-]*)`")
 
 
+@pytest.mark.budget(1)
 def test_the_picture_is_that_of_the_imports() -> None:
     """`python -m tests.rooms_picture` writes it anew."""
     page = PAGE.read_text()

@@ -62,6 +62,7 @@ def ready(pool: WorkerPool[int]) -> WorkerPool[int]:
     return pool
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("may_copy", [True, False])
 @pytest.mark.parametrize("takes_part", [True, False])
 @pytest.mark.parametrize("in_order", [True, False])

@@ -276,6 +276,7 @@ def test_lines_are_lines(tmp_path: Path) -> None:
     assert json.loads(out)["body"] == json.loads(out)["properties"]["k"] == nasty
 
 
+@pytest.mark.slow
 def test_a_log_elsewhere(golden: Path, tmp_path: Path) -> None:
     """Commit log paths of broker.conf are followed; files outside of the store have absolute names."""
     for number, file in enumerate(sorted((golden / "commitlog").iterdir())):

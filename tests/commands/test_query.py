@@ -107,6 +107,7 @@ def test_key_limits_count_index_units(store: Path, says: dict[str, Any]) -> None
     assert "there may be older messages" in result.err
 
 
+@pytest.mark.slow
 def test_equal_hashes(store: Path, says: dict[str, Any]) -> None:
     """Keys with one hash: the other's messages are left out, and shown when index units are asked for."""
     having = [r for r in says["records"] if r["topic"] == "payments" and r["keys"] and "Aa" in r["keys"].split()]

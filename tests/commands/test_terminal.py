@@ -80,6 +80,7 @@ def store(tmp_path: Path) -> Path:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--scan"], ["-v", "--scan"]])
 def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> None:
     """No line is wider than the terminal, and no character of a long name is lost."""

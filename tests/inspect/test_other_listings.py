@@ -168,6 +168,7 @@ def test_damage_in_dledger_entries(golden_store: GoldenStore, tmp_path: Path, at
     assert covered[-1]["kind"] == "blank"
 
 
+@pytest.mark.slow
 def test_a_dledger_file_backwards_in_parts(
     golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -252,6 +252,7 @@ def whole_files(draw: st.DrawFn, kind: Kind) -> tuple[Files, int, int]:
     return files, start, draw(st.integers(-1, (written + 1) * SIZE))
 
 
+@pytest.mark.slow
 @anything
 @given(case=whole_files("simple"), version=st.sampled_from([V4, V5]))
 def test_searching_finds_what_reading_finds(tmp_path: Path, case: tuple[Files, int, int], version: Version) -> None:
@@ -263,6 +264,7 @@ def test_searching_finds_what_reading_finds(tmp_path: Path, case: tuple[Files, i
         assert found_range(queue, log_min_offset, version) == model_simple(files, start, log_min_offset, version)
 
 
+@pytest.mark.slow
 @anything
 @given(case=whole_files("batch"))
 def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) -> None:
@@ -293,6 +295,7 @@ def test_files_over_64_kib(tmp_path: Path, kind: Kind, written: int) -> None:
             assert found_range(queue, log_min_offset, V5) == model_batch(files, log_min_offset)
 
 
+@pytest.mark.slow
 def test_few_reads_of_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue of large files is not read but searched: some units of a few files."""
     units = [Unit(number * SIZE) for number in range(10_000)]

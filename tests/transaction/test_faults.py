@@ -20,7 +20,11 @@ from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree,
 
 pytestmark = pytest.mark.slow
 
-CASES = list(product(FAULTS, JOBS, SYSTEMS))
+CASES = [
+    pytest.param(fault, job, kind, marks=() if job == "repair-one" or kind == "all" else pytest.mark.rare)
+    for fault, job, kind in product(FAULTS, JOBS, SYSTEMS)
+]
+"""A repair of one directory on every file system, one of several places on the best."""
 
 
 def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:

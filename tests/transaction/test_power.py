@@ -19,7 +19,11 @@ from tests.transaction.small import JOBS, SYSTEMS, NoLinks, Tree, make_store, pa
 
 pytestmark = pytest.mark.slow
 
-CASES = list(product(JOBS, SYSTEMS))
+CASES = [
+    pytest.param(job, kind, marks=() if job == "repair-one" or kind == "all" else pytest.mark.rare)
+    for job, kind in product(JOBS, SYSTEMS)
+]
+"""A repair of one directory on every file system, one of several places on the best."""
 
 
 def record(root: Path, system: System, action: Callable[[Path, System], Any]) -> tuple[Disk, Recorder]:

@@ -95,6 +95,7 @@ def test_messages_without_keys(tmp_path: Path) -> None:
     assert verify(store).verdict == "clean"
 
 
+@pytest.mark.slow
 def test_after_a_kill(tmp_path: Path) -> None:
     """Keys of messages that the next start dispatches again are put then; older ones are lost."""
     store = stores.unpack("5.3.3-killed", tmp_path)

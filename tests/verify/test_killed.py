@@ -185,6 +185,7 @@ def test_a_torn_record_with_others_behind_it(tmp_path: Path) -> None:
     assert [reason for _, _, reason in outcome.extents] == ["property-crc"]
 
 
+@pytest.mark.slow
 def test_batch_queues_of_a_topic_that_is_not_configured(tmp_path: Path) -> None:
     """The broker expects simple ones; nobody has configured that."""
     store = stores.unpack("5.3.3-clean", tmp_path)

@@ -47,6 +47,7 @@ def test_no_loss_is_a_clean_store(store: str, row: str, pair: Pair, tmp_path: Pa
         assert (verdict, codes) == ("clean", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", recorded.STORES)
 def test_the_undamaged_stores_are_clean(store: str, pair: Pair) -> None:
     """The healthy twins of every row, and of an older time."""
