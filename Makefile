@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STORE := examples/store
+PARALLEL := -n auto --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint findings flips golden starts losses table rebuilds faults cleaner shops matrix bench clean
+.PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -26,10 +27,14 @@ demo: $(VENV)/.demo ## install into .venv, put every command to the example stor
 	$(call show,rmqtool rebuild-cq $(STORE) --dry-run)
 	@examples/demo_export.sh $(BIN) $(STORE)
 
+quick: $(VENV)/.test ## lint, then run the fast tests of every room: two minutes, no Java
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest --quick -q $(PARALLEL)
+
 test: $(VENV)/.test ## install everything that the tests need, then lint and run all tests
 	@tests/setup-java.sh
 	@$(MAKE) --no-print-directory lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadscope
+	$(BIN)/python -m pytest $(PARALLEL)
 
 lint: $(VENV)/.test ## ruff and mypy
 	$(BIN)/ruff check .
@@ -81,9 +86,9 @@ matrix: ## run the tests of Spark with older pyspark 4, each in an environment o
 	    echo "pyspark $$version" && .venv-pyspark-$$version/bin/python -m pytest -q tests/spark || exit; \
 	done
 
-shops: $(VENV)/.test ## let a whole broker of every release write its store, and compare
+everything: $(VENV)/.test ## run all tests, with every release of RocketMQ (test: three) and every rare case
 	@tests/setup-java.sh
-	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest tests/real_broker/test_shop.py
+	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest $(PARALLEL)
 
 bench: $(VENV)/.test ## measure speed
 	$(BIN)/python -m tests.benchmarks

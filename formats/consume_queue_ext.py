@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from construct import Bytes, Int16sb, Int64sb, Struct, this
 
-from .layout import build, dtype_of
+from .layout import build, dtype_of, struct_of
 
 ConsumeQueueExtUnit = Struct(
     "size" / Int16sb * "size of the whole unit, bytes; 0 or less: nothing more in this file",
@@ -20,6 +20,7 @@ ConsumeQueueExtUnit = Struct(
     "filter_bit_map" / Bytes(this.bit_map_size) * "bloom filter: bit i is bit i % 8 of byte i / 8, from the lowest",
 )
 HEADER_DTYPE = dtype_of(ConsumeQueueExtUnit, until="filter_bit_map")
+HEADER = struct_of(HEADER_DTYPE, *(HEADER_DTYPE.names or ()))
 MIN_UNIT_SIZE = HEADER_DTYPE.itemsize  # ConsumeQueueExt.MIN_EXT_UNIT_SIZE
 MAX_UNIT_SIZE = 0x7FFF  # ConsumeQueueExt.MAX_EXT_UNIT_SIZE
 END_BLANK_SIZE = 4  # a unit leaves so much room before the end of its file, ConsumeQueueExt.END_BLANK_DATA_LENGTH
@@ -60,10 +61,7 @@ def decode_units(data: bytes) -> Iterator[ExtUnit]:
         if size <= 0:
             return
         unit = data[position : position + size]
-        head = unit[:MIN_UNIT_SIZE].ljust(MIN_UNIT_SIZE, b"\0")
-        tags_code = int.from_bytes(head[2:10], "big", signed=True)
-        store_timestamp = int.from_bytes(head[10:18], "big", signed=True)
-        bit_map_size = int.from_bytes(head[18:20], "big", signed=True)
+        _, tags_code, store_timestamp, bit_map_size = HEADER.unpack(unit[:MIN_UNIT_SIZE].ljust(MIN_UNIT_SIZE, b"\0"))
         sound = len(unit) == size and size == MIN_UNIT_SIZE + bit_map_size
         yield ExtUnit(position, size, tags_code, store_timestamp, unit[MIN_UNIT_SIZE:], sound)
         if not sound:

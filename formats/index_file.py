@@ -47,6 +47,11 @@ def file_size(slots: int, units: int) -> int:
     return HEADER_SIZE + SLOT_DTYPE.itemsize * slots + UNIT_SIZE * units
 
 
+def slot_position(slot: int) -> int:
+    """Position of hash slot `slot`, from 0 on, bytes."""
+    return file_size(slot, 0)
+
+
 def unit_position(slots: int, number: int) -> int:
     """Position of unit `number` in a file with `slots` hash slots, bytes; unit 0 is never used."""
     return file_size(slots, number)

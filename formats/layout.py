@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
@@ -52,6 +53,31 @@ def dtype_of(layout: Struct, until: str | None = None, **context: Any) -> np.dty
             break
         fields.append((field.name, _dtype_name(field, context)))
     return np.dtype(fields)
+
+
+def position_of(layout: np.dtype[np.void], field: str) -> int:
+    """Where a field begins, bytes."""
+    fields = layout.fields
+    if fields is None:
+        raise TypeError(f"{layout} has no fields")
+    return int(fields[field][1])
+
+
+def integer_at(layout: np.dtype[np.void], field: str, data: bytes, start: int = 0) -> int:
+    """One integer field of what begins at `start` of `data`."""
+    position = start + position_of(layout, field)
+    return int.from_bytes(data[position : position + layout[field].itemsize], "big", signed=True)
+
+
+def struct_of(layout: np.dtype[np.void], *fields: str) -> struct.Struct:
+    """The integers `fields`, in their order, from the first of them on: for one unit `struct` is faster than NumPy."""
+    names = list(layout.names or ())
+    between = names[names.index(fields[0]) : names.index(fields[-1]) + 1]
+    sizes = {name: layout[name].itemsize for name in between}
+    letters = {1: "b", 2: "h", 4: "i", 8: "q"}
+    return struct.Struct(
+        ">" + "".join(letters[sizes[name]] if name in fields else f"{sizes[name]}x" for name in between)
+    )
 
 
 def field_extents(layout: Struct, data: bytes) -> list[tuple[str, int, int, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 from construct import Bytes, IfThenElse, Int8sb, Int16sb, Int32sb, Int64sb, Struct, this
 
 from .host import host_size
-from .layout import build, dtype_of, parse, size_of
+from .layout import build, dtype_of, parse, position_of, size_of, struct_of
 from .sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 MAGIC_CODE_V1 = -626843481  # 0xDAA320A7, MessageDecoder.MESSAGE_MAGIC_CODE
@@ -56,7 +56,15 @@ HEADER_DTYPES = {
 }
 """The fields before the body, by the two host bits of the sys flag."""
 
-MIN_MESSAGE_SIZE = HEADER_DTYPES[0].itemsize + 1 + 2  # IPv4, no body, no topic, no properties: 91
+MAX_HEADER_SIZE = HEADER_DTYPES[HOST_BITS].itemsize
+BODY_SIZE_WIDTH = HEADER_DTYPES[0]["body_size"].itemsize
+PROPERTIES_SIZE_WIDTH = size_of(MessageUnit.properties_size)
+MAGIC_POSITION = position_of(PREFIX_DTYPE, "magic_code")
+SIZE_AND_MAGIC = struct_of(PREFIX_DTYPE, "message_size", "magic_code")
+HEAD = struct_of(PREFIX_DTYPE, "message_size", "magic_code", "physical_offset", "sys_flag")
+"""What decides where a record ends, and whether it is one."""
+
+MIN_MESSAGE_SIZE = HEADER_DTYPES[0].itemsize + 1 + PROPERTIES_SIZE_WIDTH  # IPv4, no body, no topic, no properties: 91
 
 
 def topic_size_width(magic_code: int) -> int:
@@ -77,7 +85,7 @@ def build_message(**fields: Any) -> bytes:
     values["message_size"] = (
         HEADER_DTYPES[values["sys_flag"] & HOST_BITS].itemsize
         + topic_size_width(values["magic_code"])
-        + 2
+        + PROPERTIES_SIZE_WIDTH
         + sum(len(values[name]) for name in ("body", "topic", "properties"))
     )
     return build(MessageUnit, values)

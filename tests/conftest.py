@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +20,22 @@ from tests.unchanged import unchanged
 GoldenStore = Callable[[str], Path]
 
 _LONGEST_SHOWN = 20_000  # characters
+
+_MARKERS = ("broker", "spark", "slow", "rare")
+"""Those of tests that a quick run leaves out; the longest first."""
+_QUICK_STORES = {"4.4.0-killed", "4.9.7-trimmed", "5.3.3-empty", "5.3.3-shop", "5.5.0-clean"}
+"""Golden stores, one of each kind."""
+_STORE_NAME = re.compile("|".join(map(re.escape, stores.names())))
+_RUN_RELEASES = {"4.4.0", "4.9.7", "5.5.0"}
+"""Releases that tests start: the oldest, the last of 4.x, the newest; what the others did, the golden stores hold."""
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+_ALL = "RMQTOOL_TEST_ALL"
+"""The variable with which every release and every rare case is run."""
+_BUDGET = 0.2
+"""CPU seconds of one quick test and of the processes that it starts."""
+_HEADROOM = 4
+"""On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
+_MAX_WORKERS = 8
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
@@ -63,6 +81,63 @@ def golden_store(unpacked: GoldenStore) -> Iterator[GoldenStore]:
             return stack.enter_context(unchanged(unpacked(name)))
 
         yield use
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make quick`."""
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help=f"run only tests without a marker of {', '.join(_MARKERS)}, on one golden store of each kind; "
+        f"each may take {_BUDGET} s of CPU time",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One worker more than cores where tests wait for brokers."""
+    return min((os.cpu_count() or 1) + (not config.getoption("--quick")), _MAX_WORKERS)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose what is run, long modules first: no worker shall wait for another at the end."""
+    chosen = [item for item in items if (_is_quick if config.getoption("--quick") else _is_run)(item)]
+    config.hook.pytest_deselected(items=list({*items} - {*chosen}))
+    ranks: dict[Path, int] = {}
+    for item in chosen:
+        ranks[item.path] = min(ranks.get(item.path, len(_MARKERS)), _rank(item))
+    items[:] = sorted(chosen, key=lambda item: ranks[item.path])
+
+
+def _rank(item: pytest.Item) -> int:
+    return next((rank for rank, marker in enumerate(_MARKERS) if item.get_closest_marker(marker)), len(_MARKERS))
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    return _rank(item) == len(_MARKERS) and _QUICK_STORES.issuperset(_STORE_NAME.findall(item.name))
+
+
+def _is_run(item: pytest.Item) -> bool:
+    started = _RELEASE.findall(item.name) if item.get_closest_marker("broker") else []
+    usual = _RUN_RELEASES.issuperset(started) and not item.get_closest_marker("rare")
+    return usual or _ALL in os.environ
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a test of a quick run that takes more than its budget."""
+    before = _cpu_seconds()
+    yield
+    taken = _cpu_seconds() - before
+    marker = item.get_closest_marker("budget")
+    budget: float = marker.args[0] if marker else _BUDGET
+    if item.config.getoption("--quick") and taken > budget * _HEADROOM:
+        pytest.fail(f"took {taken:.2f} s of CPU time, {budget} s are allowed: mark it slow", pytrace=False)
+
+
+def _cpu_seconds() -> float:
+    return sum(os.times()[:4])
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import pytest
 
+pytestmark = pytest.mark.budget(1)  # most tests parse the whole package
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "rmqtool"
 

@@ -1,4 +1,7 @@
-"""The one door to bytes on disk: files opened read-only, read at a position, never changed."""
+"""The one door to bytes on disk: files opened read-only, read at a position, never changed.
+
+Of files that are read again and again only some are kept open (`OpenFiles`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import errno
 import os
 import stat
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError, WrongKindError
-from rmqtool.base.limits import exhausted
+from rmqtool.base.limits import exhausted, open_files_at_once
 
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
@@ -250,3 +254,32 @@ def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError
         hint = "a directory is expected here: move away what stands in its place"
     reason = (error.strerror or str(error)).lower()
     return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)
+
+
+_MOST = 128  # open at once; a process may have 256 on macOS
+
+
+class OpenFiles:
+    """Opens files when they are asked for and closes the one that was not used for the longest time."""
+
+    def __init__(self, reading: ReadPolicy) -> None:
+        self._reading = reading
+        self._most = open_files_at_once(_MOST)
+        self._files: OrderedDict[Path, InputFile] = OrderedDict()
+
+    def get(self, path: Path) -> InputFile:
+        """The open file; raises UnreadableError."""
+        file = self._files.get(path)
+        if file is None:
+            if len(self._files) >= self._most:
+                self._files.popitem(last=False)[1].close()
+            file = self._files[path] = InputFile(path, self._reading)
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def close(self) -> None:
+        """Close all of them."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()

@@ -101,14 +101,6 @@ def exhausted(error: BaseException) -> RmqtoolError | None:
     return None
 
 
-def exhausted_or_raise(error: Exception) -> RmqtoolError:
-    """What `exhausted` says; an error that means something else is raised again."""
-    found = exhausted(error)
-    if found is None:
-        raise error
-    return found
-
-
 def no_more_files(file: str | None = None) -> ExhaustedError:
     """The error when the system opens no more files for this process."""
     limit = _soft("RLIMIT_NOFILE")

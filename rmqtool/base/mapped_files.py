@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +30,10 @@ class MappedFile:
     def end_offset(self) -> int:
         """Offset behind the file's last byte, bytes; no more than there are, whatever the name tells."""
         return min(self.start_offset + self.size, MAX_OFFSET)
+
+    def holds(self, offset: int) -> bool:
+        """Whether the byte at `offset` of the queue is in the file."""
+        return 0 <= offset - self.start_offset < self.size
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,11 @@ class MappedFiles:
     def size(self) -> int:
         """All files' sizes together, bytes."""
         return sum(file.size for file in self.files)
+
+
+def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
+    """The file that holds the byte at `offset`, of files that overlap the first (`#findMappedFileByOffset`)."""
+    return next((file for file in files if file.holds(offset)), None)
 
 
 def list_mapped_files(*directories: Path, part: ReadScope = nullcontext) -> MappedFiles:

@@ -1,42 +1,236 @@
-"""What processes that share the work of one command have in common."""
+"""A pool of processes that share the numbered parts of one job: verification, rebuild and export."""
 
 from __future__ import annotations
 
-import os
+import pickle
 import signal
 import sys
 import threading
+import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.limits import cannot_start, processes_at_once
+from rmqtool.base.worker import (
+    DONE,
+    ENDING,
+    READY,
+    Job,
+    R,
+    Step,
+    do_parts,
+    keep_arrow_to_one_thread,
+    serve,
+    write_numbers,
+)
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-LOOK_SECONDS = 0.5
-"""How long to wait for others at once: Python does not hear a signal that comes just before until it has waited."""
+MOST_PARTS = 4096
+"""Their numbers fit into a pipe that nobody reads yet."""
 
-_NUMBER_SIZE = 4  # bytes
+_LOOK_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
+_STOP_SECONDS = 1.0  # that processes may take to say what they know when they are stopped
+_PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
 
 
-def start_process(serve: Callable[..., None], arguments: Sequence[object], ours: Sequence[Connection]) -> BaseProcess:
-    """Start a process that calls `serve`: a copy of this one, with all of its modules, where that is safe.
+@dataclass
+class Worker(Generic[R]):
+    """One process and the pipes to it; `next_step`, or what went wrong, was received and not taken yet."""
 
-    One that is started anew takes nearly half a second until it has loaded them. `ours` are the ends of pipes that
-    only this process uses: as long as a copy holds them, nobody sees that they are closed. Ctrl-C is this process's.
+    process: BaseProcess
+    jobs: Connection
+    steps: Connection
+    next_step: Step[R] | Exception | None = None
+    is_done: bool = False
+
+    def receive(self, make: Callable[[], Job[R]]) -> None:
+        """Take what is in the pipe; tell a process that is ready what `make`s its job."""
+        try:
+            message = pickle.loads(self.steps.recv_bytes())
+            if message == READY:
+                self.jobs.send(make)
+                return
+        except (EOFError, ConnectionResetError, BrokenPipeError):
+            hint = "a process that the system ends has often met its memory limit: fewer --jobs need less"
+            message = RmqtoolError("a process that helped has died", hint=hint)
+        self.is_done = message == DONE or isinstance(message, Exception)
+        self.next_step = None if message == DONE else message
+
+    def take(self) -> Step[R]:
+        """The step that was received; raises what went wrong in the process."""
+        step, self.next_step = self.next_step, None
+        if isinstance(step, Step):
+            return step
+        raise step or LookupError
+
+
+class WorkerPool(Generic[R]):
+    """Processes that wait for a job, do it together with this one, and have ended when the block is left.
+
+    They are copies of this process, with all of its modules, where that is safe and `may_copy` allows it: one that is
+    started anew takes nearly half a second until it has loaded them.
     """
-    from multiprocessing import get_context
 
-    may_copy = _may_copy()
-    begin = get_context("fork").Process if may_copy else get_context("spawn").Process
-    not_its_own = ours if may_copy else ()
-    process: BaseProcess = begin(target=_serve, args=(serve, arguments, not_its_own), daemon=True)
-    with uninterrupted(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries' threads, which know how to be copied
-        process.start()
-    return process
+    def __init__(self, size: int = 0, *, may_copy: bool = True) -> None:
+        from multiprocessing import Pipe
+
+        self.workers: list[Worker[R]] = []
+        self._may_copy = may_copy
+        self._numbers, self._numbers_end = Pipe(duplex=False)
+        self._left = 0  # parts whose end has not come yet
+        self._order: Sequence[int] = ()
+        self._make: Callable[[], Job[R]] = Job
+        self._job: Job[R] | None = None
+        self.grow(size)
+
+    def __enter__(self) -> WorkerPool[R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def grow(self, size: int) -> None:
+        """Start processes until there are so many, or until the system gives no more: fewer do the work then."""
+        size = processes_at_once(size)
+        try:
+            while len(self.workers) < size:
+                self._start()
+        except OSError as error:
+            if not cannot_start(error):
+                self.kill()
+                raise
+        except BaseException:
+            self.kill()
+            raise
+
+    def begin(self, make: Callable[[], Job[R]], order: Sequence[int], job: Job[R] | None) -> None:
+        """Give out parts in this order, at most MOST_PARTS; each process does what `make` makes there.
+
+        This one does `job`, unless that is None: then it only hears the others, at once, however long a step takes.
+        """
+        self._make, self._order, self._job, self._left = make, order, job, len(order)
+        if job is not None and self.workers:
+            keep_arrow_to_one_thread()
+        write_numbers(self._numbers_end, order)
+
+    def steps(self) -> Iterator[Step[R]]:
+        """The steps of all parts as they come; raises what a process raises."""
+        for step in self._own_steps():
+            yield self._counted(step)
+            yield from self._received(0)
+        while self._left:  # processes that are not ready by now are not needed any more
+            yield from self._received(_LOOK_SECONDS)
+
+    def steps_in_order(self, ahead: int) -> Iterator[Step[R]]:
+        """The steps part by part; this process works before its turn, by up to so many bytes."""
+        own, waiting, size = self._own_steps(), deque[Step[R]](), 0
+        for part in self._order:
+            ended = False
+            while not ended:
+                self._receive(0)
+                worker = next((one for one in self.workers if _is_of(one.next_step, part)), None)
+                if waiting and waiting[0].part == part:
+                    step = waiting.popleft()
+                    size -= step.size
+                elif worker is not None:
+                    step = worker.take()
+                else:
+                    found = next(own, None) if size < ahead else None
+                    if found is None:
+                        self._receive(_LOOK_SECONDS)
+                    else:
+                        waiting.append(found)
+                        size += found.size
+                    continue
+                ended = step.ended
+                yield step
+
+    def stop(self) -> Iterator[Step[R]]:
+        """End all parts where they are; what is known of each that tells in time."""
+        until = time.monotonic() + _STOP_SECONDS
+        for worker in self.workers:
+            worker.process.terminate()
+        unfinished = self._job and self._job.unfinished()
+        if unfinished:
+            yield Step(unfinished[0], result=unfinished[1])
+        while (left := until - time.monotonic()) > 0 and not all(worker.is_done for worker in self.workers):
+            yield from (worker.take() for worker in self.workers if isinstance(worker.next_step, Step))
+            self._receive(left)
+
+    def kill(self) -> None:
+        """End all processes at once."""
+        for worker in self.workers:
+            worker.process.kill()
+        for worker in self.workers:
+            worker.process.join()
+            worker.jobs.close()
+            worker.steps.close()
+        self.workers = []
+        self._numbers.close()
+        self._numbers_end.close()
+
+    def _own_steps(self) -> Iterator[Step[R]]:
+        return iter(()) if self._job is None else do_parts(self._job, self._numbers)
+
+    def _received(self, timeout: float) -> Iterator[Step[R]]:
+        self._receive(timeout)
+        for worker in self.workers:
+            if worker.next_step is not None:
+                yield self._counted(worker.take())
+
+    def _counted(self, step: Step[R]) -> Step[R]:
+        self._left -= step.ended
+        return step
+
+    def _receive(self, timeout: float) -> None:
+        """Receive one message of each process whose last one was taken; wait for the first of them."""
+        from multiprocessing.connection import wait
+
+        silent = [worker for worker in self.workers if worker.next_step is None and not worker.is_done]
+        heard = wait([worker.steps for worker in silent], timeout) if silent else []
+        for worker in silent:
+            if worker.steps in heard:
+                with uninterrupted():
+                    worker.receive(self._make)
+
+    def _start(self) -> None:
+        from multiprocessing import get_context
+
+        copies = self._may_copy and _is_copy_safe()
+        context = get_context("fork") if copies else get_context("spawn")
+        their_jobs, jobs = context.Pipe(duplex=False)
+        steps, their_steps = context.Pipe(duplex=False)
+        _enlarge(their_steps)
+        not_its_own = [jobs, steps, self._numbers_end]
+        not_its_own += [end for worker in self.workers for end in (worker.jobs, worker.steps)]
+        number = len(self.workers) + 1
+        arguments = (number, self._numbers, their_jobs, their_steps, not_its_own if copies else [])
+        try:
+            process = context.Process(target=serve, args=arguments, daemon=True)
+            with uninterrupted(ENDING), warnings.catch_warnings():  # a new process would tell of Ctrl-C with a trace
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # of libraries' threads, which know how to be copied
+                process.start()
+        except BaseException:
+            jobs.close()
+            steps.close()
+            raise
+        finally:
+            their_jobs.close()
+            their_steps.close()
+        self.workers.append(Worker(process, jobs, steps))
 
 
 @contextmanager
@@ -49,35 +243,19 @@ def uninterrupted(signals: Iterable[signal.Signals] = (signal.SIGINT,)) -> Itera
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _may_copy() -> bool:
+def _is_copy_safe() -> bool:
     """Whether a copy of this process can do no harm: no thread of ours may hold a lock, and the system allows it."""
     return sys.platform == "linux" and threading.active_count() == 1
 
 
-def _serve(serve: Callable[..., None], arguments: Sequence[object], not_its_own: Sequence[Connection]) -> None:
-    for end in not_its_own:
-        end.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent ends it
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy would tidy up what is not its own
-    serve(*arguments)
+def _enlarge(pipe: Connection) -> None:
+    """There is less to wait for where a pipe can be larger."""
+    with suppress(ImportError, AttributeError, OSError):
+        import fcntl
+
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
-def hand_out(writer: Connection, numbers: Iterable[int]) -> None:
-    """Write the numbers of what is to be done, some thousands at most, and close the pipe: who reads one has it."""
-    os.write(writer.fileno(), b"".join(number.to_bytes(_NUMBER_SIZE, "big") for number in numbers))
-    writer.close()
-
-
-def take_number(reader: Connection) -> int | None:
-    """The number of what nobody has begun yet; None when there is no more."""
-    found = os.read(reader.fileno(), _NUMBER_SIZE)
-    return int.from_bytes(found, "big") if found else None
-
-
-def keep_arrow_to_one_thread() -> None:
-    """There is a process for each core: more threads of Arrow would only wait for each other."""
-    import pyarrow as pa
-
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
+def _is_of(step: Step[R] | Exception | None, part: int) -> bool:
+    """Whether a step is one of a part; what went wrong belongs to every part."""
+    return isinstance(step, Exception) or (step is not None and step.part == part)

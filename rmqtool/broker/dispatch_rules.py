@@ -16,8 +16,6 @@ from rmqtool.rules.versions import (
     VALUES_MAY_HOLD_SEPARATOR,
     Version,
 )
-from rmqtool.store.delays_seen import delay_levels_of_store
-from rmqtool.store.store import Store
 
 _SYSTEM_TOPICS = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
 _DEAD_LETTERS = (DEAD_LETTER_PREFIX,)
@@ -40,16 +38,18 @@ class DispatchRules:
     may_be_older: bool = False
 
     @classmethod
-    def of(cls, version: Version, store: Store, lmq_seen: bool, may_be_older: bool = False) -> DispatchRules:
+    def of(
+        cls, version: Version, conf: BrokerConf, levels: DelayLevels, *, lmq_seen: bool, may_be_older: bool = False
+    ) -> DispatchRules:
         """The rules of a store's broker.
 
-        What its configuration leaves open is taken from the store: delay levels from their queues, and from `lmq_seen`
+        What its configuration leaves open is what the store shows: the delay `levels` of its queues, and by `lmq_seen`
         that %LMQ% queues exist.
         """
-        multi_dispatch, lmq = store.conf.text("enableMultiDispatch"), store.conf.text("enableLmq")
+        multi_dispatch, lmq = conf.text("enableMultiDispatch"), conf.text("enableLmq")
         return cls(
             version,
-            delay_levels_of_store(store),
+            levels,
             lmq_seen if multi_dispatch is None else multi_dispatch.lower() == "true",
             lmq_seen if lmq is None else lmq.lower() == "true",
             may_be_older=may_be_older,

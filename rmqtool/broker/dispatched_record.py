@@ -11,10 +11,11 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.formats.host import format_host
-from rmqtool.rules.versions import Version
+from rmqtool.rules.releases import release_before
+from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.scan.record_at import record_at
 
-_OLDER = Version(4, 9, 0)  # the last before VALUES_MAY_HOLD_SEPARATOR
+_OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 
 
 class Lookups:

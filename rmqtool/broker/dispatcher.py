@@ -2,7 +2,7 @@
 
 Stateless: what a record gives does not depend on the records before it. A run of records in, columns out::
 
-    dispatcher = Dispatcher(DispatchRules.of(version, store, lmq_seen), topics.with_batch_queues)
+    dispatcher = Dispatcher(DispatchRules.of(version, conf, delay_levels, lmq_seen=False), topics.with_batch_queues)
     for event in scan_files(files):
         if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats import timer_wheel
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
-from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.versions import BATCH_QUEUES, Version
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE
+from rmqtool.rules.recovery import RecoveryRules, loaded_configs
+from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Kind, Queue, list_queues
 from rmqtool.store.index_files import IndexFile, list_index_files
@@ -24,25 +24,7 @@ from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
 from rmqtool.store.topics import Topics, load_topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_CONFIGS = {
-    "topics.json": Version(4, 4, 0),
-    "consumerOffset.json": Version(4, 4, 0),
-    "subscriptionGroup.json": Version(4, 4, 0),
-    "consumerFilter.json": Version(4, 4, 0),
-    "delayOffset.json": Version(4, 4, 0),
-    "topicQueueMapping.json": Version(5, 0, 0),
-    "consumerOrderInfo.json": Version(5, 0, 0),
-    "lmqConsumerOffset.json": Version(4, 9, 3),
-    "timermetrics": Version(5, 0, 0),
-}
-"""What a broker loads at its start, and since when; a file of a feature that is off is not there."""
-_SWITCHES = {"lmqConsumerOffset.json": "enableLmq", "timermetrics": "timerWheelEnable"}
-_DEFAULT_QUEUE_SIZES: dict[Kind, int] = {
-    "simple": 300_000 * consume_queue.UNIT_SIZE,
-    "batch": 300_000 * batch_consume_queue.UNIT_SIZE,
-}
 _TIMER_WHEEL = "timerwheel"
-_TIMER_WHEEL_SIZE = 7 * 86400 * 2 * 32  # TimerWheel: a slot of 32 bytes for each second of two weeks
 
 
 @dataclass(frozen=True)
@@ -126,8 +108,8 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
 def _queue_sizes(queues: Sequence[Queue], rules: RecoveryRules) -> dict[Kind, int]:
     """Sizes of the files of each kind of queue: as configured, as most have, or the default."""
     return {
-        "simple": rules.queue_file_size or _usual_size(queues, "simple") or _DEFAULT_QUEUE_SIZES["simple"],
-        "batch": rules.batch_queue_file_size or _usual_size(queues, "batch") or _DEFAULT_QUEUE_SIZES["batch"],
+        "simple": rules.queue_file_size or _usual_size(queues, "simple") or DEFAULT_QUEUE_FILE_SIZE["simple"],
+        "batch": rules.batch_queue_file_size or _usual_size(queues, "batch") or DEFAULT_QUEUE_FILE_SIZE["batch"],
     }
 
 
@@ -177,9 +159,7 @@ def _size_of(path: Path) -> int:
 
 def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
     """`ConfigManager#load`: neither the file nor its .bak can be decoded."""
-    for name, since in _CONFIGS.items():
-        if rules.version < since or (store.conf.text(_SWITCHES.get(name, "")) or "").lower() == "false":
-            continue
+    for name in loaded_configs(rules.version, store.conf):
         file = load_config(store.root / CONFIG / name, rules.version)
         if file.path is None and file.has_bad_backup and not file.is_forbidden:
             return f"{CONFIG}/{name}: neither the file nor its .bak can be decoded ({file.problem})"
@@ -221,7 +201,7 @@ def loaded_index_files(store: Store, rules: RecoveryRules) -> Iterator[IndexFile
 def _timer_refusal(store: Store, rules: RecoveryRules) -> str | None:
     """`TimerWheel`: the file must have its size."""
     path = store.root / _TIMER_WHEEL
-    size = _size_of(path) if rules.version >= Version(5, 0, 0) and path.is_file() else 0
-    if size in (0, _TIMER_WHEEL_SIZE):
+    size = _size_of(path) if rules.has_timer_wheel and path.is_file() else 0
+    if size in (0, timer_wheel.FILE_SIZE):
         return None
-    return f"{_TIMER_WHEEL}: {size} bytes instead of {_TIMER_WHEEL_SIZE} (Timer wheel length)"
+    return f"{_TIMER_WHEEL}: {size} bytes instead of {timer_wheel.FILE_SIZE} (Timer wheel length)"

@@ -58,7 +58,7 @@ class LogWalker:
 
     def leave_out(self, physical_offset: int) -> None:
         """The file that holds this offset cannot be read from there on: it is walked when it is asked for."""
-        if self._mapped is not None and self._mapped.start_offset <= physical_offset < self._mapped.end_offset:
+        if self._mapped is not None and self._mapped.holds(physical_offset):
             if self._open is not None:
                 self._open.close()
             self._walker = self._open = None

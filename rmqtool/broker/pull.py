@@ -17,9 +17,8 @@ from rmqtool.rules.versions import (
     Version,
 )
 from rmqtool.store.consume_queues import QueueRange
-from rmqtool.store.ext_units import ExtTags
 from rmqtool.store.log_reader import LogBytes
-from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.queue_units import ExtTags, LoadedQueue, Unit
 from rmqtool.store.snapshot import StoreView
 
 Status = Literal[

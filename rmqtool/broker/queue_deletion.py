@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats import consume_queue
+from rmqtool.formats.layout import integer_at
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue, QueueRange, moved_range, queue_range
 from rmqtool.store.index_files import IndexFile
-
-_OFFSET_SIZE = 8  # every unit begins with the physical offset
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
         return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
     found = moved_range(left, state.range, log_min_offset, version)
-    if queue.kind == "simple":  # ConsumeQueue#correctMinOffset leaves the minimum where it finds no unit
-        found = replace(found, min_offset=max(found.min_offset, state.range.min_offset))
     return gone, QueueAfterRun(left, found, max(_first_alive(found), state.first_alive))
 
 
@@ -77,8 +74,8 @@ def _expired(queue: Queue, log_min_offset: int) -> list[MappedFile]:
 
 def _offset_at(file: MappedFile, position: int) -> int:
     with InputFile(file.path) as opened:
-        data = opened.read(position, _OFFSET_SIZE)
-    return int.from_bytes(data.ljust(_OFFSET_SIZE, b"\0"), "big", signed=True)
+        data = opened.read(position, consume_queue.UNIT_SIZE).ljust(consume_queue.UNIT_SIZE, b"\0")
+    return integer_at(consume_queue.UNIT_DTYPE, "physical_offset", data)  # all units begin with it
 
 
 def _may_move(state: QueueAfterRun, log_min_offset: int) -> bool:

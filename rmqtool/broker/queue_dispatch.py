@@ -15,7 +15,14 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
 from rmqtool.broker.queue_recovery import RecoveredQueue
 from rmqtool.broker.queue_simulation import SimulatedQueue
-from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, topic_size_width
+from rmqtool.formats.message import (
+    BODY_SIZE_WIDTH,
+    HEAD,
+    HEADER_DTYPES,
+    HOST_BITS,
+    PROPERTIES_SIZE_WIDTH,
+    topic_size_width,
+)
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.scan.block import Block
@@ -23,8 +30,6 @@ from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.topics import Topics
-
-_BODY_SIZE_WIDTH = 4
 
 
 @dataclass
@@ -132,19 +137,17 @@ class Dispatching:
 def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -> RecordRun | None:
     """A record that only the broker takes for one, as a run of one: where it tells to be, negative lengths as 0."""
     data = bytearray(file.read(position, size))
-    offset = int.from_bytes(data[28:36], "big", signed=True)
-    sys_flag = int.from_bytes(data[36:40], "big", signed=True)
-    magic_code = int.from_bytes(data[4:8], "big", signed=True)
+    _, magic_code, offset, sys_flag = HEAD.unpack_from(data)
     body_at = HEADER_DTYPES[sys_flag & HOST_BITS if rules.knows_ipv6 else 0].itemsize
-    body_size = int.from_bytes(data[body_at - _BODY_SIZE_WIDTH : body_at], "big", signed=True)
+    body_size = int.from_bytes(data[body_at - BODY_SIZE_WIDTH : body_at], "big", signed=True)
     if body_size < 0:
-        data[body_at - _BODY_SIZE_WIDTH : body_at] = bytes(_BODY_SIZE_WIDTH)
+        data[body_at - BODY_SIZE_WIDTH : body_at] = bytes(BODY_SIZE_WIDTH)
     topic_at = body_at + max(0, body_size)
     width = topic_size_width(magic_code)
     topic_size = int.from_bytes(data[topic_at : topic_at + width], "big", signed=True)
     properties_at = topic_at + width + topic_size
-    if int.from_bytes(data[properties_at : properties_at + 2], "big", signed=True) < 0:
-        data[properties_at : properties_at + 2] = bytes(2)
+    if int.from_bytes(data[properties_at : properties_at + PROPERTIES_SIZE_WIDTH], "big", signed=True) < 0:
+        data[properties_at : properties_at + PROPERTIES_SIZE_WIDTH] = bytes(PROPERTIES_SIZE_WIDTH)
     block = Block(len(data))
     block.start_offset, block.length = offset, len(data)
     block.view[: len(data)] = data

@@ -12,7 +12,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.java import decode_text
 from rmqtool.scan.block import Positions
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.windows import WORD, padded_words
+from rmqtool.scan.hashing import WORD, padded_words
 
 _WIDTHS = (32, 64, 128)  # bytes
 _MULTIPLIERS = np.array(

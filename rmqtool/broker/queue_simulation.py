@@ -17,7 +17,9 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.queue_recovery import RecoveredQueue, are_written, no_units, read_units
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import QUEUE_WITHOUT_FILE_IS_RESET
 from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
 
 _PRE_BLANK_PHYSICAL_OFFSET = 0
 
@@ -42,9 +44,9 @@ class SimulatedQueue:
         self.appended = 0  # units
         self.cut = 0  # units that were written and are no more
         self.max_physical = _max_physical(found.last, self.queue.kind, rules)
-        self.max_offset_of_batches = _end_of_batch(found.last) if self.queue.kind == "batch" else 0
-        self.first_batch_offset: int | None = None
-        self.min_position = 0
+        self.max_offset_of_batches = end_of_batch(found.last) if self.kind == "batch" and found.last is not None else 0
+        self._first_batch_offset: int | None = None
+        self._min_position = 0
         self._rules = rules
         self._reading = reading
         self._file_size = file_size
@@ -80,14 +82,9 @@ class SimulatedQueue:
         return bool(self.appended or self.cut or self.deleted or self.end != self._end_before)
 
     @property
-    def has_files(self) -> bool:
-        """Whether any file is left or made."""
-        return bool(self._files)
-
-    @property
     def ends_at_file(self) -> bool:
         """Whether the last file holds no unit, but units could stand before it."""
-        return bool(self._files) and self._wrote == 0 and self.min_position < self.end
+        return bool(self._files) and self._wrote == 0 and self._min_position < self.end
 
     @property
     def made(self) -> set[str]:
@@ -101,7 +98,7 @@ class SimulatedQueue:
         expected = queue_offset * self.unit
         self._make_room(expected if self.kind == "simple" else self.end)
         if self.kind == "simple" and queue_offset != 0:
-            if self.is_made and len(self._files) == 1 and self._wrote == 0:
+            if self._is_made and len(self._files) == 1 and self._wrote == 0:
                 self._fill(expected)
             if expected < self.end:
                 return False
@@ -109,7 +106,7 @@ class SimulatedQueue:
             self._beyond_from = self.end
         self._written(1, offset, size)
         if self.kind == "batch":
-            self.first_batch_offset = queue_offset if self.first_batch_offset is None else self.first_batch_offset
+            self._first_batch_offset = queue_offset if self._first_batch_offset is None else self._first_batch_offset
             self.max_offset_of_batches = queue_offset + batch_size
             if self._beyond_from is None:
                 self._appended_batches_end = self.max_offset_of_batches
@@ -169,20 +166,32 @@ class SimulatedQueue:
         self._wrote = self.max_offset_of_batches = 0
         self.max_physical = -1
 
-    def first_file_units(self) -> tuple[int, NDArray[np.void]]:
-        """Base of the first file and its units up to the end."""
-        file = self._files[0]
-        units = self._content(file)
-        if len(self._files) == 1:
-            units = units[: self._wrote // self.unit]
-        return file.base, units
+    def min_offset(self, log_min_offset: int) -> int:
+        """The queue's minimum offset; `log_min_offset` is the commit log's, -1 without a file."""
+        if self.kind == "batch":
+            if self._first_batch_offset is not None and self._is_made:
+                return self._first_batch_offset
+            units = self._first_file_units()
+            return batch_min_offset(units["physical_offset"], units.__getitem__, log_min_offset)
+        if not self._files:
+            reset = self._rules.version >= QUEUE_WITHOUT_FILE_IS_RESET
+            return 0 if reset else self._min_position // self.unit
+        last, base = self._last_unit_offset(), self._files[0].base
+        queue = SimpleQueue(base, self._first_file_units()["physical_offset"], self.end, last, self._min_position)
+        return queue.min_offset(log_min_offset, self._rules.version)
 
-    def last_unit_offset(self) -> int | None:
+    def _first_file_units(self) -> NDArray[np.void]:
+        """Units of the first file up to the end."""
+        if not self._files:
+            return no_units(self.queue, 0)
+        units = self._content(self._files[0])
+        return units[: self._wrote // self.unit] if len(self._files) == 1 else units
+
+    def _last_unit_offset(self) -> int | None:
         """Physical offset of the unit before the end, None when it is in no file that is left."""
-        if not self._files or not self._wrote:
+        if self._wrote < self.unit:
             return None
-        units = self._content(self._files[-1])
-        return int(units["physical_offset"][self._wrote // self.unit - 1])
+        return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)["physical_offset"][0])
 
     @property
     def _remembers_ends(self) -> bool:
@@ -192,7 +201,7 @@ class SimulatedQueue:
         return offset + (size if self._remembers_ends else 0) <= self.max_physical
 
     @property
-    def is_made(self) -> bool:
+    def _is_made(self) -> bool:
         """Whether the start itself made the queue."""
         return bool(self._files) and self._files[0].mapped is None
 
@@ -207,7 +216,7 @@ class SimulatedQueue:
 
     def _fill(self, expected: int) -> None:
         """`ConsumeQueue#fillPreBlank`."""
-        self.min_position = self._pre_blank_end = expected
+        self._min_position = self._pre_blank_end = expected
         self._wrote = expected % self._file_size
 
     def _following(self, queue_offsets: NDArray[np.int64]) -> int:
@@ -239,7 +248,7 @@ class SimulatedQueue:
     def _end_of_batches(self, position: int, unit: np.void) -> int:
         """The queue offset behind the last unit that is left, at `position`; appended ones are not on disk."""
         first = self._appended_end if self._first_appended is None else self._first_appended
-        return self._appended_batches_end if first <= position < self._appended_end else _end_of_batch(unit)
+        return self._appended_batches_end if first <= position < self._appended_end else end_of_batch(unit)
 
     def _behind_end(self) -> NDArray[np.void]:
         """The unit that stands on disk behind the end."""
@@ -248,18 +257,17 @@ class SimulatedQueue:
             return no_units(self.queue, 0)
         return read_units(self.queue, mapped, self._wrote // self.unit, 1, self._reading)
 
-    def _content(self, file: _File) -> NDArray[np.void]:
-        """All units of a file as they stand now; of appended ones the offset only says whether it is in the log."""
-        room = self._file_size // self.unit
-        units = no_units(self.queue, room)
+    def _content(self, file: _File, first: int = 0, count: int | None = None) -> NDArray[np.void]:
+        """Units of a file as they stand now; of appended ones the offset only says whether it is in the log."""
+        units = no_units(self.queue, self._file_size // self.unit if count is None else count)
         if file.mapped is not None:
-            stored = read_units(self.queue, file.mapped, 0, room, self._reading)
+            stored = read_units(self.queue, file.mapped, first, len(units), self._reading)
             units[: len(stored)] = stored
-        self._overlay(units, file.base)
+        self._overlay(units, file.base + first * self.unit)
         return units
 
     def _overlay(self, units: NDArray[np.void], base: int) -> None:
-        if self.is_made and self._pre_blank_end > base:
+        if self._is_made and self._pre_blank_end > base:
             self._set(units, base, base, self._pre_blank_end, _PRE_BLANK_PHYSICAL_OFFSET)
         if self._first_appended is not None:
             self._set(units, base, self._first_appended, self._appended_end, self._log_end - 1)
@@ -294,7 +302,3 @@ def _max_physical(last: np.void | None, kind: Kind, rules: RecoveryRules) -> int
         return -1
     ends = kind == "simple" and rules.queues_remember_ends
     return int(last["physical_offset"]) + (int(last["message_size"]) if ends else 0)
-
-
-def _end_of_batch(last: np.void | None) -> int:
-    return 0 if last is None else int(last["base_queue_offset"]) + int(last["batch_size"])

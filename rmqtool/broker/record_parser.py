@@ -7,19 +7,22 @@ some properties count. Nothing is read twice, and no more than a piece of a body
 from __future__ import annotations
 
 import re
-import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqtool.base.files import InputFile
 from rmqtool.formats.crc import CRC_MASK
+from rmqtool.formats.layout import struct_of
 from rmqtool.formats.message import (
     HEADER_DTYPES,
     HOST_BITS,
     MAGIC_CODE_BLANK,
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
+    PREFIX_DTYPE,
+    PROPERTIES_SIZE_WIDTH,
+    SIZE_AND_MAGIC,
     topic_size_width,
 )
 from rmqtool.formats.properties import DELAY, INNER_BASE, INNER_NUM, decode_properties
@@ -27,17 +30,11 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 
 _PIECE_SIZE = 1 << 20  # of a body whose CRC is computed, bytes
-_HEAD = struct.Struct(">ii")
-_FIXED = struct.Struct(">iiiqqi")  # body CRC, queue id, flag, queue offset, physical offset, sys flag
+_AFTER_MAGIC = struct_of(PREFIX_DTYPE, "body_crc", "physical_offset", "sys_flag")
+_HEADER_ENDS = {bits: struct_of(header, "store_timestamp", "body_size") for bits, header in HEADER_DTYPES.items()}
 NOTHING_WRITTEN = "nothing is written behind the last record"
 _MAX_INT = (1 << 31) - 1
 _SMALLEST_ARRAY = 8  # a host is copied into an array of the record's size
-STORE_TIMESTAMP_POSITIONS = {
-    bits: sum(dtype[name].itemsize for name in (dtype.names or ())[: (dtype.names or ()).index("store_timestamp")])
-    for bits, dtype in HEADER_DTYPES.items()
-}
-"""Where the store timestamp stands in a record, by the host bits of its sys flag."""
-
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _INT_BITS, _SHORT_BITS, _LONG_BITS = 31, 15, 63
 
@@ -135,16 +132,14 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
 
 
 def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: int, check_crc: bool) -> Parsed:
-    body_crc, _, _, _, physical_offset, sys_flag = _FIXED.unpack(cursor.take(_FIXED.size))
+    body_crc, physical_offset, sys_flag = _AFTER_MAGIC.unpack(cursor.take(_AFTER_MAGIC.size))
     host_bits = sys_flag & HOST_BITS if rules.knows_ipv6 else 0
     header = HEADER_DTYPES[host_bits]
     if size < _SMALLEST_ARRAY:
         return Parsed(-1, False, "a record that is too small")
-    # From the born timestamp to the body size; the store timestamp stands before the second host.
-    rest = cursor.take(header.itemsize - _HEAD.size - _FIXED.size)
-    at = STORE_TIMESTAMP_POSITIONS[host_bits] - _HEAD.size - _FIXED.size
-    store_timestamp = int.from_bytes(rest[at : at + 8], "big", signed=True)
-    body_size = max(0, int.from_bytes(rest[-4:], "big", signed=True))
+    rest, end = cursor.take(header.itemsize - SIZE_AND_MAGIC.size - _AFTER_MAGIC.size), _HEADER_ENDS[host_bits]
+    store_timestamp, body_size = end.unpack(rest[-end.size :])
+    body_size = max(0, body_size)
     if body_size > size or body_size > cursor.remaining:
         return Parsed(-1, False, "a record whose body leads out of it")
     if not check_crc:
@@ -156,13 +151,13 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     if topic_size > size:
         raise _UnderflowError
     topic = cursor.take(topic_size)
-    properties_size = max(0, cursor.integer(2))
+    properties_size = max(0, cursor.integer(PROPERTIES_SIZE_WIDTH))
     if properties_size > size:
         raise _UnderflowError
     properties = decode_properties(cursor.take(properties_size))
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
         return Parsed(-1, False, "a record whose property DELAY is no number")
-    if size != header.itemsize + body_size + width + topic_size + 2 + properties_size:
+    if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
         return Parsed(size, False, "a record whose lengths do not add up")
     if rules.parses_batches and not _is_batch_readable(properties):
         return Parsed(-1, False, "a record whose batch properties are no numbers")

@@ -22,19 +22,18 @@ from rmqtool.broker.load import Loaded, load, loaded_index_files
 from rmqtool.broker.log_walk import LogEnd, LogWalks, end_of, readable_behind
 from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPrediction
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
-from rmqtool.broker.queue_minimum import min_offset_of
 from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
 from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.broker.reput import reput
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.rules.versions import Version
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.consume_queues import DIRECTORIES, Queue, QueueRange, queue_range
+from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CONSUME_QUEUE, Store
 from rmqtool.store.topics import load_topics
@@ -223,7 +222,7 @@ class Recovery:
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
-        rules = DispatchRules.of(self.rules.version, self.store, light)
+        rules = DispatchRules.of(self.rules.version, self.store.conf, delay_levels_of_store(self.store), lmq_seen=light)
         return Dispatching(queues, rules, load_topics(self.store), above)
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:
@@ -259,19 +258,19 @@ class Recovery:
             if is_whole and not state.is_changed and log_min_offset == min_before:
                 continue
             before = queue_range(queue, min_before, self.rules.version) if queue else QueueRange(0, 0)
-            change = _change(state, before, log_min_offset, self.rules.version)
+            change = _change(state, before, log_min_offset)
             if change.truncated or change.dispatched or _moves(change):
                 yield change
 
 
-def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int, version: Version) -> QueueChange:
+def _change(state: SimulatedQueue, before: QueueRange, log_min_offset: int) -> QueueChange:
     return QueueChange(
         state.kind,
         state.queue.topic,
         state.queue.queue_id,
         before.min_offset,
         before.max_offset,
-        min_offset_of(state, log_min_offset, version),
+        state.min_offset(log_min_offset),
         state.max_offset,
         state.cut,
         state.appended,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.broker.queue_dispatch import Dispatching
 from rmqtool.broker.record_parser import parse_at
 from rmqtool.rules.recovery import RecoveryRules
@@ -22,7 +22,7 @@ def reput(
     rules = replace(rules, check_crc=False)
     position = start
     while position < stop:
-        mapped = next((file for file in files if file.start_offset <= position < file.end_offset), None)
+        mapped = file_at(files, position)
         if mapped is None:
             return f"no file holds the commit log at offset {position}, and the start waits until it is dispatched"
         limit = min(mapped.size, stop - mapped.start_offset)

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.record_parser import STORE_TIMESTAMP_POSITIONS, parse_at
-from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V1, MAGIC_CODE_V2
+from rmqtool.broker.record_parser import parse_at
+from rmqtool.formats.layout import integer_at
+from rmqtool.formats.message import HEADER_DTYPES, MAGIC_CODE_V1, MAGIC_CODE_V2, MAX_HEADER_SIZE, PREFIX_DTYPE
+from rmqtool.formats.sys_flag import BORN_HOST_V6
 from rmqtool.rules.recovery import RecoveryRules
 
 Checkpoint = Mapping[str, int]
 
 NORMAL_FILES = 3  # before 5.3.2 a clean start scans the last three
 _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
-_MAGIC_POSITION, _SYS_FLAG_POSITION = 4, 36
-_BORN_HOST_V6 = 0x10
 
 
 def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
@@ -78,11 +78,12 @@ def _is_old_enough(mapped: MappedFile, checkpoint: Checkpoint, rules: RecoveryRu
 
 def _first_timestamp(file: InputFile, rules: RecoveryRules) -> int:
     """Store timestamp of the first record, of which only the magic code is looked at; 0 without one."""
-    magic_code = _integer(file, _MAGIC_POSITION, 4)
+    head = file.read(0, MAX_HEADER_SIZE)
+    magic_code = integer_at(PREFIX_DTYPE, "magic_code", head)
     if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):
         return 0
-    bits = _integer(file, _SYS_FLAG_POSITION, 4) & HOST_BITS & _BORN_HOST_V6 if rules.knows_ipv6 else 0
-    return _integer(file, STORE_TIMESTAMP_POSITIONS[bits], 8)
+    bits = integer_at(PREFIX_DTYPE, "sys_flag", head) & BORN_HOST_V6 if rules.knows_ipv6 else 0
+    return integer_at(HEADER_DTYPES[bits], "store_timestamp", head)
 
 
 def _limit(checkpoint: Checkpoint, rules: RecoveryRules) -> int:
@@ -91,7 +92,3 @@ def _limit(checkpoint: Checkpoint, rules: RecoveryRules) -> int:
     if rules.index_safe and not rules.tries_first_records:
         limit = min(limit, checkpoint["index_message_timestamp"])
     return limit
-
-
-def _integer(file: InputFile, position: int, width: int) -> int:
-    return int.from_bytes(file.read(position, width), "big", signed=True)

@@ -16,13 +16,21 @@ from rmqtool.clean.wrong_mtimes import WrongTime, wrong_times
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.retention import settings_of
-from rmqtool.rules.versions import NEWEST, OLDEST, Version
+from rmqtool.rules.versions import (
+    DISK_LEVELS_CONFIGURED,
+    DISK_RATIO_AS_DF,
+    NEWEST,
+    OLDEST,
+    TEXT_SETTINGS_TRIMMED,
+    Version,
+)
 from rmqtool.store.file_findings import layout_findings, log_findings, offset_findings
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.transaction.findings import interrupted_findings
 
 _HOUR_MS = 3_600_000
-_DIFFERENT_RULES = (OLDEST, Version(4, 9, 2), Version(5, 0, 0), Version(5, 2, 0), NEWEST)  # one for each set of rules
+# One release for each set of rules.
+_DIFFERENT_RULES = (OLDEST, DISK_RATIO_AS_DF, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, NEWEST)
 
 
 def findings_of(plan: CleanPlan) -> Iterator[Finding]:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from rmqtool.base.errors import UsageError
 from rmqtool.clean.snapshot import Facts
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS, file_size
-from rmqtool.rules.broker_conf import (
-    BATCH_QUEUE_FILE_SIZE,
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.file_sizes import (
     DEFAULT_LOG_FILE_SIZE,
-    DEFAULT_QUEUE_UNITS,
+    DEFAULT_QUEUE_FILE_SIZE,
     LOG_FILE_SIZE,
     QUEUE_FILE_SIZE,
-)
-from rmqtool.store.consume_queues import Kind
-
-_QUEUES: tuple[tuple[Kind, tuple[str, ...], int], ...] = (
-    ("simple", QUEUE_FILE_SIZE, consume_queue.UNIT_SIZE),
-    ("batch", BATCH_QUEUE_FILE_SIZE, batch_consume_queue.UNIT_SIZE),
+    queue_file_size,
 )
 
 
@@ -30,12 +25,11 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
     conf = facts.store.conf
     if not conf.settings:
         return
-    size = _size(facts, DEFAULT_LOG_FILE_SIZE, *LOG_FILE_SIZE)
+    size = _size(conf, DEFAULT_LOG_FILE_SIZE, lambda: conf.size(*LOG_FILE_SIZE))
     if size and facts.log.file_size not in (0, size):
         yield _finding(LOG_FILE_SIZE[0], size, facts.log.file_size, "commitlog")
-    for kind, names, unit in _QUEUES:
-        size = _size(facts, DEFAULT_QUEUE_UNITS * unit, *names)
-        size = -(-size // unit) * unit  # MessageStoreConfig#getMappedFileSizeConsumeQueue
+    for kind, names in QUEUE_FILE_SIZE.items():
+        size = _size(conf, DEFAULT_QUEUE_FILE_SIZE[kind], partial(queue_file_size, conf, kind))
         found = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and found and found.files.file_size != size:
             place = facts.store.relative(found.files.files[0].path.parent)
@@ -45,20 +39,19 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
 
 def _index_finding(facts: Facts) -> Iterator[Finding]:
     first = facts.index_files[0] if facts.index_files else None
-    is_file = facts.store.conf.path is not None
-    slots = _size(facts, DEFAULT_SLOTS if is_file else 0, "maxHashSlotNum")
-    units = _size(facts, DEFAULT_UNITS if is_file else 0, "maxIndexNum")
+    conf = facts.store.conf
+    slots = _size(conf, DEFAULT_SLOTS, lambda: conf.size("maxHashSlotNum"))
+    units = _size(conf, DEFAULT_UNITS, lambda: conf.size("maxIndexNum"))
     if first and slots and units and first.size != file_size(slots, units):
         effect = "not detected: keys are looked up and written at wrong places of the index"
         place = facts.store.relative(first.path)
         yield _finding("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, place, effect)
 
 
-def _size(facts: Facts, default: int, *names: str) -> int:
+def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) -> int:
     """A size by broker.conf, bytes or a count; 0 when no file was given that would make the default count."""
-    conf = facts.store.conf
     try:
-        given = conf.size(*names)
+        given = configured()
     except UsageError:
         given = None  # a value that the broker cannot parse either: its default counts
     return given or (default if conf.path is not None else 0)

@@ -99,11 +99,11 @@ def clean(
     if dry_run:
         shown.show("planned" if shown.plan.runs[0].deletes else "nothing")
         return Exit.OK
-    _delete(shown, look, yes, as_if=asked["now"] is not None or percent is not None)
+    _delete(shown, look, yes=yes, as_if=asked["now"] is not None or percent is not None)
     return Exit.OK
 
 
-def _delete(shown: _Shown, look: Callable[[], CleanPlan], yes: bool, as_if: bool) -> None:
+def _delete(shown: _Shown, look: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
     """Show, ask, lock, look again, delete."""
     from rmqtool.clean.deletion import delete, doomed_files, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
@@ -120,7 +120,7 @@ def _delete(shown: _Shown, look: Callable[[], CleanPlan], yes: bool, as_if: bool
         shown.show("planned", next_commands=False)
     if found.facts.holder:  # before anybody is asked; the transaction looks again
         raise _in_use(found.facts.store.root, found.facts.holder)
-    confirm(style, _question(count, unfinished, as_if), yes)
+    confirm(style, _question(count, unfinished, as_if=as_if), yes=yes)
     with Transaction(found.facts.store, "clean") as transaction:
         recovered = transaction.recovered
         tell_recovered(style, recovered)
@@ -141,7 +141,7 @@ def _require_release(shown: _Shown) -> None:
             raise UsageError(found.message, hint="name the release with --broker-version; nothing was deleted")
 
 
-def _question(count: int, unfinished: str | None, as_if: bool) -> str:
+def _question(count: int, unfinished: str | None, *, as_if: bool) -> str:
     first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
     measured = ", by the time or disk that you gave and not this machine's" if as_if else ""
     return f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
@@ -169,6 +169,7 @@ class _Shown:
         state: str,
         transaction: str | None = None,
         recovered: Sequence[Recovered] = (),
+        *,
         next_commands: bool = True,
     ) -> None:
         """Print all of it."""

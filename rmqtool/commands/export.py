@@ -208,7 +208,7 @@ def _export(
             before = output.manifest if mode in ("append", "incremental") else None
             stores = open_stores(given, conf, names_in(before))
             with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
-            settings = _export_options(filters, with_store, options)
+            settings = _export_options(filters, with_store=with_store, options=options)
             exported = run_export(stores, output, mode, settings, engine)
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.OK
     if style.json:
@@ -218,7 +218,7 @@ def _export(
     return status
 
 
-def _export_options(filters: Filters, with_store: bool, options: dict[str, Any]) -> ExportOptions:
+def _export_options(filters: Filters, *, with_store: bool, options: dict[str, Any]) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
@@ -248,7 +248,7 @@ def _check(
         raise UnreadableError("no export is here: it has no _manifest.json", file=path)
     rate = None if limit is None else limit.bytes_per_second // (jobs or usable_cores())
     plan = plan_check(path, manifest, open_stores(given, conf, names_in(manifest)), rate)
-    with byte_progress("comparing", plan.size, style.quiet) as progress:
+    with byte_progress("comparing", plan.size, quiet=style.quiet) as progress:
         results: list[CheckResult] = run_local(check_split, plan.tasks, jobs or usable_cores(), progress.update)
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)

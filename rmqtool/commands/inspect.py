@@ -135,10 +135,10 @@ def inspect(
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
         raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)
-    return _show_store(style, found, scan, broker_version, limit_rate)
+    return _show_store(style, found, scan=scan, version=broker_version, limit=limit_rate)
 
 
-def _show_store(style: Style, store: Store, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
+def _show_store(style: Style, store: Store, *, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
     from rmqtool.inspect.overview import look
     from rmqtool.show.overview_json import overview_json
     from rmqtool.show.overview_text import show_overview
@@ -165,7 +165,9 @@ def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogS
     first = files[0].start_offset if files else 0
     live = overview.holder is not None
     statistics = LogStatistics(live=live)
-    with byte_progress("reading the commit log", overview.older_log.size + overview.log.size, style.quiet) as progress:
+    with byte_progress(
+        "reading the commit log", overview.older_log.size + overview.log.size, quiet=style.quiet
+    ) as progress:
         for event in _events(overview, ReadPolicy(limit, drop_page_cache=live)):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - first)

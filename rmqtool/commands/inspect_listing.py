@@ -133,9 +133,9 @@ class Shown:
         if row["kind"] == "text":
             text = text_line(row["text"])
         elif (listing.has_messages and not self.columns) or row["kind"] in ("blank", "damage"):
-            text = object_text(row, self.body_format, color)
+            text = object_text(row, self.body_format, color=color)
         else:
-            text = fields_text(row, listing.layout if listing.is_one_object else None, color)
+            text = fields_text(row, listing.layout if listing.is_one_object else None, color=color)
         if self.with_hex and stored is not None:
             text += "".join(f"{line}\n" for line in hex_fields(listing.layout, bytes.fromhex(stored)))
         return text
@@ -146,9 +146,9 @@ class Shown:
 
         color = self.style.wants_color()
         if found["kind"] == "config_problem":
-            return heading_text(f"{found['file']}: {found['message']}", color, bad=True)
+            return heading_text(f"{found['file']}: {found['message']}", color=color, bad=True)
         group = (found["file"], found["table"])
-        head = "" if group == self._group else heading_text("  ".join(str(part) for part in group if part), color)
+        head = "" if group == self._group else heading_text("  ".join(str(part) for part in group if part), color=color)
         self._group = group
         return head + entry_text(found["name"], found["value"])
 
@@ -167,21 +167,21 @@ def list_at(shown: Shown, found: Iterator[Found | None], by_record: RecordFilter
             shown.show(part)
     if shown.damaged:
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
-    unread = _tell_unjudged(shown.style, by_record, shown.format == "json")
+    unread = _tell_unjudged(shown.style, by_record, as_json=shown.format == "json")
     return Exit.LOSSY if shown.lossy or unread else Exit.OK
 
 
-def show_counts(style: Style, counts: dict[str, int], as_json: bool, by_record: RecordFilter | None) -> Exit:
+def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_record: RecordFilter | None) -> Exit:
     """Show how many there are of each kind."""
     if as_json:
         write_line(style, {"kind": "count", "counts": counts})
     else:
         write_text("".join(f"{count:>12} {kind}\n" for kind, count in counts.items()))
-    unread = _tell_unjudged(style, by_record, as_json)
+    unread = _tell_unjudged(style, by_record, as_json=as_json)
     return Exit.LOSSY if unread or _BAD_KINDS & counts.keys() else Exit.OK
 
 
-def _tell_unjudged(style: Style, by_record: RecordFilter | None, as_json: bool) -> bool:
+def _tell_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bool) -> bool:
     """Tell how many units the filters could not judge; whether that is for want of a record that should be there."""
     if by_record is None or not (by_record.deleted or by_record.unread):
         return False

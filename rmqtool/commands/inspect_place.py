@@ -53,7 +53,7 @@ def list_from(style: Style, place: Location, limit_rate: RateLimit | None, conf:
     names = checked_columns(wanted.columns, place)
     options = _options(place, wanted, names, limit_rate, conf)
     if wanted.count:
-        return show_counts(style, count_place(place, options), style.json, options.by_record)
+        return show_counts(style, count_place(place, options), as_json=style.json, by_record=options.by_record)
     listing_format = "json" if style.json else wanted.output_format or "text"
     shown = Shown(style, place, listing_format, wanted.body_format, names, wanted.as_hex)
     status = list_at(shown, _found(place, wanted, options), options.by_record)
@@ -87,7 +87,7 @@ def _options(
         reverse=wanted.reverse,
         with_hex=with_hex,
         slots=wanted.slots,
-        shape=MessageShape.of(wanted.body, chosen, with_hex),
+        shape=MessageShape.of(wanted.body, chosen, with_hex=with_hex),
         conf=conf,
         reading=reading,
         live=live,
@@ -101,7 +101,7 @@ def _found(place: Location, wanted: Wanted, options: ListingOptions) -> Iterator
     if not wanted.follow:
         return list_place(place, options)
     from_end = not (is_given("from_offset") or is_given("from"))
-    return limited(follow_log(place, options, from_end), wanted.limit)
+    return limited(follow_log(place, options, from_end=from_end), wanted.limit)
 
 
 def _nothing(place: Location, filters: Filters) -> str:

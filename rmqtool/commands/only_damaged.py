@@ -43,7 +43,7 @@ def _verify(
     request = VerifyRequest(version, Selection((prefix,)), max_examples=_EVERY, rate=rate, jobs=jobs)
     verification = Verification(store, request)
     done = 0
-    with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:
+    with byte_progress("verifying", verification.total_bytes, quiet=style.quiet) as bar:
 
         def progress(size: int) -> None:
             nonlocal done

@@ -161,7 +161,7 @@ def _by_content(
         yield from by_time(view, asked["time"], scan, asked["body"], notes)
         return
     first = max(view.log_min_offset, scan.filters.start)
-    with byte_progress("reading the commit log", view.log.size, style.quiet) as progress:
+    with byte_progress("reading the commit log", view.log.size, quiet=style.quiet) as progress:
         yield from by_scan(view, scan, asked["body"], notes, lambda done: progress.update(done - first))
 
 
@@ -198,7 +198,7 @@ def _show_message(style: Style, view: StoreView, message: Message, asked: dict[s
         return
     from rmqtool.show.message_text import object_text
 
-    write_text(object_text(message, asked["body_format"], style.wants_color()))
+    write_text(object_text(message, asked["body_format"], color=style.wants_color()))
     if asked["trace"]:
         from rmqtool.show.trace_text import show_places
 

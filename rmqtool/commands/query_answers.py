@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
-from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
+from rmqtool.rules.releases import release_before
+from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS
 from rmqtool.show.output import Style, write_line, write_text
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
     from rmqtool.store.snapshot import StoreView
-
-_BEFORE = {BEYOND_MAX_TO_MAX: Version(4, 9, 3), PULL_BY_UNITS: Version(4, 9, 8)}
-"""Releases whose pulls may differ from those of the newest: the last one before each change."""
 
 
 def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
@@ -67,10 +65,10 @@ def _note_other_releases(
     """Give the answers of the other releases that fit, where they differ."""
     from dataclasses import replace
 
-    for since, version in _BEFORE.items():
+    for since in (BEYOND_MAX_TO_MAX, PULL_BY_UNITS):
         if not releases.oldest < since <= releases.newest:
             continue
-        other = replace(puller, version=version).pull(asked["queue_offset"], asked["most"], subscription)
+        other = replace(puller, version=release_before(since)).pull(asked["queue_offset"], asked["most"], subscription)
         if (other.status, other.next_begin_offset) != (answer.status, answer.next_begin_offset):
             notes.add(
                 f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}: "
@@ -98,7 +96,7 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
     from rmqtool.show.message_text import object_text
 
     for message in messages:
-        write_text(object_text(message, body_format, style.wants_color()))
+        write_text(object_text(message, body_format, color=style.wants_color()))
         if not message.get("tag_matches", True):
             write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 

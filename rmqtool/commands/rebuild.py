@@ -94,7 +94,7 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
 def _progress(style: Style, request: RebuildRequest, title: str) -> AbstractContextManager[ByteProgress]:
     from rmqtool.show.progress import byte_progress
 
-    return byte_progress(title, request.store.commit_log().size, style.quiet)
+    return byte_progress(title, request.store.commit_log().size, quiet=style.quiet)
 
 
 def _make_plan(style: Style, request: RebuildRequest) -> RebuildPlan:
@@ -155,7 +155,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.transaction import Transaction
 
-    require_answer(request.yes)
+    require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
     with Transaction(request.store, request.command) as transaction:
         tell_recovered(style, transaction.recovered)
@@ -173,7 +173,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         _require_release(plan)
         if not request.yes:
             _show_for_confirmation(style, plan)
-            confirm(style, "Write this?", request.yes)
+            confirm(style, "Write this?", yes=request.yes)
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)

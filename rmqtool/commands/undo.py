@@ -69,7 +69,7 @@ def undo(
             Undo(root).check()
         _plan(style, path, chosen, unfinished, discard=discard)
         return Exit.OK
-    confirm(style, _question(chosen, unfinished, discard=discard), yes)
+    confirm(style, _question(chosen, unfinished, discard=discard), yes=yes)
     with Undo(root) as session:
         tell_recovered(style, session.recovered)
         if discard:

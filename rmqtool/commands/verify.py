@@ -17,8 +17,9 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
 
 if TYPE_CHECKING:
-    from rmqtool.verify.crew import WorkerPool
+    from rmqtool.base.parallel import WorkerPool
     from rmqtool.verify.outcome import Outcome
+    from rmqtool.verify.part_result import PartResult
     from rmqtool.verify.verification import Verification
 
 _EPILOG = examples_and_statuses(
@@ -120,12 +121,12 @@ def verify(
     """  # fmt: skip
     from rmqtool.findings.report import Selection
     from rmqtool.store.store import open_store
-    from rmqtool.verify.crew import crew_for
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.workers import workers_for
 
     style.store = str(path)
-    with crew_for(path, jobs) as crew:  # before there is a progress bar, which has a thread
+    with workers_for(path, jobs) as pool:  # before there is a progress bar, which has a thread
         request = VerifyRequest(
             version=broker_version,
             selection=Selection(only, skip),
@@ -136,19 +137,19 @@ def verify(
         )
         started = monotonic()
         verification = Verification(open_store(path, broker_conf), request)
-        interrupted = _run(style, verification, crew)
+        interrupted = _run(style, verification, pool)
     outcome = outcome_of(verification)
     status = Exit.INTERRUPTED if interrupted else outcome.status
     _show(style, outcome, form, monotonic() - started, status)
     return status
 
 
-def _run(style: Style, verification: Verification, crew: WorkerPool) -> bool:
+def _run(style: Style, verification: Verification, pool: WorkerPool[PartResult]) -> bool:
     """Verify under a progress bar; whether Ctrl-C has ended it."""
     from rmqtool.show.progress import byte_progress
 
     done = 0
-    with byte_progress("verifying", verification.total_bytes, style.quiet) as bar:
+    with byte_progress("verifying", verification.total_bytes, quiet=style.quiet) as bar:
 
         def progress(size: int) -> None:
             nonlocal done
@@ -156,7 +157,7 @@ def _run(style: Style, verification: Verification, crew: WorkerPool) -> bool:
             bar.update(done)
 
         try:
-            verification.run(progress, crew)
+            verification.run(progress, pool)
         except KeyboardInterrupt:
             return True
     return False

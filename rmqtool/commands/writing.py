@@ -24,17 +24,17 @@ def yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
 
 
-def confirm(style: Style, question: str, yes: bool) -> None:
+def confirm(style: Style, question: str, *, yes: bool) -> None:
     """Return when the user agrees, at a terminal or by ``--yes``; UsageError where nobody can be asked.
 
     A "no" ends the command as Ctrl-C does: nothing was changed.
     """
-    require_answer(yes)
+    require_answer(yes=yes)
     if not yes:
         click.confirm(visible(question), default=False, abort=True, err=True)
 
 
-def require_answer(yes: bool) -> None:
+def require_answer(*, yes: bool) -> None:
     """Return when somebody is there to be asked, or need not be; UsageError otherwise, best before any work."""
     if not yes and not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(

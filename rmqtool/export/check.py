@@ -16,7 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.parallel import keep_arrow_to_one_thread
+from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.output import MANIFEST
 from rmqtool.export.results import SUMMED_COLUMNS, QueueSums, Summing, Sums, merge_sums
 from rmqtool.export.sink import file_crc32

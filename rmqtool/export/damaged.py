@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import file_at
 from rmqtool.export.options import Target
 from rmqtool.export.sink import DataFile, abandon, file_crc32, output_errors, sync
 from rmqtool.scan.events import Damage
@@ -84,11 +83,11 @@ class DamagedTable:
             abandon(self._writer)
 
     def _read(self, start: int, size: int) -> bytes:
-        for file in reversed(self._split.files):
-            if file.start_offset <= start < file.end_offset:
-                with InputFile(Path(file.path)) as opened:
-                    return opened.read(start - file.start_offset, size)
-        return b""
+        file = file_at(reversed(self._split.files), start)
+        if file is None:
+            return b""
+        with InputFile(file.path) as opened:
+            return opened.read(start - file.start_offset, size)
 
     def _flush(self) -> None:
         if not self._rows:

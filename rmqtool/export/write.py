@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.parallel import keep_arrow_to_one_thread
+from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.damaged import DamagedTable
 from rmqtool.export.options import ExportOptions, Target
 from rmqtool.export.partitions import PARTITION_COLUMNS, partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
@@ -48,7 +48,8 @@ def log_rows(files: Sequence[MappedFile], place: Location, options: ListingOptio
 def event_rows(event: Event, files: Sequence[MappedFile], place: Location, options: ListingOptions) -> Iterator[Rows]:
     """One event of a scan as rows; none for messages that do not pass."""
     if isinstance(event, RecordRun):
-        file = place.relative(_file_at(files, event.physical_offset).path)
+        mapped = file_at(files, event.physical_offset) or files[-1]  # which may have grown since it was listed
+        file = place.relative(mapped.path)
         frames = options.filters.select(event)
         if frames is not None:
             short = options.limit is not None and not options.reverse and len(frames) > options.limit
@@ -59,11 +60,6 @@ def event_rows(event: Event, files: Sequence[MappedFile], place: Location, optio
 
 def _end_of(files: Sequence[MappedFile]) -> int:
     return files[-1].end_offset if files else 0
-
-
-def _file_at(files: Sequence[MappedFile], offset: int) -> MappedFile:
-    """The file that holds a physical offset; the last one may have grown since it was listed."""
-    return next((mapped for mapped in files if mapped.start_offset <= offset < mapped.end_offset), files[-1])
 
 
 def _windows(files: Sequence[MappedFile], start: int, stop: int) -> Iterator[tuple[int, int]]:

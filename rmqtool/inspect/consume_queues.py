@@ -37,7 +37,7 @@ def list_queues(place: Location, options: ListingOptions) -> Iterator[Rows]:
         kept = _kept(part, units, codes == _MESSAGE, options)
         columns = _columns(part, _queue_offsets(mapped, block), units, options)
         columns |= _meaning_of_tags_codes(part, units["tags_code"], codes)
-        yield _rows(_KINDS, codes, columns, kept, options.reverse, QUEUE_OPTIONAL)
+        yield _rows(_KINDS, codes, columns, kept, reverse=options.reverse, optional=QUEUE_OPTIONAL)
 
 
 def list_batch_queues(place: Location, options: ListingOptions) -> Iterator[Rows]:
@@ -51,7 +51,7 @@ def list_batch_queues(place: Location, options: ListingOptions) -> Iterator[Rows
         columns = _columns(part, units["base_queue_offset"], units, options)
         columns |= {"store_timestamp": times, "store_time": times_of(pa.array(times))}
         columns |= {name: units[name] for name in ("batch_size", "compacted_offset", "reserved")}
-        yield _rows(_BATCH_KINDS, codes, columns, kept, options.reverse, ())
+        yield _rows(_BATCH_KINDS, codes, columns, kept, reverse=options.reverse, optional=())
 
 
 def _blocks(
@@ -63,7 +63,7 @@ def _blocks(
             continue
         for mapped in reversed(part.files) if options.reverse else part.files:
             require_kind(mapped.path, place.kind)
-            for block in read_units(mapped, dtype, options.reading, options.reverse):
+            for block in read_units(mapped, dtype, options.reading, reverse=options.reverse):
                 yield part, mapped, block
 
 
@@ -127,6 +127,7 @@ def _rows(
     codes: NDArray[Any],
     columns: dict[str, Any],
     kept: NDArray[np.bool_],
+    *,
     reverse: bool,
     optional: tuple[str, ...],
 ) -> Rows:

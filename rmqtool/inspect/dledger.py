@@ -44,7 +44,7 @@ def list_dledger_index(place: Location, options: ListingOptions) -> Iterator[Row
     """The units of the index: where the entry of each Raft index stands."""
     for mapped in reversed(place.files) if options.reverse else place.files:
         require_kind(mapped.path, place.kind)
-        for block in read_units(mapped, dledger.INDEX_DTYPE, options.reading, options.reverse):
+        for block in read_units(mapped, dledger.INDEX_DTYPE, options.reading, reverse=options.reverse):
             columns: dict[str, Any] = {
                 "file": constant_strings(place.relative(mapped.path), len(block.units)),
                 "number": block.numbers + mapped.start_offset // dledger.INDEX_UNIT_SIZE,

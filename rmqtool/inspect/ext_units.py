@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.consume_queue_ext import MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
+from rmqtool.formats.consume_queue_ext import HEADER, MAX_UNIT_SIZE, ExtUnit, address_of, decode_units
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.consume_queues import is_wanted
 from rmqtool.inspect.file_kind import require_kind
@@ -39,15 +39,15 @@ def list_ext(place: Location, options: ListingOptions) -> Iterator[Rows]:
 def _file_rows(part: Part, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
     tags = [tags_code(tag) for tag in options.filters.tags]
     with InputFile(mapped.path, options.reading) as file:
-        for units in _windows(file, options.reverse):
+        for units in _windows(file, reverse=options.reverse):
             times = np.array([unit.store_timestamp for _, unit in units], dtype=np.int64)
             passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
             kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
             if kept:
-                yield _rows(part, mapped, kept[::-1] if options.reverse else kept, options.with_hex)
+                yield _rows(part, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
 
 
-def _windows(file: InputFile, reverse: bool) -> Iterator[list[_Placed]]:
+def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_Placed]]:
     """Units with their positions in the file, bytes; a window of the file at a time.
 
     Sizes lead forwards only: from the end a file is read twice, first to find where the windows begin.
@@ -75,7 +75,7 @@ def _window(file: InputFile, position: int) -> tuple[list[_Placed], int]:
     return found, position + end if goes_on else file.size
 
 
-def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], with_hex: bool) -> Rows:
+def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, with_hex: bool) -> Rows:
     rows = [_row(part, mapped.start_offset + position, unit) for position, unit in units]
     schema = pa.schema(_COLUMNS)
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
@@ -86,9 +86,7 @@ def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], with
 
 
 def _row(part: Part, offset: int, unit: ExtUnit) -> dict[str, Any]:
-    head = unit.size.to_bytes(2, "big") + unit.tags_code.to_bytes(8, "big", signed=True)
-    head += unit.store_timestamp.to_bytes(8, "big", signed=True)
-    bit_map_size = len(unit.filter_bit_map)
+    head = HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
     return {
         "kind": "ext_unit" if unit.is_sound else "bad_unit",
         "topic": part.topic,
@@ -99,5 +97,5 @@ def _row(part: Part, offset: int, unit: ExtUnit) -> dict[str, Any]:
         "tags_code": unit.tags_code,
         "store_timestamp": unit.store_timestamp,
         "filter_bit_map": unit.filter_bit_map.hex(),
-        "hex": (head + bit_map_size.to_bytes(2, "big") + unit.filter_bit_map).hex(),
+        "hex": (head + unit.filter_bit_map).hex(),
     }

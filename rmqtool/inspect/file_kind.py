@@ -19,7 +19,8 @@ from rmqtool.formats import (
     timer_log,
     timer_wheel,
 )
-from rmqtool.formats.message import MAGIC_CODE_BLANK, MAGIC_CODE_V1, MAGIC_CODE_V2
+from rmqtool.formats.layout import integer_at
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MAGIC_CODE_V2, PREFIX_DTYPE
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 from rmqtool.store.paths import Kind
 
@@ -89,17 +90,14 @@ def _nothing(head: bytes, size: int) -> bool:
     return False  # its numbers may be any
 
 
-def _number(head: bytes, position: int, size: int = 4) -> int:
-    return int.from_bytes(head[position : position + size].ljust(size, b"\0"), "big", signed=True)
-
-
 def _commit_log(head: bytes, size: int) -> bool:
-    return len(head) >= 8 and _number(head, 4) in _MAGIC_CODES
+    return len(head) >= BLANK_SIZE and integer_at(PREFIX_DTYPE, "magic_code", head) in _MAGIC_CODES
 
 
 def _dledger(head: bytes, size: int) -> bool:
-    body = dledger.ENTRY_HEADER_SIZE
-    return _number(head, 0) == dledger.MAGIC_ENTRY and _number(head, body + 4) in _MAGIC_CODES
+    if integer_at(dledger.ENTRY_DTYPE, "magic", head) != dledger.MAGIC_ENTRY:
+        return False
+    return integer_at(PREFIX_DTYPE, "magic_code", head, dledger.ENTRY_HEADER_SIZE) in _MAGIC_CODES
 
 
 def _json(head: bytes, size: int) -> bool:
@@ -116,7 +114,10 @@ def _lock(head: bytes, size: int) -> bool:
 
 
 def _checkpoint(head: bytes, size: int) -> bool:
-    return size == checkpoint.FILE_SIZE and _is_time(_number(head, 0, 8)) and _is_time(_number(head, 8, 8))
+    return size == checkpoint.FILE_SIZE and all(
+        _is_time(integer_at(checkpoint.CHECKPOINT_DTYPE, name, head))
+        for name in ("physic_message_timestamp", "logics_message_timestamp")
+    )
 
 
 def _wheel(head: bytes, size: int) -> bool:

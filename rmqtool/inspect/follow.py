@@ -19,7 +19,7 @@ _PAUSE = 0.25  # seconds between two looks
 _START = 8  # size and magic code: what tells that a record has been begun, bytes
 
 
-def follow_log(place: Location, options: ListingOptions, from_end: bool) -> Iterator[Rows | None]:
+def follow_log(place: Location, options: ListingOptions, *, from_end: bool) -> Iterator[Rows | None]:
     """Messages from `options.filters.start`, or from the log's end, and then those that are added, without an end.
 
     None stands for a pause: all that is there has been given.

@@ -13,7 +13,7 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.formats import index_file
-from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, file_size, unit_position
+from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, unit_position
 from rmqtool.inspect.file_kind import as_hint, detect_kind, name_of, require_kind
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
@@ -21,7 +21,7 @@ from rmqtool.inspect.unit_blocks import BLOCK_UNITS, UnitBlock, all_of, hex_of, 
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.scan.text import constant_strings
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, read_header
+from rmqtool.store.index_files import Geometry, IndexFile, geometries_by_size, geometry_of, read_header
 
 HEADER_COLUMNS = (
     "begin_timestamp", "begin_time", "end_timestamp", "end_time", "begin_physical_offset", "end_physical_offset",
@@ -41,7 +41,7 @@ def list_index(place: Location, options: ListingOptions) -> Iterator[Rows]:
         if geometry:
             count = _unit_count(header, geometry)
             start = unit_position(geometry.slots, 1)
-            for block in read_units(mapped, UNIT_DTYPE, options.reading, options.reverse, start, count):
+            for block in read_units(mapped, UNIT_DTYPE, options.reading, start, count, reverse=options.reverse):
                 yield _unit_rows(place, name, header, geometry, block, options)
 
 
@@ -106,11 +106,9 @@ def _geometry(mapped: MappedFile, header: IndexFile, known: tuple[int, int] | No
     try:
         return geometry_of(header, known)
     except UnsupportedError:
-        for slots, units in filter(None, (known, (index_file.DEFAULT_SLOTS, index_file.DEFAULT_UNITS))):
-            if file_size(slots, units) == mapped.size:
-                return Geometry(slots, units)
-        if not header.keys:
-            return None
+        found = next(geometries_by_size(mapped.size, known), None)
+        if found or not header.keys:
+            return found
         looks = detect_kind(mapped.path)
         if looks and looks != "index":
             message = f"this looks like {name_of(looks)}, not an index file"

@@ -67,7 +67,7 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
-    named = _named(path, is_directory, conf)
+    named = _named(path, is_directory=is_directory, conf=conf)
     if kind == "store" or (kind is None and named is None and is_directory):
         if not is_directory:
             raise WrongKindError("a file where a store directory should be", file=path)
@@ -78,7 +78,7 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         named = Named(kind, _own_name(path if is_directory else path.parent))
     if named is None:
         raise _unknown(path)
-    return _place(path, named, is_directory, conf)
+    return _place(path, named, is_directory=is_directory, conf=conf)
 
 
 def _refuse_part(path: Path) -> None:
@@ -90,7 +90,7 @@ def _refuse_part(path: Path) -> None:
         raise UnsupportedError("logs and queues of compactions", file=path, hint=hint)
 
 
-def _named(path: Path, is_directory: bool, conf: BrokerConf) -> Named | None:
+def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
     """What the names say; a folder with a commit log in it is a store, whatever it is called."""
     if is_directory and os.path.isdir(path / COMMIT_LOG):
         return None
@@ -106,7 +106,7 @@ def _unknown(path: Path) -> UnsupportedError:
     return UnsupportedError(f"the place of this file does not say what it is{looks}", file=path, hint=hint)
 
 
-def _place(path: Path, named: Named, is_directory: bool, conf: BrokerConf) -> Location:
+def _place(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf) -> Location:
     if named.kind == "commitlog":
         if is_directory:
             return _whole_log(path, conf)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from shlex import quote
 
-from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.tolerant import ReadErrors, ReadScope
@@ -31,11 +30,10 @@ from rmqtool.store.file_findings import (
     unread_finding,
     with_next_command,
 )
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
-from rmqtool.store.record_signs import index_signs, sampled_signs
 from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.store.version_signs import version_signs
+from rmqtool.store.version_signs import index_signs, sampled_signs, version_signs
 from rmqtool.transaction.findings import interrupted_findings
 
 
@@ -169,9 +167,9 @@ def _with_geometry(store: Store, part: ReadScope) -> Iterator[tuple[IndexFile, G
     known = store.conf.index_geometry
     for file in list_index_files(store, part):
         geometry = None
-        with part(), suppress(UnsupportedError):
-            geometry = geometry_of(file, known)
-            known = (geometry.slots, geometry.units)
+        with part():
+            geometry = geometry_or_none(file, known)
+            known = (geometry.slots, geometry.units) if geometry else known
         yield file, geometry
 
 

@@ -11,15 +11,21 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.message import HEADER_DTYPES, MAGIC_CODE_V1, MAGIC_CODE_V2, MIN_MESSAGE_SIZE, PREFIX_DTYPE
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import (
+    MAGIC_CODE_V1,
+    MAGIC_CODE_V2,
+    MAX_HEADER_SIZE,
+    MIN_MESSAGE_SIZE,
+    PREFIX_DTYPE,
+)
 from rmqtool.scan.block import BLOCK_SIZE, PADDING, Block, Positions
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import MAX_MESSAGE_SIZE
 from rmqtool.scan.filters import Filters, Mask
 from rmqtool.scan.frames import Headers, sound_prefix
 
-_LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())
-_OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE.fields["physical_offset"][:2]  # type: ignore[index]
+_OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE["physical_offset"], position_of(PREFIX_DTYPE, "physical_offset")
 _GAP = 16 << 10  # bytes between two records that cost less to read along than a read of their own
 _AFTER_BAD = 32  # records that are proven at once behind one that is not sound; doubled while all are
 
@@ -46,7 +52,7 @@ def read_heads(files: Sequence[MappedFile], offsets: Offsets, reading: ReadPolic
     sizes, times = np.zeros((2, len(offsets)), dtype=np.int64)
     numbers, ends = _files_of(files, offsets)
     rows = np.flatnonzero((numbers >= 0) & (offsets < ends))
-    stops = np.minimum(offsets[rows] + _LONGEST_HEADER, ends[rows])
+    stops = np.minimum(offsets[rows] + MAX_HEADER_SIZE, ends[rows])
     for part, block, positions in _packed(files, numbers[rows], offsets[rows], stops, reading):
         chosen = rows[part]
         headers = Headers(block, positions)

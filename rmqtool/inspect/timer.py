@@ -29,7 +29,7 @@ def list_wheel(place: Location, options: ListingOptions) -> Iterator[Rows]:
     precision = options.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
     for mapped in place.files:
         require_kind(mapped.path, "timerwheel")
-        for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, options.reverse):
+        for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, reverse=options.reverse):
             used = block.units["time"] != 0
             slots, numbers = block.units[used], block.numbers[used]
             times = slots["time"].astype(np.int64)
@@ -46,14 +46,14 @@ def list_wheel(place: Location, options: ListingOptions) -> Iterator[Rows]:
             if options.with_hex:
                 columns["hex"] = hex_of(slots)
             kept = options.filters.in_time(np.asarray(due.fill_null(_LARGEST)))
-            yield _filtered(make_rows("timer_slot", columns), kept, options.reverse)
+            yield _filtered(make_rows("timer_slot", columns), kept, reverse=options.reverse)
 
 
 def list_timer_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of the timer log; one that the broker would not take for a unit is a ``bad_unit``."""
     for mapped in reversed(place.files) if options.reverse else place.files:
         require_kind(mapped.path, "timerlog")
-        for block in read_units(mapped, timer_log.UNIT_DTYPE, options.reading, options.reverse):
+        for block in read_units(mapped, timer_log.UNIT_DTYPE, options.reading, reverse=options.reverse):
             units = block.units
             codes = np.where(timer_log.is_written(units), _UNIT, 0)
             codes[timer_log.is_blank(units)] = _BLANK
@@ -73,7 +73,7 @@ def list_timer_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
             if options.with_hex:
                 columns["hex"] = hex_of(units)
             kept = _kept(place, units, due, codes == _UNIT, options)
-            yield _filtered(make_rows(names_taken(_KINDS, codes), columns), kept, options.reverse)
+            yield _filtered(make_rows(names_taken(_KINDS, codes), columns), kept, reverse=options.reverse)
 
 
 def _kept(
@@ -95,7 +95,7 @@ def _kept(
     return options.by_records(place.parts[0], kept, units["physical_offset"], units["message_size"])
 
 
-def _filtered(rows: Rows, kept: NDArray[np.bool_], reverse: bool) -> Rows:
+def _filtered(rows: Rows, kept: NDArray[np.bool_], *, reverse: bool) -> Rows:
     if not kept.all():
         rows = Rows(rows.batch.filter(pa.array(kept)), rows.optional)
     return rows.reversed() if reverse else rows

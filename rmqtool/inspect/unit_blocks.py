@@ -36,9 +36,10 @@ def read_units(
     mapped: MappedFile,
     dtype: np.dtype[np.void],
     reading: ReadPolicy,
-    reverse: bool = False,
     start: int = 0,
     count: int | None = None,
+    *,
+    reverse: bool = False,
 ) -> Iterator[UnitBlock]:
     """The units of a file from byte `start` on, up to its last byte that is not zero; `count` of them at most.
 
@@ -49,12 +50,12 @@ def read_units(
         whole = max(0, file.size - start) // size
         used = min(whole, -(-max(0, file.data_end(min(start, file.size)) - start) // size))
         used = used if count is None else min(used, count)
-        for first, last in _spans(used, reverse):
+        for first, last in _spans(used, reverse=reverse):
             data = file.read(start + first * size, (last - first) * size)
             yield UnitBlock(first, np.frombuffer(data, dtype, count=len(data) // size))
 
 
-def _spans(count: int, reverse: bool) -> Iterator[tuple[int, int]]:
+def _spans(count: int, *, reverse: bool) -> Iterator[tuple[int, int]]:
     """Parts of the numbers from 0 to before `count`."""
     at, step = 0, _FIRST_UNITS
     while at < count:

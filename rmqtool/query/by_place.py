@@ -7,14 +7,14 @@ from shlex import quote
 from typing import Any
 
 from rmqtool.base.errors import UnsupportedError, UsageError
+from rmqtool.base.mapped_files import file_at
 from rmqtool.formats.host import format_host
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.query.notes import Notes
 from rmqtool.scan.events import REASON_MEANINGS, Blank
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.message_dicts import message_dicts
-from rmqtool.scan.message_rows import BodyChoice
+from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.queue_units import LoadedQueue, Unit
@@ -29,7 +29,7 @@ MESSAGE_ID_LENGTHS = (32, 56)
 def message_at(view: StoreView, physical_offset: int, body: BodyChoice = "none") -> Message | None:
     """The message that begins at a physical offset; None when no sound record does."""
     frame = record_at(view.log.files, physical_offset)
-    mapped = view.file_at(physical_offset)
+    mapped = file_at(view.log.files, physical_offset)
     if frame is None or mapped is None:
         return None
     (message,) = message_dicts(frame, view.store.relative(mapped.path), body)
@@ -110,7 +110,7 @@ def why_not_at(view: StoreView, physical_offset: int) -> tuple[str, bool]:
 
 def _why_inside(view: StoreView, physical_offset: int) -> tuple[str, bool]:
     """What covers an offset at which nothing begins; a record is looked for as far back as one may reach."""
-    mapped = view.file_at(physical_offset)
+    mapped = file_at(view.log.files, physical_offset)
     if mapped is None:
         return f"no file of the commit log holds offset {physical_offset}", True
     before = None

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.base.mapped_files import file_at
 from rmqtool.query.by_place import Message
 from rmqtool.query.notes import Notes
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
-from rmqtool.scan.message_dicts import message_dicts
-from rmqtool.scan.message_rows import BodyChoice
+from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.commit_log import readable_end
@@ -83,7 +83,7 @@ def by_scan(
         if found is None:
             continue
         part = found if left is None else found[:left]
-        mapped = view.file_at(part.physical_offset)
+        mapped = file_at(view.log.files, part.physical_offset)
         if mapped is not None:
             yield from message_dicts(part, view.store.relative(mapped.path), body)
         if left is not None:

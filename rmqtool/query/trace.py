@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.base.mapped_files import file_at
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.crc import record_crc, stored_record_crc
 from rmqtool.query.by_place import Message
@@ -93,7 +94,7 @@ def places_of(view: StoreView, message: Message) -> Places:
     """Look a message, which has just been read, up everywhere; UnreadableError when it has been deleted since."""
     offset = message["physical_offset"]
     frame = record_at(view.log.files, offset)
-    mapped = view.file_at(offset)
+    mapped = file_at(view.log.files, offset)
     if frame is None or mapped is None:
         raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
     dispatcher, found = dispatched(view, frame)
@@ -130,7 +131,7 @@ def _due(place: QueuePlace | None) -> int | None:
 
 def _log_place(view: StoreView, message: Message, frame: RecordRun) -> dict[str, Any]:
     offset, size = message["physical_offset"], message["message_size"]
-    mapped = view.file_at(offset)
+    mapped = file_at(view.log.files, offset)
     start = int(frame.positions[0])
     record = bytes(frame.block.view[start : start + size])
     stored = stored_record_crc(record)

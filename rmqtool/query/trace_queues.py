@@ -91,7 +91,9 @@ class QueuePlace:
 def dispatched(view: StoreView, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
     light = has_light_queues(view.store)
-    rules = DispatchRules.of(view.rules, view.store, light, may_be_older=not view.releases.is_named)
+    rules = DispatchRules.of(
+        view.rules, view.store.conf, view.delay_levels, lmq_seen=light, may_be_older=not view.releases.is_named
+    )
     dispatcher = Dispatcher(rules, load_topics(view.store).with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 

@@ -10,22 +10,22 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from rmqtool.base.errors import UnsupportedError, UsageError
+from rmqtool.base.errors import UsageError
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.options import Part
-from rmqtool.rules.broker_conf import BATCH_QUEUE_FILE_SIZE, DEFAULT_QUEUE_UNITS, QUEUE_FILE_SIZE
-from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.index_files import Geometry, geometry_or_none, list_index_files
 from rmqtool.store.store import Store
 
 Sized = Kind | Literal["index"]
 """Files whose size nothing but broker.conf and other files of their kind shows."""
 
 _SETTINGS: dict[Sized, tuple[str, ...]] = {
-    "simple": QUEUE_FILE_SIZE,
-    "batch": BATCH_QUEUE_FILE_SIZE,
+    "simple": QUEUE_FILE_SIZE["simple"],
+    "batch": QUEUE_FILE_SIZE["batch"],
     "index": ("maxHashSlotNum", "maxIndexNum"),
 }
 _NAMES: dict[Sized, str] = {
@@ -100,28 +100,18 @@ def _is_whole(queue: Queue, size: int) -> bool:
 
 
 def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: list[Finding]) -> int:
-    unit_size = UNIT_SIZES[kind]
-    told = store.conf.size(*_SETTINGS[kind])
-    if told is not None and kind == "simple":
-        told = -(-told // unit_size) * unit_size  # MessageStoreConfig#getMappedFileSizeConsumeQueue
+    told = queue_file_size(store.conf, kind)
     common = max(found, key=lambda size: (found[size], size), default=None)
     if told is not None and common is not None and told != common:
         findings.append(_contradiction(store, kind, told, common))
-    return told or common or DEFAULT_QUEUE_UNITS * unit_size
+    return told or common or DEFAULT_QUEUE_FILE_SIZE[kind]
 
 
 def _index_geometry(store: Store) -> Geometry | None:
     if store.conf.index_geometry:
         return Geometry(*store.conf.index_geometry)
-    known = (_told_by(file) for file in reversed(list(list_index_files(store))))
+    known = (geometry_or_none(file) for file in reversed(list_index_files(store)))
     return next((found for found in known if found), None)
-
-
-def _told_by(file: IndexFile) -> Geometry | None:
-    try:
-        return geometry_of(file)
-    except UnsupportedError:
-        return None
 
 
 def _contradiction(store: Store, kind: Kind, told: int, common: int) -> Finding:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import group
 from rmqtool.broker.index_keys import IndexKeys
-from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_DTYPE, IndexHeader, unit_position
+from rmqtool.formats.index_file import SLOT_DTYPE, UNIT_DTYPE, IndexHeader, slot_position, unit_position
 from rmqtool.formats.layout import build
 from rmqtool.rebuild.sinks import IndexWriter
 from rmqtool.store.index_files import Geometry
@@ -160,7 +160,7 @@ class IndexBuilder:
             return
         for low in range(0, len(file.slots), _SLOTS_AT_ONCE):
             data = file.slots[low : low + _SLOTS_AT_ONCE].astype(SLOT_DTYPE)
-            self._writer.put(HEADER_SIZE + low * SLOT_DTYPE.itemsize, data.view("u1").data)
+            self._writer.put(slot_position(low), data.view("u1").data)
         header = {
             "begin_timestamp": file.begin_timestamp,
             "end_timestamp": file.end_timestamp,

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from rmqtool.base.files import InputFile
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.index_keys import IndexKeys
-from rmqtool.formats.index_file import HEADER_SIZE, SLOT_DTYPE, UNIT_SIZE, decode_units, file_size, unit_position
+from rmqtool.formats.index_file import (
+    SLOT_DTYPE,
+    UNIT_SIZE,
+    decode_units,
+    file_size,
+    slot_position,
+    unit_position,
+)
 from rmqtool.rebuild.index_builder import MAX_SECONDS, link, seconds_between
 from rmqtool.store.index_files import Geometry, IndexFile
 
@@ -143,5 +150,5 @@ def _check_ends(file: IndexFile, units: NDArray[np.void], first: int) -> None:
 def _check_slots(file: InputFile, slots: NDArray[np.int32]) -> None:
     for low in range(0, len(slots), _SLOTS_AT_ONCE):
         expected = slots[low : low + _SLOTS_AT_ONCE].astype(SLOT_DTYPE).tobytes()
-        if file.read(HEADER_SIZE + low * SLOT_DTYPE.itemsize, len(expected)) != expected:
+        if file.read(slot_position(low), len(expected)) != expected:
             raise _UnsoundError

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
 from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
@@ -95,7 +95,7 @@ def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
         )
     found = []
     for offset, size, reason, timestamp, is_tail in lost.extents:
-        file = next((file for file in files if file.start_offset <= offset < file.end_offset), None)
+        file = file_at(files, offset)
         if file and not is_tail and reason not in (_NOT_IN_A_FILE, NEUTRALISED):
             # Never 0: a broker takes a file for empty whose first record was stored at that time.
             found.append(Patch(file, offset - file.start_offset, size, reason, max(timestamp, 1)))

@@ -23,6 +23,7 @@ from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue, list_queues
+from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import Store
 from rmqtool.store.topics import load_topics
@@ -130,7 +131,13 @@ def _task(source: RebuildSource) -> RunTask:
     return RunTask(
         files=source.log.files,
         # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
-        rules=DispatchRules.of(source.version, source.store, lmq_seen=True, may_be_older=not source.releases.is_named),
+        rules=DispatchRules.of(
+            source.version,
+            source.store.conf,
+            delay_levels_of_store(source.store),
+            lmq_seen=True,
+            may_be_older=not source.releases.is_named,
+        ),
         selection=options.selection,
         order=options.order,
         reading=options.reading,

@@ -8,17 +8,6 @@ from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UsageError
 
-LOG_FILE_SIZE = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
-QUEUE_FILE_SIZE = ("mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue")
-BATCH_QUEUE_FILE_SIZE = ("mapperFileSizeBatchConsumeQueue",)
-"""The names of a setting that releases spell differently (`MessageStoreConfig`)."""
-
-DEFAULT_LOG_FILE_SIZE = 1 << 30
-"""Size of a commit log file, bytes."""
-
-DEFAULT_QUEUE_UNITS = 300_000
-"""Units in a file of a consume queue, of either kind."""
-
 _MULTI_PATH_SPLITTER = ","  # MixAll.MULTI_PATH_SPLITTER
 _BLANKS = " \t\f"
 _PAIR = re.compile(r"((?:[^\\ \t\f=:]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rmqtool.rules.versions import OLDEST, Version
+from rmqtool.rules.versions import FASTJSON_2, OLDEST, Version
 
 _Check = Callable[[object, Version], "str | None"]
 
 _FIVE = Version(5, 0, 0)
 _GROUPS_WITH_VERSION = Version(5, 3, 0)  # SubscriptionGroupManager#decode takes the data version over
 _PULL_OFFSETS = Version(5, 5, 0)  # ConsumerOffsetManager#getPullOffsetTable became public
-_FASTJSON_2 = Version(5, 4, 0)  # takes text and null in the place of a list
 _NARROW_NUMBERS = Version(4, 7, 0)  # fastjson cut a number to 32 bits before
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
@@ -100,13 +99,13 @@ def _anything(value: object, version: Version) -> str | None:
 
 def _group_topics(value: object, version: Version) -> str | None:
     """`ConsumerOffsetManager#getGroupTopicMap`: nothing uses it, but it is decoded."""
-    if value is None and version >= _FASTJSON_2:
+    if value is None and version >= FASTJSON_2:
         return None
     return _map(_names)(value, version)
 
 
 def _names(value: object, version: Version) -> str | None:
-    if isinstance(value, list) or (isinstance(value, str) and version >= _FASTJSON_2):
+    if isinstance(value, list) or (isinstance(value, str) and version >= FASTJSON_2):
         return None
     return f"a list was expected, found {_kind(value)}"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.rules.broker_conf import BATCH_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE, BrokerConf
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
-from rmqtool.rules.versions import Version
+from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
+from rmqtool.rules.versions import IPV6_HOSTS, MAGIC_CODE_V2_SINCE, OLDEST, SIZE_COMPARED_FIRST, TIMER_WHEEL, Version
 
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes
@@ -18,8 +18,18 @@ _NOT_MODELLED = (
 )
 """Settings that change what a start does, and that the prediction does not follow."""
 
-_IPV6_HOSTS = Version(4, 6, 0)
-_SECOND_FORMAT = Version(5, 1, 0)
+_CONFIGS = {
+    "topics.json": OLDEST,
+    "consumerOffset.json": OLDEST,
+    "subscriptionGroup.json": OLDEST,
+    "consumerFilter.json": OLDEST,
+    "delayOffset.json": OLDEST,
+    "topicQueueMapping.json": Version(5, 0, 0),  # TopicQueueMappingManager
+    "consumerOrderInfo.json": Version(5, 0, 0),  # ConsumerOrderInfoManager
+    "lmqConsumerOffset.json": Version(4, 9, 3),  # LmqConsumerOffsetManager
+    "timermetrics": TIMER_WHEEL,  # TimerMetrics
+}
+_SWITCHES = {"lmqConsumerOffset.json": "enableLmq", "timermetrics": "timerWheelEnable"}
 
 
 @dataclass(frozen=True)
@@ -39,16 +49,14 @@ class RecoveryRules:
     def of(cls, version: Version, conf: BrokerConf) -> RecoveryRules:
         """The rules of a broker of `version` with the settings that are known."""
         safe = _is_on(conf, "messageIndexSafe", False) and _is_on(conf, "messageIndexEnable", True)
-        queue_size = conf.size(*QUEUE_FILE_SIZE)
-        batch_size = conf.size(*BATCH_QUEUE_FILE_SIZE)
         return cls(
             version,
             check_crc=_is_on(conf, "checkCRCOnRecover", True),
             index_safe=safe,
             recovered_files=conf.size("commitLogRecoverMaxNum") or _DEFAULT_RECOVERED_FILES,
             log_file_size=conf.size(*LOG_FILE_SIZE),
-            queue_file_size=_whole(queue_size, consume_queue.UNIT_SIZE),
-            batch_queue_file_size=_whole(batch_size, batch_consume_queue.UNIT_SIZE),
+            queue_file_size=queue_file_size(conf, "simple"),
+            batch_queue_file_size=queue_file_size(conf, "batch"),
         )
 
     @property
@@ -69,12 +77,12 @@ class RecoveryRules:
     @property
     def knows_ipv6(self) -> bool:
         """Records may hold hosts of 20 bytes."""
-        return self.version >= _IPV6_HOSTS
+        return self.version >= IPV6_HOSTS
 
     @property
     def knows_second_format(self) -> bool:
         """Records may have the magic code V2."""
-        return self.version >= _SECOND_FORMAT
+        return self.version >= MAGIC_CODE_V2_SINCE
 
     @property
     def parses_batches(self) -> bool:
@@ -84,7 +92,7 @@ class RecoveryRules:
     @property
     def compares_size_first(self) -> bool:
         """`CommitLog#checkMessageAndReturnSize` first compares the size with the rest of the file."""
-        return self.version >= Version(5, 3, 2)
+        return self.version >= SIZE_COMPARED_FIRST
 
     @property
     def queues_remember_ends(self) -> bool:
@@ -136,6 +144,17 @@ class RecoveryRules:
         """A directory in `index` whose name is a number stops the start."""
         return self.version >= Version(5, 0, 0)
 
+    @property
+    def has_timer_wheel(self) -> bool:
+        """`TimerWheel` refuses a file of another size."""
+        return self.version >= TIMER_WHEEL
+
+
+def loaded_configs(version: Version, conf: BrokerConf) -> list[str]:
+    """The files of `config/` that a start loads (`BrokerController#initialize`); not those of a feature that is off."""
+    switched_off = {name for name, switch in _SWITCHES.items() if (conf.text(switch) or "").lower() == "false"}
+    return [name for name, since in _CONFIGS.items() if version >= since and name not in switched_off]
+
 
 def not_modelled(conf: BrokerConf) -> list[str]:
     """The settings of a broker that the prediction does not follow."""
@@ -145,8 +164,3 @@ def not_modelled(conf: BrokerConf) -> list[str]:
 def _is_on(conf: BrokerConf, name: str, default: bool) -> bool:
     value = conf.text(name)
     return default if value is None else value.lower() == "true"
-
-
-def _whole(size: int | None, unit: int) -> int | None:
-    """`size` rounded up to whole units (`MessageStoreConfig#getMappedFileSizeConsumeQueue`)."""
-    return None if size is None else -(-size // unit) * unit

@@ -20,6 +20,11 @@ RELEASES = (
 """Every release, oldest first."""
 
 
+def release_before(version: Version) -> Version:
+    """The last release before the one that changed something."""
+    return RELEASES[RELEASES.index(version) - 1]
+
+
 @dataclass(frozen=True)
 class Releases:
     """Releases that may have written a store, oldest first, and the evidence that ruled out the others.

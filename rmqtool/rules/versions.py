@@ -45,6 +45,9 @@ MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
 DISK_RATIO_AS_DF = Version(4, 9, 2)  # UtilAll#getDiskPartitionSpaceUsedPercent: whole percent, what root keeps counted
+SIZE_COMPARED_FIRST = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: with the rest of the file; blanks too
+IPV6_HOSTS = Version(4, 6, 0)  # MessageSysFlag#BORNHOST_V6_FLAG
+TIMER_WHEEL = Version(5, 0, 0)  # TimerMessageStore
 SEVERAL_LOG_PATHS = Version(4, 9, 2)  # MultiPathMappedFileQueue
 STORE_CREATES_DIRECTORIES = Version(4, 9, 2)  # DefaultMessageStore: a missing consumequeue/ does not stay missing
 DISK_LEVELS_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig; before, only properties of the JVM
@@ -52,7 +55,7 @@ DISK_LEVEL_DECIDES_AT_ONCE = Version(5, 0, 0)  # CleanCommitLogService#isSpaceTo
 BATCH_MAX_CONFIGURED = Version(5, 0, 0)  # MessageStoreConfig#deleteFileBatchMax; before, DELETE_FILES_BATCH_MAX
 OFFSETS_HAVE_DATA_VERSION = Version(5, 0, 0)  # ConsumerOffsetManager
 LIGHT_QUEUES_EXPIRE = Version(5, 5, 0)  # LiteLifecycleManager; cleanUnusedTopic spares light queues before, too
-FASTJSON_2 = Version(5, 4, 0)  # RemotingSerializable: each offset on a line of its own
+FASTJSON_2 = Version(5, 4, 0)  # RemotingSerializable: each offset on a line of its own; text and null as lists
 QUEUE_WITHOUT_FILE_IS_RESET = Version(5, 5, 1)  # ConsumeQueue#correctMinOffset, as read in the sources
 TEXT_SETTINGS_TRIMMED = Version(5, 2, 0)  # MixAll#properties2Object
 
@@ -67,28 +70,28 @@ class Sign(NamedTuple):
 SIGNS = {
     sign.name: sign
     for sign in (
-        Sign("ipv6-host", Version(4, 6, 0)),
-        Sign("index-slots-counted-once", Version(4, 7, 1)),
+        Sign("ipv6-host", IPV6_HOSTS),
+        Sign("index-slots-counted-once", INDEX_COUNTS_SLOTS),
         Sign("lmq-consumer-offset", Version(4, 9, 3)),
-        Sign("lmq-queue", Version(4, 9, 3)),
+        Sign("lmq-queue", MULTI_DISPATCH),
         Sign("inner-batch", Version(4, 9, 4)),
         Sign("compression-type", Version(4, 9, 4)),
         Sign("abort.bak", Version(5, 0, 0)),
         Sign("abort-process-id", Version(5, 0, 0)),
-        Sign("timer", Version(5, 0, 0)),
-        Sign("batch-queue", Version(5, 0, 0)),
+        Sign("timer", TIMER_WHEEL),
+        Sign("batch-queue", BATCH_QUEUES),
         Sign("config-5.0", Version(5, 0, 0)),
         Sign("state-version", Version(5, 0, 0)),
         Sign("checkpoint-master-flushed-offset", Version(5, 0, 0)),
         Sign("compaction", Version(5, 1, 0)),
-        Sign("magic-code-v2", Version(5, 1, 0)),
+        Sign("magic-code-v2", MAGIC_CODE_V2_SINCE),
         Sign("checkpoint-confirm-offset", Version(5, 1, 1)),
         Sign("crc32-property", Version(5, 2, 0)),
         Sign("transaction-metrics", Version(5, 2, 0)),
         Sign("rocksdb-queues", Version(5, 2, 0)),
         Sign("rocksdbstore", Version(5, 4, 0)),
-        Sign("index-of-tags", Version(5, 4, 0)),
-        Sign("checkpoint-logics-offset", Version(5, 5, 0)),
+        Sign("index-of-tags", INDEX_OF_TAGS),
+        Sign("checkpoint-logics-offset", CHECKPOINT_TELLS_OFFSET),
         Sign("pull-offset-table", Version(5, 5, 0)),
         Sign("separate-rocksdb-queues", Version(5, 5, 0)),
     )

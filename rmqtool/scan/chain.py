@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 
 import numpy as np
 
-from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, MIN_MESSAGE_SIZE
+from rmqtool.formats.message import MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_POSITION, MIN_MESSAGE_SIZE, SIZE_AND_MAGIC
 from rmqtool.scan.block import Block, Positions
 
-_SIZE_AND_MAGIC = struct.Struct(">ii")
-_MAGIC_PREFIX = re.compile(re.escape(struct.pack(">i", MAGIC_CODE_V1)[:3]))  # V1 and V2 differ in the last byte
-_MAGIC_POSITION = 4
+_MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
+_MAGIC_PREFIX = re.compile(re.escape(_MAGIC_CODE[:3]))  # V1 and V2 differ in the last byte
 _LANE_COST = 7  # starting a lane costs as much as a seventh of a step of all lanes
 _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
@@ -40,7 +38,7 @@ def _walk_carefully(block: Block, start: int, most: int | None) -> Positions:
     found: list[int] = []
     position, limit, data = start, block.length, block.data
     while position + MIN_MESSAGE_SIZE <= limit and len(found) != most:
-        size, magic_code = _SIZE_AND_MAGIC.unpack_from(data, position)
+        size, magic_code = SIZE_AND_MAGIC.unpack_from(data, position)
         if magic_code not in (MAGIC_CODE_V1, MAGIC_CODE_V2) or not MIN_MESSAGE_SIZE <= size <= limit - position:
             break
         found.append(position)
@@ -67,7 +65,7 @@ def _walk_in_lanes(block: Block, start: int) -> Positions | None:
 def _stride(block: Block, start: int) -> int:
     """Bytes between lanes: more lanes cost more to start, fewer take more steps; sizes follow the first record's."""
     length = block.length - start
-    size = max(MIN_MESSAGE_SIZE, int.from_bytes(block.data[start : start + 4], "big"))
+    size = max(MIN_MESSAGE_SIZE, int(block.sizes[start]))
     lanes = math.isqrt(_LANE_COST * (length // size) + 1)
     return min(max(length // lanes, _MIN_STRIDE), _MAX_STRIDE)
 
@@ -79,7 +77,7 @@ def _lane_starts(block: Block, start: int, stride: int) -> Positions:
         found = _MAGIC_PREFIX.search(block.data, position, block.length)  # finds faster than `mmap.find`
         if found is None:
             break
-        starts.append(found.start() - _MAGIC_POSITION)
+        starts.append(found.start() - MAGIC_POSITION)
         position = starts[-1] + stride
     return np.array(starts, dtype=np.intp)
 

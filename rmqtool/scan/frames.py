@@ -17,6 +17,7 @@ from rmqtool.formats.message import (
     HOST_BITS,
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
+    PROPERTIES_SIZE_WIDTH,
     topic_size_width,
 )
 from rmqtool.scan.block import Block, Positions
@@ -25,7 +26,6 @@ _V4_HEADER = HEADER_DTYPES[0]
 _NATIVE = {name: _V4_HEADER[name].newbyteorder("=") for name in _V4_HEADER.names or ()}
 _TOPIC_WIDTH_V1 = topic_size_width(MAGIC_CODE_V1)
 _TOPIC_WIDTH_V2 = topic_size_width(MAGIC_CODE_V2)
-_PROPERTIES_WIDTH = 2
 
 
 class Headers:
@@ -129,7 +129,7 @@ class RecordRun:
     @cached_property
     def properties_positions(self) -> Positions:
         """Where the properties begin in the block, behind their length."""
-        return self.topic_positions + self.topic_sizes + _PROPERTIES_WIDTH
+        return self.topic_positions + self.topic_sizes + PROPERTIES_SIZE_WIDTH
 
     def __getitem__(self, rows: slice) -> RecordRun:
         names = ("message", "body", "topic", "properties")
@@ -152,7 +152,7 @@ def sound_prefix(block: Block, positions: Positions) -> RecordRun:
         sound |= is_v2
     sound &= headers.field("physical_offset") == positions + block.start_offset
     topic_widths = _topic_widths(is_v2)
-    room = message_sizes - (headers.sizes + topic_widths + _PROPERTIES_WIDTH)
+    room = message_sizes - (headers.sizes + topic_widths + PROPERTIES_SIZE_WIDTH)
     sound &= body_sizes >= 0
     sound &= body_sizes <= room
     sound &= ends <= block.length
@@ -164,7 +164,7 @@ def sound_prefix(block: Block, positions: Positions) -> RecordRun:
     properties_sizes -= topic_sizes
     fits = topic_sizes >= 0
     fits &= properties_sizes >= 0
-    stored = block.gather(">i2", ends - (np.where(fits, properties_sizes, 0) + _PROPERTIES_WIDTH))
+    stored = block.gather(">i2", ends - (np.where(fits, properties_sizes, 0) + PROPERTIES_SIZE_WIDTH))
     fits &= stored == properties_sizes
     sizes = {
         "message": message_sizes,

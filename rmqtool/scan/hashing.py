@@ -6,6 +6,7 @@ the inverse of a power of 31, which exists because 31 is odd.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,32 @@ from numpy.typing import NDArray
 
 from rmqtool.formats.java import decode_text, string_hash
 from rmqtool.scan.block import Positions
-from rmqtool.scan.windows import WINDOW, WORD, padded_words
+
+WORD = 8  # bytes
+
+WINDOW = 64
+"""Texts are looked at in windows up to this size: data must go on so long behind the last one, bytes."""
+
+
+def padded_words(windows: NDArray[Any], sizes: NDArray[np.intp]) -> NDArray[np.uint64]:
+    """The bytes of `windows`, all of one width in whole words, as words; zeros from ``sizes[i]`` on.
+
+    Shape (texts, words). The windows themselves are changed.
+    """
+    width = windows.dtype.itemsize
+    words: NDArray[np.uint64] = windows.view("<u8").reshape(len(windows), width // WORD)
+    if int(sizes.min(initial=width)) < width:
+        words &= _masks(width).take(sizes, axis=0, mode="clip")
+    return words
+
+
+@cache
+def _masks(width: int) -> NDArray[np.uint64]:
+    """For each size up to `width`, the bits that belong to a text of that size."""
+    masks = np.zeros((width + 1, width), dtype=np.uint8)
+    masks[np.arange(width) < np.arange(width + 1)[:, None]] = 0xFF
+    return masks.view("<u8")
+
 
 _MODULUS = 1 << 32
 _MAX_TEXT = 1 << 15  # properties are smaller, so one table of powers serves for all

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from rmqtool.formats.host import format_host
+from rmqtool.formats.host import HOST_V4_SIZE, format_host
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.text import constant_strings
 
 _HEX = np.array([f"{value:02X}".encode() for value in range(256)]).view("<u2")
-_V4_WIDTH = 8
 
 
 def host_column(
@@ -33,7 +32,7 @@ def host_column(
 
 
 def _format_group(hosts: NDArray[np.void], *, dictionary_encoded: bool = False) -> pa.StringArray | pa.DictionaryArray:
-    if hosts.dtype.itemsize == _V4_WIDTH:
+    if hosts.dtype.itemsize == HOST_V4_SIZE:
         numbers = hosts.view(np.int64)
         if (numbers == numbers[0]).all():
             return constant_strings(_format(numbers[:1].tobytes()), len(numbers), dictionary_encoded=dictionary_encoded)
@@ -55,7 +54,7 @@ def message_id_column(frames: RecordRun) -> pa.StringArray:
     """The offset message id as the broker prints it: store host and physical offset in hex."""
     groups = frames.headers.hosts("store_host")
     offsets = frames.physical_offsets
-    if len(groups) == 1 and groups[0][1].dtype.itemsize == _V4_WIDTH:
+    if len(groups) == 1 and groups[0][1].dtype.itemsize == HOST_V4_SIZE:
         return _hex_ids(groups[0][1], offsets)
     ids = np.empty(len(frames), dtype=object)
     for rows, hosts in groups:

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.base.times import rfc3339
 from rmqtool.formats.sys_flag import COMPRESSED
 from rmqtool.scan.bodies import BodyError, decompress, with_plain_bodies
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.rows import Rows, make_rows, one_row, times_of
+from rmqtool.scan.rows import KIND, Rows, make_rows, one_row, times_of
 from rmqtool.scan.text import constant_strings, is_utf8
 
 BodyChoice = Literal["decompressed", "stored", "none"]
@@ -47,7 +48,9 @@ class MessageShape:
     body: BodyChoice = "decompressed"
 
     @classmethod
-    def of(cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), with_hex: bool = False) -> MessageShape:
+    def of(
+        cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), *, with_hex: bool = False
+    ) -> MessageShape:
         """The fields `columns`, or all of them; `body` is read only where a column shows it."""
         every = MESSAGE_COLUMNS + (() if body == "none" else BODY_COLUMNS)
         names = tuple(name for name in columns if name in every) if columns else every
@@ -172,3 +175,17 @@ def _text(body: bytes) -> str | None:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
+
+
+_TIMES = {"born_time": "born_timestamp", "store_time": "store_timestamp"}
+
+
+def message_dicts(frames: RecordRun, file: str, body: BodyChoice = "none") -> Iterator[dict[str, Any]]:
+    """The records of a run, which stand in `file`, as JSON has them."""
+    names = (*MESSAGE_COLUMNS, *(() if body == "none" else BODY_COLUMNS))
+    # Times of whole columns need tables, which take longer to make than a few times.
+    shape = MessageShape(tuple(name for name in names if name not in _TIMES), body)
+    for rows in message_rows(frames, file, shape):
+        for found in rows.dicts():
+            found.update({name: rfc3339(found[source]) for name, source in _TIMES.items()})
+            yield {name: found[name] for name in (KIND, *names) if name in found}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-import struct
 from typing import Literal
 
 from rmqtool.base.files import InputFile
 from rmqtool.formats.message import (
     BLANK_SIZE,
+    BODY_SIZE_WIDTH,
+    HEAD,
     HEADER_DTYPES,
     HOST_BITS,
     MAGIC_CODE_BLANK,
     MAGIC_CODE_V1,
     MAGIC_CODE_V2,
+    MAGIC_POSITION,
+    PROPERTIES_SIZE_WIDTH,
+    SIZE_AND_MAGIC,
     topic_size_width,
 )
 from rmqtool.scan.block import BLOCK_SIZE
@@ -21,14 +25,12 @@ from rmqtool.scan.events import MAX_MESSAGE_SIZE
 
 Kind = Literal["message", "blank", "zeroed", "magic-code", "physical-offset", "lengths", "truncated"]
 
-_HEAD = struct.Struct(">ii20xqi")  # size, magic code, physical offset, sys flag
-_BODY_SIZE_WIDTH = 4
-_BLANK = struct.Struct(">ii")
 _MAGIC_CODES = re.compile(
-    b"|".join(re.escape(struct.pack(">i", code)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK))
+    b"|".join(
+        re.escape(code.to_bytes(4, "big", signed=True)) for code in (MAGIC_CODE_V1, MAGIC_CODE_V2, MAGIC_CODE_BLANK)
+    )
 )
-_MAGIC_POSITION = 4
-_OVERLAP = 8
+_OVERLAP = SIZE_AND_MAGIC.size
 _LEADING_ZEROS = 3
 _FIRST_READ = 16 << 10  # damage is mostly small; only where it is not, more is read at once, bytes
 
@@ -44,9 +46,9 @@ class Probe:
         self.kind = self._look()
 
     def _look(self) -> Kind:
-        head = self.file.read(self.position, _HEAD.size)
+        head = self.file.read(self.position, HEAD.size)
         if len(head) >= BLANK_SIZE:
-            self.size, magic_code = _BLANK.unpack_from(head)
+            self.size, magic_code = SIZE_AND_MAGIC.unpack_from(head)
             if magic_code == MAGIC_CODE_BLANK:
                 return "blank"
             if self.size == 0 and magic_code == 0:
@@ -55,9 +57,9 @@ class Probe:
                 return "magic-code"
         elif not head.strip(b"\0"):
             return "zeroed"
-        if len(head) < _HEAD.size:
+        if len(head) < HEAD.size:
             return "truncated"
-        _, magic_code, physical_offset, sys_flag = _HEAD.unpack(head)
+        _, magic_code, physical_offset, sys_flag = HEAD.unpack(head)
         if physical_offset != self.start_offset + self.position:
             return "physical-offset"
         return self._look_at_lengths(magic_code, sys_flag)
@@ -65,19 +67,19 @@ class Probe:
     def _look_at_lengths(self, magic_code: int, sys_flag: int) -> Kind:
         header_size = HEADER_DTYPES[sys_flag & HOST_BITS].itemsize
         width = topic_size_width(magic_code)
-        if not header_size + width + 2 <= self.size <= MAX_MESSAGE_SIZE:
+        if not header_size + width + PROPERTIES_SIZE_WIDTH <= self.size <= MAX_MESSAGE_SIZE:
             return "lengths"
         if self.position + self.size > self.file.size:
             return "truncated"
-        body_size = _signed(self.file.read(self.position + header_size - _BODY_SIZE_WIDTH, _BODY_SIZE_WIDTH))
-        rest = self.size - header_size - body_size - width - 2
+        body_size = _signed(self.file.read(self.position + header_size - BODY_SIZE_WIDTH, BODY_SIZE_WIDTH))
+        rest = self.size - header_size - body_size - width - PROPERTIES_SIZE_WIDTH
         if body_size < 0 or rest < 0:
             return "lengths"
-        topic_at = self.position + self.size - 2 - rest - width
+        topic_at = self.position + self.size - PROPERTIES_SIZE_WIDTH - rest - width
         topic_size = _signed(self.file.read(topic_at, width))
         if not 0 <= topic_size <= rest:
             return "lengths"
-        properties_size = _signed(self.file.read(topic_at + width + topic_size, 2))
+        properties_size = _signed(self.file.read(topic_at + width + topic_size, PROPERTIES_SIZE_WIDTH))
         return "message" if properties_size == rest - topic_size else "lengths"
 
 
@@ -91,8 +93,8 @@ def find_next(file: InputFile, start_offset: int, position: int) -> int:
         size = min(size, BLOCK_SIZE)
         data = file.read(position, size)
         for match in _MAGIC_CODES.finditer(data):
-            candidate = position + match.start() - _MAGIC_POSITION
-            if match.start() >= _MAGIC_POSITION and is_sound(Probe(file, start_offset, candidate)):
+            candidate = position + match.start() - MAGIC_POSITION
+            if match.start() >= MAGIC_POSITION and is_sound(Probe(file, start_offset, candidate)):
                 return candidate
         if position + len(data) >= file.size or len(data) < _OVERLAP:
             break
@@ -115,7 +117,7 @@ def is_sound(place: Probe) -> bool:
 
 def is_moved(place: Probe) -> bool:
     """Whether a sound record stands there, but for the position that it tells as its own: no unclean stop does that."""
-    told = _HEAD.unpack(place.file.read(place.position, _HEAD.size))[2]
+    told = HEAD.unpack(place.file.read(place.position, HEAD.size))[2]
     return Probe(place.file, told - place.position, place.position).kind == "message"
 
 

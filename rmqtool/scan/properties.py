@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.hashing import WINDOW
 from rmqtool.scan.text import is_utf8, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties, find_same_names
-from rmqtool.scan.windows import WINDOW
 
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.scan.block import Block
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import Probe
@@ -15,11 +15,11 @@ from rmqtool.scan.probe import Probe
 
 def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | None:
     """The sound record that begins at `physical_offset`, as a run of one; None when none does."""
-    for mapped in files:
-        if mapped.start_offset <= physical_offset < mapped.end_offset:
-            with InputFile(mapped.path) as file:
-                return _record(file, mapped.start_offset, physical_offset - mapped.start_offset)
-    return None
+    mapped = file_at(files, physical_offset)
+    if mapped is None:
+        return None
+    with InputFile(mapped.path) as file:
+        return _record(file, mapped.start_offset, physical_offset - mapped.start_offset)
 
 
 def _record(file: InputFile, start_offset: int, position: int) -> RecordRun | None:

@@ -64,7 +64,7 @@ class Rows:
 
 
 def make_rows(
-    kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = (), counted: bool = True
+    kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = (), *, counted: bool = True
 ) -> Rows:
     """Rows from columns as long as each other: Arrow arrays, or NumPy arrays of any byte order.
 
@@ -77,7 +77,7 @@ def make_rows(
     return Rows(batch, frozenset(optional))
 
 
-def one_row(kind: str, values: dict[str, Any], counted: bool = True) -> Rows:
+def one_row(kind: str, values: dict[str, Any], *, counted: bool = True) -> Rows:
     """A single row from plain values."""
     return Rows(pa.RecordBatch.from_pylist([{KIND: kind, **values}]), counted=counted)
 

@@ -16,11 +16,11 @@ def constant_strings(
     value: str, count: int, *, dictionary_encoded: bool = False
 ) -> pa.StringArray | pa.DictionaryArray:
     """One value `count` times, without a copy; `dictionary_encoded`: as a dictionary of one."""
-    return _repeated(value, max(count, _USUAL_COUNT), dictionary_encoded)[:count]
+    return _repeated(value, max(count, _USUAL_COUNT), dictionary_encoded=dictionary_encoded)[:count]
 
 
 @lru_cache(maxsize=64)
-def _repeated(value: str, count: int, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
+def _repeated(value: str, count: int, *, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
     if dictionary_encoded:
         return pa.DictionaryArray.from_arrays(np.zeros(count, dtype=np.int32), [value])
     return pa.repeat(value, count)

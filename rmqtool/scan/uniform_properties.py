@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from rmqtool.scan.block import Positions, gather_slices, take
+from rmqtool.scan.hashing import WINDOW, WORD
 from rmqtool.scan.text import to_strings
-from rmqtool.scan.windows import WINDOW, WORD
 
 _NAME_END, _PROPERTY_END = bytes([NAME_VALUE_SEPARATOR]), bytes([PROPERTY_SEPARATOR])
 
@@ -71,7 +71,7 @@ class UniformProperties:
         """All properties of each record as a map in stored order; `dictionary_encoded`: the names as a dictionary."""
         width, usual = len(self._names), _round_up(self._records)
         bounds = _multiples(width, usual + 1, 0)[: self._records + 1]
-        names = _repeated_names(self._names, usual, dictionary_encoded)[: self._records * width]
+        names = _repeated_names(self._names, usual, dictionary_encoded=dictionary_encoded)[: self._records * width]
         return pa.MapArray.from_arrays(bounds, names, self._values)
 
 
@@ -168,7 +168,7 @@ def _repeated_sizes(names: Names, count: int) -> NDArray[np.intp]:
 
 
 @lru_cache(maxsize=4)
-def _repeated_names(names: Names, count: int, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
+def _repeated_names(names: Names, count: int, *, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
     texts = pa.array([decode_text(name) for name in names], pa.string())
     numbers = pa.array(np.tile(np.arange(len(names), dtype=np.int32), count))
     return pa.DictionaryArray.from_arrays(numbers, texts) if dictionary_encoded else texts.take(numbers)

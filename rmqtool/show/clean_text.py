@@ -14,8 +14,7 @@ from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Waiting
 from rmqtool.findings.finding import Finding
-from rmqtool.show.clean_answer import answer, duration, moment
-from rmqtool.show.clean_tables import day_table, file_table
+from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
 
 _LABEL_WIDTH = 12
@@ -34,9 +33,9 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
     console.print()
     for label, text in (*_facts(plan), *_forecast_facts(plan, forecast)):
         print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
-    _show_files(console, plan, verbose)
+    _show_files(console, plan, each=verbose)
     _show_runs(console, plan)
-    _show_consumers(console, losses, verbose)
+    _show_consumers(console, losses, each=verbose)
     _show_topics(console, losses)
     _show_outlooks(console, plan, forecast)
     if verbose:
@@ -46,7 +45,7 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
         show_finding(console, finding)
 
 
-def note_next(plan: CleanPlan, options: str, done: bool = False) -> None:
+def note_next(plan: CleanPlan, options: str, *, done: bool = False) -> None:
     """Say on stderr what to run next; `options` are those of this run that count for the next too."""
     command = f"rmqtool clean {quote(str(plan.facts.store.root))}{options}"
     note("")
@@ -119,7 +118,7 @@ def _forecast_facts(plan: CleanPlan, forecast: Forecast) -> Iterator[tuple[str, 
         yield "oldest left", f"expires {expires}{goes}"
 
 
-def _show_files(console: Console, plan: CleanPlan, each: bool) -> None:
+def _show_files(console: Console, plan: CleanPlan, *, each: bool) -> None:
     if not plan.facts.log_files:
         return
     console.print()
@@ -153,7 +152,7 @@ def _show_runs(console: Console, plan: CleanPlan) -> None:
     show_table(console, table(f"{len(rows)} runs", columns, shown))
 
 
-def _show_consumers(console: Console, losses: Losses, each: bool) -> None:
+def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
     columns: Columns = [("Group", "left"), ("Topic", "left")]
     rows: list[list[object]] = []
     if each:

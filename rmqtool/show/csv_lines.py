@@ -20,7 +20,7 @@ def csv_header(names: Sequence[str]) -> bytes:
     return ",".join(names).encode() + b"\n"
 
 
-def csv_lines(rows: Rows, names: Sequence[str], visible: bool = False) -> memoryview:
+def csv_lines(rows: Rows, names: Sequence[str], *, visible: bool = False) -> memoryview:
     """One line for each row with the columns `names`, empty where a row has none.
 
     With `visible` control characters are escaped, for a terminal; programs get them as they are.
@@ -30,7 +30,7 @@ def csv_lines(rows: Rows, names: Sequence[str], visible: bool = False) -> memory
         if number:
             pieces.append(",")
         if name in rows.names:
-            pieces.append(_quoted(plain_text(rows.batch.column(name), visible)))
+            pieces.append(_quoted(plain_text(rows.batch.column(name), visible=visible)))
     arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece) for piece in [*pieces, "\n"]]
     return text_of(pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=""))
 

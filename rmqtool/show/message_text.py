@@ -27,34 +27,34 @@ _SYS_FLAG_NAMES = {
 }
 
 
-def object_text(found: dict[str, Any], body_format: BodyFormat, color: bool) -> str:
+def object_text(found: dict[str, Any], body_format: BodyFormat, *, color: bool) -> str:
     """One object of a listing, with a line end."""
     if found["kind"] == "message":
-        return "\n".join([_headline(found, color), *_fields(found), *_body(found, body_format)]) + "\n"
+        return "\n".join([_headline(found, color=color), *_fields(found), *_body(found, body_format)]) + "\n"
     end = found["physical_offset"] + found["size"]
     place = f"{found['physical_offset']} to {end}  {byte_size(found['size'])}"
     if found["kind"] == "blank":
-        return _styled(f"blank    {place}, the end of the file", color, dim=True) + "\n"
+        return _styled(f"blank    {place}, the end of the file", color=color, dim=True) + "\n"
     meaning = f"{found['reason']}, {REASON_MEANINGS[found['reason']]}"
-    return _styled(f"damage   {place}: {meaning}", color, fg="red", bold=True) + "\n"
+    return _styled(f"damage   {place}: {meaning}", color=color, fg="red", bold=True) + "\n"
 
 
-def fields_text(row: dict[str, Any], layout: Struct | None, color: bool) -> str:
+def fields_text(row: dict[str, Any], layout: Struct | None, *, color: bool) -> str:
     """One object, a line for each field; where a layout declares the field, with its meaning."""
     meanings = field_meanings(layout) if layout else {}
     shown = {name: value for name, value in row.items() if name != "kind"}
     width = max(map(len, shown), default=0)
-    lines = [_styled(row["kind"].replace("_", " "), color, bold=True)]
+    lines = [_styled(row["kind"].replace("_", " "), color=color, bold=True)]
     for name, value in shown.items():
         text = visible("-" if value is None else str(value).lower() if isinstance(value, bool) else str(value))
-        meaning = _styled(f"  {meanings[name]}", color, dim=True) if name in meanings else ""
+        meaning = _styled(f"  {meanings[name]}", color=color, dim=True) if name in meanings else ""
         lines.append(f"{_INDENT}{name:<{width}}  {text}{meaning}")
     return "\n".join(lines) + "\n"
 
 
-def heading_text(text: str, color: bool, bad: bool = False) -> str:
+def heading_text(text: str, *, color: bool, bad: bool = False) -> str:
     """A line above a group of entries."""
-    return _styled(visible(text), color, bold=True, **({"fg": "red"} if bad else {})) + "\n"
+    return _styled(visible(text), color=color, bold=True, **({"fg": "red"} if bad else {})) + "\n"
 
 
 def entry_text(name: str, value: Any) -> str:
@@ -67,12 +67,12 @@ def text_line(text: str) -> str:
     return visible(text) + "\n"
 
 
-def _headline(message: dict[str, Any], color: bool) -> str:
+def _headline(message: dict[str, Any], *, color: bool) -> str:
     place = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
     when = message["store_time"] or message["store_timestamp"]
     return (
-        _styled(f"message  {message['physical_offset']}  ", color, fg="cyan")
-        + _styled(visible(place), color, bold=True)
+        _styled(f"message  {message['physical_offset']}  ", color=color, fg="cyan")
+        + _styled(visible(place), color=color, bold=True)
         + f"  {byte_size(message['message_size'])}  {when}"
     )
 
@@ -142,5 +142,5 @@ def _hex_lines(data: bytes) -> list[str]:
     return lines
 
 
-def _styled(text: str, color: bool, **style: Any) -> str:
+def _styled(text: str, *, color: bool, **style: Any) -> str:
     return click.style(text, **style) if color else text

@@ -1,10 +1,11 @@
-"""An overview as text for people."""
+"""An overview as text for people, with the commands that go on from it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from rich.console import Console
 from rich.table import Table
@@ -14,8 +15,8 @@ from rmqtool.base.times import rfc3339
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, out_of_range, waiting
-from rmqtool.show.output import Columns, Style, byte_size, print_labelled, show_finding, show_table, table
-from rmqtool.show.overview_next import note_next
+from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX
+from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
 
 _LABEL_WIDTH = 12
 _PICTURE_WIDTH = 32
@@ -140,7 +141,7 @@ def _bars(counts: Sequence[int]) -> str:
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)
 
 
-def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, each: bool) -> None:
+def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, *, each: bool) -> None:
     if not overview.queues:
         return
     console.print()
@@ -209,7 +210,7 @@ def _show_index(console: Console, overview: Overview) -> None:
     show_table(console, table("Index", columns, rows))
 
 
-def _show_consumers(console: Console, overview: Overview, each: bool) -> None:
+def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None:
     if not overview.committed.offsets:
         return
     console.print()
@@ -288,3 +289,38 @@ def _checkpoint_moment(checkpoint: dict[str, int], field: str) -> str:
 
 def _moment(timestamp: int) -> str:
     return rfc3339(timestamp) or "never" if timestamp > 0 else "never"
+
+
+def note_next(overview: Overview, *, is_scanned: bool) -> None:
+    """Tell on standard error which commands go on from here; findings name their own."""
+    if not overview.log.files:
+        return
+    store, conf = overview.store, overview.store.conf
+    options = f" --broker-conf {quote(conf.path)}" if conf.path else ""
+    note("")
+    for label, command in _look_closer(overview):
+        note(f"{label}: {command}{options}")
+    note(f"messages one by one: rmqtool inspect {quote(str(store.commit_log_directories[0]))}{options} --limit 10")
+    if not is_scanned:
+        note(f"counts from every record: rmqtool inspect {quote(str(store.root))}{options} --scan")
+
+
+def _look_closer(overview: Overview) -> Iterator[tuple[str, str]]:
+    """What of the tables is odd, with the command that looks closer; of each sort the first."""
+    store = overview.store
+    outside = [item.group for item in overview.committed.offsets if out_of_range(overview, item)]
+    if outside and store.layout != "dledger":
+        yield (
+            f"offsets of {_groups(outside)} out of range",
+            f"rmqtool query {quote(str(store.root))} --group {quote(outside[0])}",
+        )
+    dead = [found.group for found in group_failures(overview) if found.dead_letter_messages]
+    if dead:
+        topic = f"{DEAD_LETTER_PREFIX}{dead[0]}"
+        log = quote(str(store.commit_log_directories[0]))
+        yield f"dead letters of {_groups(dead)}", f"rmqtool inspect {log} --topic {quote(topic)}"
+
+
+def _groups(names: list[str]) -> str:
+    count = len(set(names))
+    return f"{count} group{'' if count == 1 else 's'}"

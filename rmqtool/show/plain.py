@@ -12,7 +12,7 @@ from rmqtool.show.output import visible as visible_text
 _LIST_SEPARATOR = " "  # keys are stored so
 
 
-def plain_text(column: pa.Array, visible: bool) -> pa.StringArray:
+def plain_text(column: pa.Array, *, visible: bool) -> pa.StringArray:
     """Each value as text, null where there is none: lists with spaces between, maps as JSON objects.
 
     With `visible` control characters are escaped.
@@ -52,7 +52,7 @@ def is_ascii(values: pa.StringArray) -> bool:
     return not len(data) or int(data.view(np.int8).min()) >= 0
 
 
-def padded(values: pa.StringArray, width: int, right: bool) -> pa.StringArray:
+def padded(values: pa.StringArray, width: int, *, right: bool) -> pa.StringArray:
     """Values filled with blanks to `width` columns of a terminal, to the right side when `right`."""
     from rich.cells import cell_len
 

@@ -21,7 +21,7 @@ _REFRESH = 0.1  # seconds between two updates
 class ByteProgress:
     """How many of `total` bytes are done."""
 
-    def __init__(self, title: str, total: int, shown: bool) -> None:
+    def __init__(self, title: str, total: int, *, shown: bool) -> None:
         self._title = title
         self._total = total
         self._shown = shown
@@ -62,7 +62,7 @@ class ByteProgress:
 
 
 @contextmanager
-def byte_progress(title: str, total: int, quiet: bool) -> Iterator[ByteProgress]:
+def byte_progress(title: str, total: int, *, quiet: bool) -> Iterator[ByteProgress]:
     """A progress that is gone at the end; silent when `quiet` or when stderr is no terminal."""
     progress = ByteProgress(title, total, shown=not quiet and sys.stderr.isatty())
     try:

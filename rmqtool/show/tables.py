@@ -38,7 +38,7 @@ class TableWriter:
             if number:
                 pieces.append(pa.scalar(_GAP))
             right = self._right[number]
-            pieces.append(column if is_last and not right else padded(column, self._widths[number], right))
+            pieces.append(column if is_last and not right else padded(column, self._widths[number], right=right))
         return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n"), "")))
 
     def _cells(self, rows: Rows, name: str) -> pa.StringArray:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.parallel import keep_arrow_to_one_thread
+from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.scan.events import REASON_MEANINGS, Damage
 from rmqtool.spark.arrow import arrow_schema, conform
 from rmqtool.spark.options import SourceOptions

@@ -74,7 +74,7 @@ def _last_record_of(
 ) -> tuple[int, int] | None:
     """End and store timestamp of the last record of file `number`; None when there is none in it."""
     mapped = files[number]
-    if hint is not None and mapped.start_offset <= hint < mapped.end_offset:
+    if hint is not None and mapped.holds(hint):
         found = _last_record(files[number:], hint, reading)
         if found:
             return found

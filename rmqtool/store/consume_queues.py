@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,8 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, Version
+from rmqtool.rules.versions import Version
+from rmqtool.store.queue_minimum import Offsets, SimpleQueue, batch_min_offset, end_of_batch
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 
 Kind = Literal["simple", "batch"]
@@ -91,15 +92,20 @@ def _directories_in(path: Path, part: ReadScope) -> list[os.DirEntry[str]]:
     return found
 
 
-def queue_range(queue: Queue, log_min_offset: int, version: Version) -> QueueRange:
-    """The range of a queue's files as they stand; `log_min_offset` is the commit log's minimum, -1 without a file."""
+def queue_range(queue: Queue, log_min_offset: int, version: Version, min_offset: int = 0) -> QueueRange:
+    """The range of a queue's files as they stand; `log_min_offset` is the commit log's minimum, -1 without a file.
+
+    `min_offset` is the queue's minimum so far, which stays when no unit is found; a broker that starts begins with 0.
+    """
     files = queue.files.files
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
     number, last = _recovered(queue)
     first = last if number == 0 else _WrittenFile(queue, files[0], whole=True)
     if queue.kind == "simple":
-        return _simple_range(first, last, log_min_offset, version)
+        max_offset = last.start_offset // queue.unit_size + last.count
+        last_physical_offset = None if last.last is None else int(last.last["physical_offset"])
+        return _simple_range(first, QueueRange(min_offset, max_offset, last_physical_offset), log_min_offset, version)
     if last.count == 0 and number > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue
         last = _WrittenFile(queue, files[number - 1], whole=True)
     return _batch_range(first, last, log_min_offset)
@@ -121,9 +127,8 @@ def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: V
         units = known.max_offset - files[0].start_offset // queue.unit_size
         written = min(files[0].size // queue.unit_size, units)
     if written <= 0:
-        return queue_range(queue, log_min_offset, version)
-    first = _WrittenFile(queue, files[0], count=written)
-    return _with_minimum(first, known.max_offset, known.last_physical_offset, log_min_offset, version)
+        return queue_range(queue, log_min_offset, version, known.min_offset)
+    return _simple_range(_WrittenFile(queue, files[0], count=written), known, log_min_offset, version)
 
 
 class _WrittenFile:
@@ -141,47 +146,24 @@ class _WrittenFile:
         with InputFile(mapped.path) as file:
             known = self.room if whole else count
             self.count = self._count_written(file) if known is None else known
-            self.first = self._unit(file, 0) if self.count else None
-            self.last = self._unit(file, self.count - 1) if self.count else None
+            self.last = self.read(file, self.count - 1) if self.count else None
 
-    def first_at(self, physical_offset: int) -> int | None:
-        """Number of the first unit that points at `physical_offset` or behind it, None without one.
-
-        In a large file the offsets are taken to ascend.
-        """
+    @contextmanager
+    def offsets(self) -> Iterator[Offsets]:
+        """The physical offsets of the units, those of a large file read as they are asked for."""
         with InputFile(self._path) as file:
-            if file.size <= _READ_WHOLE:
-                units = self._format.decode_units(file.read(0, self.count * self._unit_size))
-                found = np.flatnonzero(units["physical_offset"] >= physical_offset)
-                return int(found[0]) if len(found) else None
-            number = _first(self.count, lambda number: self._points_to(file, number, physical_offset))
-        return number if number < self.count else None
-
-    def search(self, physical_offset: int) -> int | None:
-        """The same as brokers since 5.0.0 do it; where offsets do not ascend they find another unit."""
-        if self.first is None or (self.start_offset == 0 and self.first["physical_offset"] >= physical_offset):
-            return None if self.first is None else 0
-        low, high = 0, self.count - 1
-        with InputFile(self._path) as file:
-            while high - low > 1:
-                middle = (low + high) // 2
-                found = int(self._unit(file, middle)["physical_offset"])
-                low, high = (
-                    (middle if found <= physical_offset else low),
-                    (middle if found >= physical_offset else high),
-                )
-            near = (number for number in range(low, high + 1) if self._points_to(file, number, physical_offset))
-            return next(near, None)
+            if file.size > _READ_WHOLE:
+                yield _StoredOffsets(self, file)
+            else:
+                yield self._format.decode_units(file.read(0, self.count * self._unit_size))["physical_offset"]
 
     def unit(self, number: int) -> np.void:
         """One unit."""
         with InputFile(self._path) as file:
-            return self._unit(file, number)
+            return self.read(file, number)
 
-    def _points_to(self, file: InputFile, number: int, physical_offset: int) -> bool:
-        return bool(self._unit(file, number)["physical_offset"] >= physical_offset)
-
-    def _unit(self, file: InputFile, number: int) -> np.void:
+    def read(self, file: InputFile, number: int) -> np.void:
+        """The same, of the file that is open."""
         size = self._unit_size
         unit: np.void = self._format.decode_units(file.read(number * size, size))[0]
         return unit
@@ -207,13 +189,17 @@ class _WrittenFile:
         return bool(self._format.is_written(self._format.decode_units(file.read(number * size, size)))[0])
 
 
-def _first(count: int, holds: Callable[[int], bool]) -> int:
-    """The first of the numbers below `count` from which on `holds` is true; `count` without one."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle + 1, high)
-    return low
+class _StoredOffsets:
+    def __init__(self, units: _WrittenFile, file: InputFile) -> None:
+        self._units = units
+        self._file = file
+
+    def __len__(self) -> int:
+        return self._units.count
+
+    def __getitem__(self, number: int) -> np.int64:
+        offset: np.int64 = self._units.read(self._file, number)["physical_offset"]
+        return offset
 
 
 def _recovered(queue: Queue) -> tuple[int, _WrittenFile]:
@@ -227,37 +213,18 @@ def _recovered(queue: Queue) -> tuple[int, _WrittenFile]:
     return number, found
 
 
-def _simple_range(first: _WrittenFile, last: _WrittenFile, log_min_offset: int, version: Version) -> QueueRange:
-    max_offset = last.start_offset // consume_queue.UNIT_SIZE + last.count
-    last_physical_offset = None if last.last is None else int(last.last["physical_offset"])
-    return _with_minimum(first, max_offset, last_physical_offset, log_min_offset, version)
-
-
-def _with_minimum(
-    first: _WrittenFile, max_offset: int, last_physical_offset: int | None, log_min_offset: int, version: Version
-) -> QueueRange:
-    """The range of a simple queue that begins with the file `first` (`ConsumeQueue#correctMinOffset`)."""
-    expired = last_physical_offset is not None and last_physical_offset < log_min_offset
-    if version >= EXPIRED_QUEUE_MIN_IS_MAX:
-        number = None if expired else first.search(log_min_offset)
-        otherwise = max_offset if expired else 0
-    else:
-        number, otherwise = first.first_at(log_min_offset), 0
-    min_offset = otherwise if number is None else first.start_offset // consume_queue.UNIT_SIZE + number
-    return QueueRange(min_offset, max_offset, last_physical_offset, expired)
+def _simple_range(first: _WrittenFile, known: QueueRange, log_min_offset: int, version: Version) -> QueueRange:
+    """`known` with the minimum that it has when the queue begins with the file `first`."""
+    last, size = known.last_physical_offset, consume_queue.UNIT_SIZE
+    with first.offsets() as offsets:
+        units = SimpleQueue(first.start_offset, offsets, known.max_offset * size, last, known.min_offset * size)
+        min_offset = units.min_offset(log_min_offset, version)
+    return QueueRange(min_offset, known.max_offset, last, units.is_expired(log_min_offset))
 
 
 def _batch_range(first: _WrittenFile, last: _WrittenFile, log_min_offset: int) -> QueueRange:
-    min_offset, max_offset, last_physical_offset = -1, 0, None
-    if first.first is not None:
-        number = first.first_at(log_min_offset)
-        below = first.count if number is None else number
-        min_offset = _end_of(first.unit(below - 1)) if below else int(first.first["base_queue_offset"])
-    if last.last is not None:
-        max_offset, last_physical_offset = _end_of(last.last), int(last.last["physical_offset"])
-    return QueueRange(min_offset, max_offset, last_physical_offset)
-
-
-def _end_of(unit: np.void) -> int:
-    """Queue offset behind a batch unit's messages."""
-    return int(unit["base_queue_offset"]) + int(unit["batch_size"])
+    with first.offsets() as offsets:
+        min_offset = batch_min_offset(offsets, first.unit, log_min_offset)
+    if last.last is None:
+        return QueueRange(min_offset, 0)
+    return QueueRange(min_offset, end_of_batch(last.last), int(last.last["physical_offset"]))

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from struct import Struct
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats import dledger
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.java import decode_text
+from rmqtool.formats.layout import struct_of
 from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.frames import RecordRun, sound_prefix
@@ -30,7 +30,7 @@ _PART = 16 << 20  # of a file that is read from its end, bytes: its rows are kep
 _CHECKPOINT = "checkpoint"
 _LARGEST_CHECKPOINT = 4 << 10  # bytes; two lines
 _COMMITTED = re.compile(r"^committedIndex=(-?\d{1,18})\s*$", re.ASCII | re.MULTILINE)
-_START = Struct(">ii")  # magic and size
+_START = struct_of(dledger.ENTRY_DTYPE, "magic", "size")
 
 
 def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: ReadPolicy = UNLIMITED) -> Iterator[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from rmqtool.formats.index_file import (
     UNIT_SIZE,
     decode_units,
     file_size,
+    slot_position,
     unit_position,
 )
 from rmqtool.store.store import INDEX, Store
@@ -95,9 +96,9 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
     with InputFile(index_file.path) as file:
         keys = index_file.keys
         for _ in range(_TRIES):
-            for slots, units in _guesses(file, keys, configured):
-                if _fits(file, keys, slots):
-                    return Geometry(slots, units)
+            for guess in _guesses(file, keys, configured):
+                if _fits(file, keys, guess.slots):
+                    return guess
             counted = read_header(index_file.path).keys
             if counted == keys:
                 break
@@ -109,21 +110,33 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
     )
 
 
-def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
+def geometry_or_none(index_file: IndexFile, configured: tuple[int, int] | None = None) -> Geometry | None:
+    """The same, None when nothing fits."""
+    with suppress(UnsupportedError):
+        return geometry_of(index_file, configured)
+    return None
+
+
+def geometries_by_size(size: int, configured: tuple[int, int] | None) -> Iterator[Geometry]:
+    """As configured and the default, as far as they give the file's size; units need not prove them."""
+    for slots, units in filter(None, (configured, (DEFAULT_SLOTS, DEFAULT_UNITS))):
+        if file_size(slots, units) == size:
+            yield Geometry(slots, units)
+
+
+def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> Iterator[Geometry]:
     """Slots and units that give the file's size: as configured, the default, and what the end of the units tells.
 
     Without a key there is nothing to prove a guess by, so that the last is left out.
     """
-    for known in (configured, (DEFAULT_SLOTS, DEFAULT_UNITS)):
-        if known and file_size(*known) == file.size:
-            yield known
+    yield from geometries_by_size(file.size, configured)
     end = file.data_end() if keys else 0
     # The last byte that is not zero is in the newest unit, or in one that the header does not count yet.
     most = (end - file_size(0, keys) - 1) // _SLOT_SIZE
     for slots in range(most, most - 2 * UNIT_SIZE // _SLOT_SIZE, -1):
         units, rest = divmod(file.size - file_size(slots, 0), UNIT_SIZE)
         if slots > 0 and rest == 0:
-            yield slots, units
+            yield Geometry(slots, units)
 
 
 def _fits(file: InputFile, keys: int, slots: int) -> bool:
@@ -154,4 +167,4 @@ def _leads_to(file: InputFile, slots: int, slot: int, number: int, keys: int) ->
 
 
 def _slot(file: InputFile, slot: int) -> int:
-    return int.from_bytes(file.read(HEADER_SIZE + _SLOT_SIZE * slot, _SLOT_SIZE), "big", signed=True)
+    return int.from_bytes(file.read(slot_position(slot), _SLOT_SIZE), "big", signed=True)

@@ -15,17 +15,14 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.base.files import InputFile
 from rmqtool.formats.index_file import (
-    DEFAULT_SLOTS,
-    DEFAULT_UNITS,
-    HEADER_SIZE,
     SLOT_DTYPE,
     UNIT_SIZE,
     decode_units,
-    file_size,
     key_hash,
+    slot_position,
     unit_position,
 )
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, index_paths, read_header
+from rmqtool.store.index_files import Geometry, IndexFile, geometries_by_size, geometry_of, index_paths, read_header
 from rmqtool.store.store import Store
 
 MAX_MATCHES = 64
@@ -160,16 +157,14 @@ class Index:
 
     def _unproven(self, file: IndexFile) -> Geometry | None:
         """A geometry that gives the file's size though its newest units do not prove it: damage may be why."""
-        known = (self._configured, (DEFAULT_SLOTS, DEFAULT_UNITS))
-        fitting = (numbers for numbers in known if numbers and file_size(*numbers) == file.size)
-        numbers = next(fitting, None)
-        if numbers is None:
+        found = next(geometries_by_size(file.size, self._configured), None)
+        if found is None:
             return None
         if self._live:
             self.problems.pop(file.path)  # more likely the broker was faster
         else:
             self.problems[file.path] = "its newest units are not where its hash slots lead"
-        return Geometry(*numbers)
+        return found
 
     def _select(
         self, file: IndexFile, units: Iterable[IndexUnit], stored_hash: int, window: tuple[int, int]
@@ -228,7 +223,7 @@ class _Chain:
 
     def _newest(self) -> int:
         size = SLOT_DTYPE.itemsize
-        data = self._opened.read(HEADER_SIZE + size * self._slot, size)
+        data = self._opened.read(slot_position(self._slot), size)
         return int.from_bytes(data, "big", signed=True)
 
     def _problem(self, number: int, before: int) -> str:

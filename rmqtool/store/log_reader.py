@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, PREFIX_DTYPE
-from rmqtool.rules.broker_conf import DEFAULT_LOG_FILE_SIZE
-
-_SYS_FLAG_END = PREFIX_DTYPE.fields["sys_flag"][1] + 4  # type: ignore[index]
-_LONGEST_HEADER = max(dtype.itemsize for dtype in HEADER_DTYPES.values())
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
+from rmqtool.formats.layout import integer_at
+from rmqtool.formats.message import HEADER_DTYPES, HOST_BITS, MAX_HEADER_SIZE, PREFIX_DTYPE
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 
 
 class LogBytes:
@@ -31,7 +29,7 @@ class LogBytes:
 
         Offset 0 is looked for in the first file when no file begins there, as the broker does.
         """
-        mapped = next((file for file in self.files if file.start_offset <= physical_offset < file.end_offset), None)
+        mapped = file_at(self.files, physical_offset)
         if mapped is None and physical_offset == 0 and self.files:
             mapped = self.files[0]
         if mapped is None or size < 0:
@@ -51,10 +49,9 @@ class LogBytes:
         mapped = self.file_of(physical_offset, size)
         if mapped is None:
             return -1
-        head = self._read(mapped, physical_offset % self.file_size, _LONGEST_HEADER)
-        sys_flag = int.from_bytes(head[_SYS_FLAG_END - 4 : _SYS_FLAG_END], "big", signed=True)
-        width, position = HEADER_DTYPES[sys_flag & HOST_BITS].fields["store_timestamp"][:2]  # type: ignore[index]
-        return int.from_bytes(head[position : position + width.itemsize], "big", signed=True)
+        head = self._read(mapped, physical_offset % self.file_size, MAX_HEADER_SIZE)
+        host_bits = integer_at(PREFIX_DTYPE, "sys_flag", head) & HOST_BITS
+        return integer_at(HEADER_DTYPES[host_bits], "store_timestamp", head)
 
     def close(self) -> None:
         """Close the files."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import OpenFiles
+from rmqtool.base.mapped_files import MappedFiles, file_at, list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.store.consume_queues import Queue
@@ -111,10 +111,8 @@ class QueueFiles:
     def place_of(self, number: int) -> tuple[Path | None, int]:
         """Path of the file that holds a unit, None without one, and the unit's position in it, bytes."""
         position = number * self.size
-        for file in self._files:
-            if file.start_offset <= position < file.end_offset:
-                return file.path, position - file.start_offset
-        return None, position
+        file = file_at(self._files, position)
+        return (file.path, position - file.start_offset) if file else (None, position)
 
 
 def files_in(directory: Path) -> MappedFiles:

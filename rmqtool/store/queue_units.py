@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
 from rmqtool.store.consume_queues import Kind, Queue, QueueRange, written_end
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 
 _DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
@@ -124,7 +129,7 @@ class LoadedQueue:
             return self._batch_units_from(queue_offset)
         byte = queue_offset * self.queue.unit_size
         for file in self.files:
-            if file.mapped.start_offset <= byte < file.mapped.end_offset:
+            if file.mapped.holds(byte):
                 number = (byte - file.mapped.start_offset) // self.queue.unit_size
                 return file.units(number) if number < file.count else None
         return None
@@ -175,3 +180,24 @@ def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if holds(file.unit(middle)) else (low, middle - 1)
     return low
+
+
+class ExtTags:
+    """The ext units of one queue, looked up by their addresses."""
+
+    def __init__(self, store: Store, queue: Queue) -> None:
+        self._directory = store.root / CONSUME_QUEUE_EXT / queue.topic / str(queue.queue_id)
+        self._files = list_mapped_files(self._directory).files if self._directory.is_dir() else ()
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tags code that a unit stores, or that of the ext unit that it leads to; None when there is none."""
+        if not is_ext_address(stored):
+            return stored
+        offset = offset_of(stored)
+        mapped = None if offset is None else file_at(self._files, offset)
+        if mapped is None or offset is None:
+            return None
+        with InputFile(mapped.path) as file:
+            data = file.read(offset - mapped.start_offset, HEADER_DTYPE.itemsize).ljust(HEADER_DTYPE.itemsize, b"\0")
+        unit = np.frombuffer(data, HEADER_DTYPE)[0]
+        return int(unit["tags_code"]) if unit["size"] > 0 else None

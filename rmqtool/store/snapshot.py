@@ -6,13 +6,15 @@ from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFiles
+from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import LogRange, log_range
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import list_queues, queue_range
 from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
+from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_query import Index, open_index
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.log_reader import LogBytes
@@ -81,6 +83,11 @@ class StoreView:
         return load_offsets(self.store)
 
     @cached_property
+    def delay_levels(self) -> DelayLevels:
+        """The delay levels that its broker has."""
+        return delay_levels_of_store(self.store)
+
+    @cached_property
     def topics(self) -> list[str]:
         """Every topic that has queues or is configured, by name."""
         names = {
@@ -108,8 +115,3 @@ class StoreView:
     def queue_ids(self, topic: str) -> list[int]:
         """Numbers of the queues of a topic that are there."""
         return [queue.queue_id for queue in list_queues(self.store) if queue.topic == topic]
-
-    def file_at(self, physical_offset: int) -> MappedFile | None:
-        """The commit log file that holds a physical offset."""
-        files = self.log.files
-        return next((file for file in files if file.start_offset <= physical_offset < file.end_offset), None)

@@ -43,19 +43,21 @@ class Neighbours:
         status = self._system.lstat(path)
         if status and stat.S_ISDIR(status.st_mode) == directory and not stat.S_ISLNK(status.st_mode):
             return read_attributes(self._system, path, status)
-        return self._nearest(os.path.dirname(name), directory)
+        return self._nearest(os.path.dirname(name), directory=directory)
 
-    def _nearest(self, parent: str, directory: bool) -> Attributes:
+    def _nearest(self, parent: str, *, directory: bool) -> Attributes:
         """Look in `parent` and, as long as nothing is found, in the directory above."""
         key = (parent, directory)
         if key not in self._found:
-            found = self._in(self._places.path(parent), directory, _MAX_DEPTH)
+            found = self._in(self._places.path(parent), directory=directory, depth=_MAX_DEPTH)
             self._found[key] = found or (
-                self._nearest(os.path.dirname(parent), directory) if parent else self._root(directory)
+                self._nearest(os.path.dirname(parent), directory=directory)
+                if parent
+                else self._root(directory=directory)
             )
         return self._found[key]
 
-    def _in(self, path: str, directory: bool, depth: int) -> Attributes | None:
+    def _in(self, path: str, *, directory: bool, depth: int) -> Attributes | None:
         """A file at or below `path`, or a directory right in it."""
         status = self._system.lstat(path)
         if status is None or not stat.S_ISDIR(status.st_mode) or depth == 0:
@@ -67,10 +69,10 @@ class Neighbours:
                 return read_attributes(self._system, entry.path, found)
         if directory:
             return read_attributes(self._system, path, status)
-        below = (self._in(entry.path, directory, depth - 1) for entry in entries)
+        below = (self._in(entry.path, directory=directory, depth=depth - 1) for entry in entries)
         return next((found for found in below if found), None)
 
-    def _root(self, directory: bool) -> Attributes:
+    def _root(self, *, directory: bool) -> Attributes:
         status = os.stat(self._places.root)
         found = read_attributes(self._system, self._places.root, status)
         return found if directory else Attributes(found.uid, found.gid, found.mode & _FILE_MODE, found.labels)

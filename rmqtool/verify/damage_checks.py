@@ -9,12 +9,12 @@ import numpy as np
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.findings.report import Report
 from rmqtool.formats.layout import parse
 from rmqtool.formats.message import BLANK_SIZE, HEADER_DTYPES, MAGIC_CODE_BLANK, MAGIC_CODE_V1, MIN_MESSAGE_SIZE
 from rmqtool.formats.message import Blank as BlankUnit
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import SIZE_COMPARED_FIRST, Version
 from rmqtool.scan.events import REASON_MEANINGS, Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
@@ -23,7 +23,6 @@ from rmqtool.verify.bad_extents import Extents
 _HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
 _PAGE_SIZE = 4096
-_BLANK_MUST_FIT = Version(5, 3, 2)  # CommitLog#checkMessageAndReturnSize: a longer one is no record
 
 
 class DamageChecks:
@@ -42,7 +41,7 @@ class DamageChecks:
     def frames(self, frames: RecordRun) -> None:
         """Records: they must not fill their file to the last byte, for then no blank ends it."""
         end = frames.physical_offset + frames.size
-        file = self._file_at(frames.physical_offset)
+        file = file_at(self._files, frames.physical_offset)
         if file is not None and end == file.end_offset and file is not self._files[-1]:
             message = "the last record ends exactly at the file's end, so that no blank follows"
             self._report.add("commitlog.blank", message, file=self._store.relative(file.path), offset=end)
@@ -54,7 +53,7 @@ class DamageChecks:
         if size == blank.size:
             return
         longer = size > blank.size
-        refused = longer and (self._version is None or self._version >= _BLANK_MUST_FIT)
+        refused = longer and (self._version is None or self._version >= SIZE_COMPARED_FIRST)
         message = f"a blank of {size} bytes where {blank.size} are left in its file"
         details = self._named(blank.physical_offset)
         if not refused:
@@ -70,7 +69,7 @@ class DamageChecks:
         waiting = self._waiting
         if waiting is None or waiting.tail:
             return False
-        file = self._file_at(waiting.physical_offset)
+        file = file_at(self._files, waiting.physical_offset)
         return file is not None and self._is_last(file)
 
     def are_stale_records(self, frames: RecordRun, last_timestamp: int) -> bool:
@@ -78,7 +77,7 @@ class DamageChecks:
 
         A start cuts the log without erasing what stands behind, and new records grow over it from the front.
         """
-        waiting, file = self._waiting, self._file_at(frames.physical_offset)
+        waiting, file = self._waiting, file_at(self._files, frames.physical_offset)
         if waiting is None or file is None or waiting.physical_offset < file.start_offset:
             return False
         return self._is_last(file) and int(frames.headers.field("store_timestamp")[0]) < last_timestamp
@@ -114,7 +113,7 @@ class DamageChecks:
             return "commitlog.stale-bytes", REASON_MEANINGS["leftover"]
         if damage.tail and reason != "physical-offset":
             return "commitlog.torn", f"the log ends here: {REASON_MEANINGS['torn']}"
-        file = self._file_at(damage.physical_offset)
+        file = file_at(self._files, damage.physical_offset)
         size, magic_code = self._head(damage.physical_offset)
         if magic_code == MAGIC_CODE_BLANK:
             return "commitlog.blank", "a blank inside its file, with records behind it"
@@ -129,7 +128,7 @@ class DamageChecks:
 
         A broker that writes without mmap fills pages with what its buffer has held (`DefaultMappedFile`).
         """
-        start, file = damage.physical_offset, self._file_at(damage.physical_offset)
+        start, file = damage.physical_offset, file_at(self._files, damage.physical_offset)
         if file is None or damage.size > (file.start_offset - start) % _PAGE_SIZE:
             return False
         head = np.frombuffer(self._read(start, _HEADER.itemsize), _HEADER)[0]
@@ -152,17 +151,14 @@ class DamageChecks:
 
     def _read(self, physical_offset: int, size: int) -> bytes:
         """So many bytes of one file, fewer at its end; none where there is no file."""
-        file = self._file_at(physical_offset)
+        file = file_at(self._files, physical_offset)
         if file is None:
             return b""
         with InputFile(file.path) as opened:
             return opened.read(physical_offset - file.start_offset, size)
 
-    def _file_at(self, physical_offset: int) -> MappedFile | None:
-        return next((file for file in self._files if file.start_offset <= physical_offset < file.end_offset), None)
-
     def _named(self, physical_offset: int) -> dict[str, Any]:
-        file = self._file_at(physical_offset)
+        file = file_at(self._files, physical_offset)
         return {"file": self._store.relative(file.path)} if file else {}
 
     def _is_last(self, file: MappedFile) -> bool:

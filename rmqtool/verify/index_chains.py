@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,16 @@ from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.index_file import HEADER_SIZE, UNIT_SIZE, decode_units, unit_position
+from rmqtool.formats.index_file import (
+    HEADER_DTYPE,
+    HEADER_SIZE,
+    SLOT_DTYPE,
+    UNIT_SIZE,
+    decode_units,
+    slot_position,
+    unit_position,
+)
+from rmqtool.formats.layout import position_of
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
@@ -75,20 +84,19 @@ def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[st
 def check_timestamps(store: Store, parts: Sequence[FileUnits], lookups: Lookups, report: Report) -> None:
     """The header's timestamps are those of the messages that it names."""
     for part in parts:
-        for name, at in (("begin", 0), ("end", 8)) if part.units else ():
+        for name in ("begin", "end") if part.units else ():
             stored = getattr(part.file, f"{name}_timestamp")
             found = lookups.store_timestamp_at(getattr(part.file, f"{name}_physical_offset"))
             if found is not None and found != stored:
                 message = f"{name} timestamp {stored}, its message was stored at {found}"
-                report.add("index.header", message, file=store.relative(part.file.path), offset=at)
+                report.add("index.header", message, file=store.relative(part.file.path),
+                           offset=position_of(HEADER_DTYPE, f"{name}_timestamp"))  # fmt: skip
 
 
-def check_chains(
-    store: Store, part: FileUnits, report: Report, reading: ReadPolicy, live: bool, progress: Callable[[int], None]
-) -> None:
+def check_chains(store: Store, part: FileUnits, report: Report, reading: ReadPolicy, live: bool) -> Iterator[int]:
     """Walk all units of one file in the order of the puts, with the table of slots as it was then.
 
-    `progress` is told how many more bytes are done, those of slots and of what was not used with the last units.
+    Yields how many more bytes are done, those of slots and of what was not used with the last units.
     """
     slots = np.zeros(part.geometry.slots, dtype=np.int32)
     used, left = 0, part.file.size
@@ -99,16 +107,17 @@ def check_chains(
             count = min(_CHUNK, part.units + 1 - first)
             data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
             used += _check_chunk(store, part, decode_units(data), first, slots, report)
-            progress(count * UNIT_SIZE)
+            yield count * UNIT_SIZE
             left -= count * UNIT_SIZE
-        progress(left)
+        yield left
         if live:
             return  # header and slots are ahead of what was walked
         _check_ends(store, part, file, report)
         _check_slots(store, part, file, slots, report)
     if part.units and part.file.hash_slot_count not in (used, part.file.keys):
         message = f"{counted(part.file.hash_slot_count, 'used hash slot')}, found {used}"
-        report.add("index.header", message, file=store.relative(part.file.path), offset=32)
+        report.add("index.header", message, file=store.relative(part.file.path),
+                   offset=position_of(HEADER_DTYPE, "hash_slot_count"))  # fmt: skip
 
 
 def _check_chunk(
@@ -161,21 +170,22 @@ def previous_units(at: NDArray[np.intp], numbers: NDArray[np.int32], slots: NDAr
 def _check_slots(store: Store, part: FileUnits, file: InputFile, slots: NDArray[np.int32], report: Report) -> None:
     for first in range(0, len(slots), _CHUNK):
         count = min(_CHUNK, len(slots) - first)
-        stored = np.frombuffer(file.read(HEADER_SIZE + 4 * first, 4 * count), ">i4")
+        stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
         wanted = slots[first : first + len(stored)]
         for row in np.flatnonzero(stored != wanted).tolist():
             message = f"hash slot {first + row}: leads to unit {int(stored[row])}, expected {int(wanted[row])}"
             report.add("index.slot", message, file=store.relative(part.file.path),
-                       offset=HEADER_SIZE + 4 * (first + row))  # fmt: skip
+                       offset=slot_position(first + row))  # fmt: skip
 
 
 def _check_ends(store: Store, part: FileUnits, file: InputFile, report: Report) -> None:
     """The header's first and last physical offset are those of the first and the last unit."""
     if not part.units:
         return
-    for name, number, at in (("begin", 1, 16), ("end", part.units, 24)):
+    for name, number in (("begin", 1), ("end", part.units)):
         unit = decode_units(file.read(unit_position(part.geometry.slots, number), UNIT_SIZE))[0]
         stored = getattr(part.file, f"{name}_physical_offset")
         if int(unit["physical_offset"]) != stored:
             message = f"{name} physical offset {stored}, that of unit {number} is {int(unit['physical_offset'])}"
-            report.add("index.header", message, file=store.relative(part.file.path), offset=at)
+            report.add("index.header", message, file=store.relative(part.file.path),
+                       offset=position_of(HEADER_DTYPE, f"{name}_physical_offset"))  # fmt: skip

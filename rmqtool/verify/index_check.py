@@ -6,18 +6,25 @@ they compared as sets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
+
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import ReadPolicy
+from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
+from rmqtool.formats.index_file import unit_position
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
-from rmqtool.verify.index_sequence import IndexUnits
+from rmqtool.verify.index_sequence import FileUnits, IndexUnits
+from rmqtool.verify.part_result import PartResult
 
 _AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
 _CHUNK = 1 << 16
@@ -222,7 +229,7 @@ class IndexCheck:
             return
         part = self._units.part_at(int(numbers[0]))
         own = int(numbers[0]) - part.start + 1
-        position = 40 + 4 * part.geometry.slots + 20 * own
+        position = unit_position(part.geometry.slots, own)
         more = f" (and {counted(count - 1, 'more unit')})" if count > 1 else ""
         self._report.add(code, f"unit {own}: {message}{more}", count=count,
                          file=self._store.relative(part.file.path), offset=position)  # fmt: skip
@@ -251,3 +258,14 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
     for step in range(1, length):
         runs[:-step] &= rows[step:]
     return int(np.argmax(runs)) if runs.any() else len(rows)
+
+
+def check_index_end(
+    store: Store, parts: Sequence[FileUnits], total: PartResult, lookups: Lookups, log_start: int, reading: ReadPolicy
+) -> None:
+    """Look at the units behind those of all messages; `total` is what all parts of the log have found."""
+    with closing(OpenFiles(reading)) as open_files:
+        units = IndexUnits(parts, open_files)
+        rest = IndexCheck(store, total.report, units, total.extents, lookups, total.seam.index_at,
+                          units.total, False, log_start, False)  # fmt: skip
+        rest.finish(total.log_end or 0)

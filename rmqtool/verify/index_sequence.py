@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.tolerant import ReadScope, skip_wrong_type
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
 from rmqtool.rules.versions import INDEX_OF_TAGS, Version
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
-from rmqtool.store.record_signs import index_signs
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
 from rmqtool.store.store import Store
+from rmqtool.store.version_signs import index_signs
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,10 @@ def known_geometries(store: Store, part: ReadScope = skip_wrong_type) -> list[tu
     found: list[tuple[IndexFile, Geometry | None]] = []
     for file in list_index_files(store, part):
         with part():
-            geometry = _geometry(file, known)
+            geometry = geometry_or_none(file, known)
             known = (geometry.slots, geometry.units) if geometry else known
             found.append((file, geometry))
     return found
-
-
-def _geometry(file: IndexFile, known: tuple[int, int] | None) -> Geometry | None:
-    try:
-        return geometry_of(file, known)
-    except UnsupportedError:
-        return None
 
 
 def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:

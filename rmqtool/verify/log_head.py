@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import counted

@@ -1,4 +1,4 @@
-"""The parts of the log put together in order, as they come from several processes."""
+"""The parts of log and index put together in order, as they come from several processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rmqtool.base.parallel import uninterrupted
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.parts import LogPart
+from rmqtool.verify.parts import AnyPart, LogPart
 
 _MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
 
@@ -17,8 +17,9 @@ class PartMerger:
     A seam does not meet where damage lies at a border, or where the index is not in the order of the log.
     """
 
-    def __init__(self, parts: Sequence[LogPart], total: PartResult, again: Callable[[LogPart], PartResult]) -> None:
-        self._parts = parts
+    def __init__(self, parts: Sequence[AnyPart], total: PartResult, again: Callable[[LogPart], PartResult]) -> None:
+        self._parts = [part for part in parts if isinstance(part, LogPart)]  # the first ones
+        self._of_index: dict[int, PartResult] = {}
         self._again = again
         self._total = total
         self._waiting: dict[int, PartResult] = {}
@@ -28,6 +29,9 @@ class PartMerger:
 
     def add(self, number: int, result: PartResult) -> None:
         """Take the result of a part; raises RmqtoolError."""
+        if number >= len(self._parts):
+            self._of_index[number] = result
+            return
         if self._left < 0:
             return  # it is in the part that is the last now
         self._waiting[number] = result
@@ -36,16 +40,19 @@ class PartMerger:
 
     def keep(self, number: int, result: PartResult) -> None:
         """Take what is known of a part that was interrupted: it is added to the total as it is."""
-        if self._left >= 0:
+        if number >= len(self._parts):
+            self._of_index[number] = result
+        elif self._left >= 0:
             self._waiting[number] = result
 
     def total(self) -> PartResult:
         """All that has come, whether or not it is complete; nothing can be added then."""
         with uninterrupted():  # what is half done is worth nothing
             last = [self._open[1]] if self._open else []
-            for result in (*last, *(self._waiting[number] for number in sorted(self._waiting))):
+            left = {**self._waiting, **self._of_index}
+            for result in (*last, *(left[number] for number in sorted(left))):
                 self._total.extend(result)
-            self._open, self._waiting = None, {}
+            self._open, self._waiting, self._of_index = None, {}, {}
         return self._total
 
     def _join(self, part: LogPart, result: PartResult) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import RateLimit, ReadPolicy
+from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.worker import Job
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatcher import Dispatcher
@@ -36,9 +36,6 @@ from rmqtool.verify.parts import AnyPart, LogPart, log_start_of
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD
 from rmqtool.verify.record_checks import RecordChecks
-
-Progress = Callable[[int], None]
-"""Told how many more bytes are done."""
 
 
 @dataclass(frozen=True)
@@ -71,54 +68,71 @@ class VerifyTask:
         return Report(self.selection, self.max_examples, str(self.root))
 
 
-class PartCheck:
-    """Does the parts that it is given, one after the other; what is known so far is always in `result`."""
+class PartCheck(Job[PartResult]):
+    """The parts that one process does, one after the other."""
 
-    def __init__(self, settings: VerifyTask, progress: Progress) -> None:
-        self.settings = settings
-        self._progress = progress
-        self._store: Store = open_store(settings.root, settings.conf)
-        self._files = settings.files
-        self._reading = settings.reading()
+    def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
+        self._task = task
+        self._parts = parts
+        self._store: Store = open_store(task.root, task.conf)
+        self._reading = task.reading()
         self._open = OpenFiles(self._reading)
         self._found: FoundQueues = {}
         self._batch_topics = load_topics(self._store).with_batch_queues
-        self.result = PartResult(settings.report())
+        self._unfinished: tuple[int, PartResult] | None = None
 
-    def check(self, part: AnyPart) -> PartResult:
+    def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
         """Do one part; raises UnreadableError."""
-        self.result = PartResult(self.settings.report())
-        if isinstance(part, LogPart):
-            self._check_log(part)
-            return self.result
-        for index_file in self.settings.index_parts[part.first : part.stop]:
-            with self.result.read_errors.part():
-                check_chains(self._store, index_file, self.result.report, self._reading, self.settings.live,
-                             self._progress)  # fmt: skip
-        return self.result
+        result = PartResult(self._task.report())
+        self._unfinished = part, result
+        for size in self._check(self._parts[part], result):
+            yield size, None
+        self._unfinished = None
+        yield 0, result
+
+    def unfinished(self) -> tuple[int, PartResult] | None:
+        """The part that is being done, and what is known of it."""
+        return self._unfinished
+
+    def again(self, part: LogPart) -> PartResult:
+        """What a part of other borders gives, whose bytes are done already; raises UnreadableError."""
+        result = PartResult(self._task.report())
+        for _ in self._check(part, result):
+            pass
+        return result
 
     def close(self) -> None:
         """Close what was opened."""
         self._open.close()
 
-    def _check_log(self, part: LogPart) -> None:
-        if self.settings.live:
+    def _check(self, part: AnyPart, result: PartResult) -> Iterator[int]:
+        """Check one part, by and by: how many more bytes are done."""
+        if isinstance(part, LogPart):
+            yield from self._check_log(part, result)
+            return
+        for index_file in self._task.index_parts[part.first : part.stop]:
+            with result.read_errors.part():
+                yield from check_chains(self._store, index_file, result.report, self._reading, self._task.live)
+
+    def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
+        if self._task.live:
             self._found.clear()
-        self.result.reached.append([part.start, part.start])
-        scan = scan_live if self.settings.live else scan_readable
+        result.reached.append([part.start, part.start])
+        scan = scan_live if self._task.live else scan_readable
+        files = self._task.files
         try:
-            check = _LogCheck(self._store, self._files, self.settings, part, self.result, self._open,
+            check = _LogCheck(self._store, files, self._task, part, result, self._open,
                               self._batch_topics, self._found)  # fmt: skip
-            for event in scan(self._files, part.start, part.stop, self._reading):
+            for event in scan(files, part.start, part.stop, self._reading):
                 if not check.take(event):
                     break
-                self._progress(event.size)
+                yield event.size
             check.finish()
-            self.result.reached[-1][1] = part.stop
+            result.reached[-1][1] = part.stop
         except UnreadableError as error:
-            if not self.settings.live:
+            if not self._task.live:
                 raise
-            self.result.unread = str(error)  # a running broker deletes files
+            result.unread = str(error)  # a running broker deletes files
 
 
 class _LogCheck:

@@ -68,6 +68,11 @@ class PartResult:
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
     seam: PartBoundary = field(default_factory=PartBoundary)
 
+    @property
+    def queue_ends(self) -> dict[QueueName, int]:
+        """Queue offsets behind the last message of each queue."""
+        return {name: state.next_offset for name, state in self.states.items()}
+
     def meets(self, later: PartResult) -> bool:
         """Whether both together are what one pass over both parts would have found."""
         return self.stale_from is None and self.seam.meets(later.seam)
@@ -117,11 +122,7 @@ def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResu
     for file in files:
         error = total.unreadable.get(str(file.path))
         if error is not None:
-            unread = [
-                (start, size)
-                for start, size, reason in total.extents
-                if reason == UNREAD and file.start_offset <= start < file.end_offset
-            ]
+            unread = [(start, size) for start, size, reason in total.extents if reason == UNREAD and file.holds(start)]
             hint = f": {error.hint}" if error.hint else ""
             size = sum(size for _, size in unread)
             total.report.add("commitlog.unreadable", f"{error.message}; {size} bytes were not read{hint}",

@@ -90,6 +90,15 @@ def index_parts(parts: Sequence[FileUnits], least: int = PART_SIZE) -> list[Inde
     return found
 
 
+def order_of(parts: Sequence[AnyPart]) -> list[int]:
+    """The order in which the parts are begun, by number.
+
+    Index files go before the log: one can be the longest part of all, and begun last it would keep one process busy
+    while the others have nothing left to do. The log's parts are begun in their order, so that few wait to be joined.
+    """
+    return sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
+
+
 def _borders(files: Sequence[MappedFile], least: int, reading: ReadPolicy) -> Iterator[int]:
     """Physical offsets at which the log is cut, ascending: beginnings of files, and others within them."""
     if any(before.end_offset > after.start_offset for before, after in pairwise(files)):

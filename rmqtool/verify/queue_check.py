@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.limits import memory_is_short
-from rmqtool.base.open_files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.findings.report import Report

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
+from rmqtool.formats.layout import position_of
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.store.file_findings import layout_findings, log_findings
@@ -29,6 +31,7 @@ from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
+_CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
 def check_surroundings(
@@ -136,7 +139,8 @@ def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_e
     begins = not offset or offset < log.files[0].start_offset or lookups.begins_at(offset) is not False
     if offset and (offset > log_end or not begins):
         is_used = (store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
-        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT, offset=40,
+        report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT,
+                   offset=position_of(CHECKPOINT_DTYPE, "logics_physical_offset"),
                    severity="error" if is_used else None)  # fmt: skip
 
 
@@ -147,3 +151,16 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
         if after.begin_physical_offset < before.begin_physical_offset:
             message = f"sorts behind {before.path.name}, but holds older messages"
             report.add("index.name", message, file=store.relative(after.path))
+
+
+def check_preallocated(store: Store, files: Sequence[MappedFile], end: int, report: Report) -> None:
+    """Log files behind the first one that begin at `end`, where nothing more is, or behind it."""
+    for file in files[1:]:
+        if file.size and file.start_offset >= end:
+            report.add("commitlog.preallocated", "holds only zeros", file=store.relative(file.path))
+
+
+def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
+    """Whether what was found, by code, looks like a crash that left no file `abort`."""
+    if "store.unclean-stop" not in counts and any(counts.get(code) for code in _CRASH_SIGNS):
+        report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")

@@ -11,7 +11,7 @@ import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
@@ -108,7 +108,7 @@ def _check_slots(store: Store, log: MappedFiles, report: Report, reading: ReadPo
     newest = _newest_position(path, reading)
     if newest is None:
         return
-    file = next((file for file in log.files if file.start_offset <= newest < file.end_offset), None)
+    file = file_at(log.files, newest)
     if file is None and newest < log.files[0].start_offset:
         return  # of a message that is delivered; its timer log file is deleted
     if file is None:

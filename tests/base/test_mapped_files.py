@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
 from rmqtool.formats.file_name import MAX_OFFSET, file_name
 from tests.building import write_sparse
 from tests.unchanged import unchanged
@@ -209,3 +209,12 @@ def test_the_end_of_data(tmp_path: Path, size: int, places: tuple[float, ...]) -
     for path in (sparse, dense):
         with InputFile(path) as file:
             assert file.data_end() == expected
+
+
+def test_a_file_holds_its_bytes_and_no_more() -> None:
+    """A gap between two files is in none, and where two overlap the first one counts."""
+    first, second, third = (MappedFile(Path(f"{start}"), start, 100) for start in (0, 200, 250))
+    files = (first, second, third)
+    held = {0: first, 99: first, 100: None, 199: None, 200: second, 299: second, 300: third, 349: third, 350: None}
+    assert {offset: file_at(files, offset) for offset in held} == held
+    assert file_at((), 0) is None

@@ -16,7 +16,7 @@ from rmqtool.broker.multi_dispatch import multi_dispatch_targets
 from rmqtool.formats.properties import split_keys as split_one
 from rmqtool.formats.properties import tags_code
 from rmqtool.formats.sys_flag import INNER_BATCH
-from rmqtool.rules.broker_conf import parse_broker_conf
+from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
 from rmqtool.rules.delay_levels import DEFAULT_LEVELS, delay_levels_of, parse_delay_levels
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
@@ -108,13 +108,13 @@ def test_multi_dispatch_by_version(version: str, topic: str, expected: bool) -> 
     assert not DispatchRules(parse_version(version)).multi_dispatches(topic)
 
 
-def test_multi_dispatch_by_configuration(tmp_path: Path) -> None:
+def test_multi_dispatch_by_configuration() -> None:
     """broker.conf decides; without it, whether there are such queues."""
     conf = parse_broker_conf("enableMultiDispatch=TRUE\nenableLmq=false")
-    LogBuilder().write(tmp_path)
-    rules = DispatchRules.of(Version(5, 3, 3), open_store(tmp_path, conf), lmq_seen=False)
+    levels = delay_levels_of(conf)
+    rules = DispatchRules.of(Version(5, 3, 3), conf, levels, lmq_seen=False)
     assert (rules.multi_dispatch, rules.lmq) == (True, False)
-    seen = DispatchRules.of(Version(5, 3, 3), open_store(tmp_path), lmq_seen=True)
+    seen = DispatchRules.of(Version(5, 3, 3), BrokerConf(), levels, lmq_seen=True)
     assert (seen.multi_dispatch, seen.lmq) == (True, True)
 
 

@@ -16,12 +16,13 @@ from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.formats.index_file import key_hash
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.scan.frames import RecordRun
-from rmqtool.scan.plain import read_log
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.store import open_store
 from rmqtool.store.topics import load_topics
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.scan.reference_reader import read_log
 
 STORES = [name for name in stores.names() if not name.endswith(("-empty", "-shop"))]
 PRE_BLANK = 0x7FFFFFFF
@@ -30,7 +31,8 @@ PRE_BLANK = 0x7FFFFFFF
 def dispatch(root: Path, version: Version) -> tuple[dict[QueueName, QueueUnits], list[IndexKeys]]:
     """The units of each queue, and the keys of each run, of a whole store."""
     store = open_store(root)
-    dispatcher = Dispatcher(DispatchRules.of(version, store, lmq_seen=True), load_topics(store).with_batch_queues)
+    rules = DispatchRules.of(version, store.conf, delay_levels_of_store(store), lmq_seen=True)
+    dispatcher = Dispatcher(rules, load_topics(store).with_batch_queues)
     units, keys = [], []
     for event in scan_files(store.commit_log().files):
         if isinstance(event, RecordRun):

@@ -65,6 +65,14 @@ def test_a_queue_that_expires_whole(tmp_path: Path, version: Version, min_offset
     assert follow(after, 6000, version) == ([], after)
 
 
+@pytest.mark.parametrize(("version", "min_offset"), [(OLDEST, 4), (NEWEST, 8)])
+def test_a_minimum_that_a_run_moved_stays(tmp_path: Path, version: Version, min_offset: int) -> None:
+    """Before 5.0.0 a queue that expires whole keeps the minimum that the last run gave it."""
+    _, between = follow(state_of(queue(tmp_path, *range(100, 900, 100)), version), 401, version)
+    _, after = follow(between, 5000, version)
+    assert (between.range.min_offset, after.range.min_offset) == (4, min_offset)
+
+
 def test_a_file_whose_last_unit_is_missing_goes_with_what_it_has(tmp_path: Path) -> None:
     """A unit that was never written points to 0 (`MappedFileQueue#deleteExpiredFileByOffset`)."""
     files, _ = follow(state_of(queue(tmp_path, 900, 1000, 0, 1100, 1200), NEWEST), 1, NEWEST)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from rmqtool.base.mapped_files import list_mapped_files
-from rmqtool.broker.queue_minimum import min_offset_of
 from rmqtool.broker.queue_recovery import recover_queue
 from rmqtool.broker.queue_simulation import SimulatedQueue
 from rmqtool.formats.consume_queue import build_unit
@@ -100,8 +99,8 @@ def test_the_minimum_of_a_queue_that_begins_late(tmp_path: Path) -> None:
     for rules, expected in ((OLD, 20), (NEW, 23)):
         state = state_of(tmp_path, [], rules)
         append(state, run(23, 4))
-        assert (min_offset_of(state, 0, rules.version), state.max_offset) == (expected, 27)
-        assert min_offset_of(state, 50, rules.version) == 23
+        assert (state.min_offset(0), state.max_offset) == (expected, 27)
+        assert state.min_offset(50) == 23
 
 
 @pytest.mark.parametrize("rules", [OLD, NEW])
@@ -180,8 +179,7 @@ def test_the_minimum_of_a_queue_that_loses_its_only_file(tmp_path: Path, version
     """It stays where it was, until 5.5.1 sets it back (as read in its sources)."""
     state = state_of(tmp_path, [], RecoveryRules(version))
     append(state, [(LOG_END - SIZE, 37)])
-    assert min_offset_of(state, 0, version) == 37
+    assert state.min_offset(0) == 37
     state.truncate(0)
     state.destroy()
-    assert not state.has_files
-    assert min_offset_of(state, 0, version) == min_offset
+    assert state.min_offset(0) == min_offset

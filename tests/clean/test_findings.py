@@ -55,9 +55,9 @@ def test_delete_when(tmp_path: Path, delete_when: str, severity: str | None, wor
 def test_a_younger_file_in_front(tmp_path: Path) -> None:
     root = aged_log(tmp_path, 90, 80, 75, 10)
     set_mtime(files(root)[0], FOUR - HOUR)
-    finding = told(planned(root), "shielded")
+    finding = told(planned(root), "blocked-by-older-file")
     assert (finding.count, finding.file) == (2, "commitlog/00000000000000000000")
-    assert of(planned(aged_log(tmp_path / "b", 90, 80, 10)), "shielded") is None
+    assert of(planned(aged_log(tmp_path / "b", 90, 80, 10)), "blocked-by-older-file") is None
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_what_cannot_be_judged_is_told_beside(store: Path, form: list[str]) -> N
     assert "no message stands" in quiet.err
 
 
+@pytest.mark.slow
 def test_deleted_messages_are_no_loss(golden_store: GoldenStore) -> None:
     """A cleaner leaves units before the log's first file in every store."""
     found = inspect(golden_store("5.3.3-trimmed"), "--json", "--from", "0", part="consumequeue")
@@ -98,6 +99,7 @@ def test_environment_waits_for_a_log(
     assert (found.status, found.out) == (Exit.OK, every.out)
 
 
+@pytest.mark.slow
 def test_index_units_by_their_message(golden_store: GoldenStore) -> None:
     """A topic without a key, and a key without a topic, are looked up; both together are a hash."""
     store = golden_store("5.3.3-clean")

@@ -190,6 +190,7 @@ def test_a_store_in_use(store: Path) -> None:
         holder.communicate(b"\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deletions", [0, 1, 5, 20])
 def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None:
     """Whatever had gone, the next run deletes the rest of the same files; before, the log has no hole."""

@@ -44,6 +44,7 @@ def test_without_a_store_there_is_nothing(tmp_path: Path) -> None:
         assert completed("inspect", *words) == []
 
 
+@pytest.mark.slow
 def test_options_and_their_values() -> None:
     """Options, commands, kinds and formats; a path is left to the shell."""
     assert "plain,--topic" in completed("inspect", "--to")

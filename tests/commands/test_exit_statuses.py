@@ -189,6 +189,7 @@ def open_store() -> Iterator[Path]:
         yield LogBuilder(file_size=320).add_all([{}] * 4).write(Path(directory) / "store")
 
 
+@pytest.mark.slow
 @only_root
 def test_no_permission(open_store: Path) -> None:
     """A store that this user may not read gives 4, is named, and the hint says who may."""
@@ -198,6 +199,7 @@ def test_no_permission(open_store: Path) -> None:
     assert_says(found, Exit.FAILED, str(open_store), "permission denied", "run as the broker's user")
 
 
+@pytest.mark.slow
 @only_root
 @pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000000000"])
 def test_no_permission_for_a_part(open_store: Path, part: str) -> None:
@@ -208,6 +210,7 @@ def test_no_permission_for_a_part(open_store: Path, part: str) -> None:
     assert_tells(found, part, "permission denied", "run as the broker's user")
 
 
+@pytest.mark.slow
 @only_root
 @pytest.mark.parametrize(("number", "messages"), [(0, 1), (1, 3)])
 def test_a_scan_passes_over_what_it_may_not_read(open_store: Path, number: int, messages: int) -> None:
@@ -220,6 +223,7 @@ def test_a_scan_passes_over_what_it_may_not_read(open_store: Path, number: int, 
     assert {finding["code"] for finding in found.document["findings"]} == {"store.unreadable"}
 
 
+@pytest.mark.slow
 @only_root
 def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
     """Once JSON lines have begun, an error is the last of them, and the status says so too."""

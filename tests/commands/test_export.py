@@ -57,6 +57,7 @@ def export(store: Path, output: Path, *options: str | Path) -> Result:
         return rmqtool("export", store, "--output", output, "--engine", "local", *options)
 
 
+@pytest.mark.slow
 def test_every_golden_store(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Exit 0, the manifest without its lists as JSON, and a check that finds nothing."""
     for name in stores.names()[::3]:

@@ -51,6 +51,7 @@ def test_every_kind_is_tried() -> None:
     assert {kind for _, kind, _ in PLACES} == set(KINDS) - {"store"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_every_way_to_show_a_place(golden_store: GoldenStore, name: str, kind: str, part: str) -> None:
     """Text, table, JSON, CSV, hex and counts of each kind tell of as many; nothing in the store changes."""
@@ -75,6 +76,7 @@ def test_every_way_to_show_a_place(golden_store: GoldenStore, name: str, kind: s
     assert [line for line in chosen if set(names) <= line.keys() and len(line) == 1 + len(names)] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_hex_may_be_a_column(golden_store: GoldenStore, name: str, kind: str, part: str) -> None:
     """The same bytes as beside all the others."""
@@ -90,6 +92,7 @@ def _file_at(place: Path) -> Path:
     return next(place.iterdir()) if place.is_dir() else place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_a_copy_is_read_as_what_it_is(
     golden_store: GoldenStore, tmp_path: Path, name: str, kind: str, part: str
@@ -107,6 +110,7 @@ def test_a_copy_is_read_as_what_it_is(
     assert len(found.lines) == len(original.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_a_file_of_the_wrong_kind_says_what_it_looks_like(
     golden_store: GoldenStore, tmp_path: Path, name: str, kind: str, part: str
@@ -143,6 +147,7 @@ def damages(data: bytes, seed: int) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), [place for place in PLACES if place[1] != "timerwheel"])
 def test_bad_input(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, part: str) -> None:
     """Whatever stands in a file, it is shown or refused; never a traceback, a hang, or a changed byte."""
@@ -165,6 +170,7 @@ def test_bad_input(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, 
     assert Exit.OK in statuses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind", "part"), PLACES)
 def test_a_file_cut_at_every_byte(unpacked: GoldenStore, tmp_path: Path, name: str, kind: str, part: str) -> None:
     """Up to some units of each kind: what is whole is shown, the more the longer the file is."""
@@ -187,6 +193,7 @@ def test_a_file_cut_at_every_byte(unpacked: GoldenStore, tmp_path: Path, name: s
     assert kind in VARYING or shown == sorted(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 31, 32, 100_000])
 def test_a_timer_wheel_of_any_size(unpacked: GoldenStore, tmp_path: Path, size: int) -> None:
     """A wheel that is cut shows the slots that are there, one full of ones shows them out of place."""
@@ -227,6 +234,7 @@ def test_options_that_do_not_fit(golden_store: GoldenStore, part: str, options: 
         assert words in found.document["error"]["message"]
 
 
+@pytest.mark.slow
 def test_filters_of_messages(golden_store: GoldenStore) -> None:
     """Filters on the command line choose among the lines; blanks stand in their place."""
     store = golden_store("5.3.3-clean")

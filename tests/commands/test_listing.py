@@ -39,6 +39,7 @@ def text_of(store: Path, *options: str) -> str:
     return inspect(store, *options, part="commitlog").out
 
 
+@pytest.mark.slow
 def test_limit(golden: Path) -> None:
     """A limit counts messages; what stands between them comes along."""
     every = listing(golden).lines
@@ -49,6 +50,7 @@ def test_limit(golden: Path) -> None:
         assert found == every[:end]
 
 
+@pytest.mark.slow
 def test_offsets_choose_what_begins_between_them(golden: Path) -> None:
     """Any byte may be a border: ranges that meet give everything once, in order."""
     every = listing(golden).lines
@@ -61,6 +63,7 @@ def test_offsets_choose_what_begins_between_them(golden: Path) -> None:
     assert found == every
 
 
+@pytest.mark.slow
 def test_one_file_of_several(golden: Path) -> None:
     """A file gives the lines that name it, as JSON and as text."""
     every = listing(golden).lines
@@ -114,6 +117,7 @@ def test_a_file_under_a_wrong_name(golden: Path, tmp_path: Path) -> None:
     assert found.of_kind("message") == []
 
 
+@pytest.mark.slow
 def test_the_log_by_other_ways(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link to the log, a link of its name to another directory, and the working directory lead to the same."""
     expected = listing(golden).out
@@ -134,6 +138,7 @@ def test_the_log_by_other_ways(golden: Path, tmp_path: Path, monkeypatch: pytest
     assert rmqtool("inspect", "./commitlog/../commitlog/", "--json").out == expected
 
 
+@pytest.mark.slow
 def test_bodies_of_every_kind(golden: Path) -> None:
     """Decompressed, stored and no body; the bytes are those whose length and CRC the record tells."""
     plain, stored, without = (
@@ -271,6 +276,7 @@ def test_lines_are_lines(tmp_path: Path) -> None:
     assert json.loads(out)["body"] == json.loads(out)["properties"]["k"] == nasty
 
 
+@pytest.mark.slow
 def test_a_log_elsewhere(golden: Path, tmp_path: Path) -> None:
     """Commit log paths of broker.conf are followed; files outside of the store have absolute names."""
     for number, file in enumerate(sorted((golden / "commitlog").iterdir())):

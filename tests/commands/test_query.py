@@ -63,6 +63,7 @@ def test_a_unique_key_as_message_id(store: Path, says: dict[str, Any]) -> None:
     assert "is the unique key of what is shown" in result.err
 
 
+@pytest.mark.slow
 def test_by_queue_offset(store: Path, says: dict[str, Any]) -> None:
     for queue in says["queues"]:
         unit = queue["units"][len(queue["units"]) // 2]
@@ -106,6 +107,7 @@ def test_key_limits_count_index_units(store: Path, says: dict[str, Any]) -> None
     assert "there may be older messages" in result.err
 
 
+@pytest.mark.slow
 def test_equal_hashes(store: Path, says: dict[str, Any]) -> None:
     """Keys with one hash: the other's messages are left out, and shown when index units are asked for."""
     having = [r for r in says["records"] if r["topic"] == "payments" and r["keys"] and "Aa" in r["keys"].split()]
@@ -136,6 +138,7 @@ def test_a_unique_key_is_no_plain_key(store: Path, says: dict[str, Any]) -> None
     assert offsets(query(store, "--json", "--key", keyed["unique_key"])) == [keyed["physical_offset"]]
 
 
+@pytest.mark.slow
 def test_scan_finds_what_the_index_finds(store: Path, says: dict[str, Any]) -> None:
     for wanted in says["index"]["queries"][::150]:
         place = ("--json", "--topic", wanted["topic"], "--key", wanted["key"], "--limit", "10000")
@@ -275,6 +278,7 @@ def test_text(store: Path, says: dict[str, Any]) -> None:
     assert (quiet.out, quiet.err) == (plain.out, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [STORE, "4.4.0-killed", "5.5.0-shop"])
 def test_traces_as_json(golden_store: GoldenStore, name: str) -> None:
     """Each trace is what the schema says, of every sort of message, and has the parts that the contract names."""

@@ -77,6 +77,7 @@ def cases(every: tuple[Damage, ...], in_all_versions: Damage) -> list[Any]:
     return [pytest.param(*case, id=f"{case[0]}-{case[1].__name__}") for case in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "damage"), cases(QUEUE_DAMAGE, all_queues_gone))
 def test_damaged_queues(golden_store: GoldenStore, tmp_path: Path, version: str, damage: Damage) -> None:
     """A rebuild gives the store that the broker had written; a second one finds nothing; undo takes it back."""
@@ -100,6 +101,7 @@ def test_damaged_queues(golden_store: GoldenStore, tmp_path: Path, version: str,
     assert_same_tree(snapshot(store), damaged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("version", "damage"), cases(INDEX_DAMAGE, index_gone))
 def test_damaged_index(golden_store: GoldenStore, tmp_path: Path, version: str, damage: Damage) -> None:
     """The files hold what the broker had written, in its order; a second run finds nothing."""
@@ -159,6 +161,7 @@ def test_selection(one: Path) -> None:
     assert [path.name for path in (one / "consumequeue").iterdir()] == ["orders"]
 
 
+@pytest.mark.slow
 def test_only_damaged(one: Path) -> None:
     """What verify finds wrong, and nothing else; without anything wrong there is nothing to do."""
     with unchanged(one):

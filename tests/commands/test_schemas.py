@@ -40,6 +40,7 @@ def test_overviews_of_golden_stores(name: str, golden_store: GoldenStore) -> Non
     assert max(counted, default=(0, 0)) <= (scan["messages"], scan["bytes"])
 
 
+@pytest.mark.slow
 def test_listings_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """A listing is valid, and adds up to what the scan counts."""
     store = golden_store(name)
@@ -101,6 +102,7 @@ def test_text_sums_by_topic(golden_store: GoldenStore) -> None:
         assert [group, "orders", str(len(items)), *", ".join(sums).split()] in rows
 
 
+@pytest.mark.slow
 def test_text_of_messages_says_what_json_says(golden_store: GoldenStore) -> None:
     """One head line for each message, with its place and its queue."""
     store = golden_store("5.3.3-clean")

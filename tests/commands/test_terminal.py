@@ -80,6 +80,7 @@ def store(tmp_path: Path) -> Path:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--scan"], ["-v", "--scan"]])
 def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> None:
     """No line is wider than the terminal, and no character of a long name is lost."""
@@ -92,6 +93,7 @@ def test_an_overview_fits_into_80_columns(store: Path, options: list[str]) -> No
     assert ("-9223372036854775807" if "-v" in options else "1 beyond the end") in text
 
 
+@pytest.mark.slow
 def test_golden_overviews_fit_into_80_columns(golden_store: GoldenStore) -> None:
     """So it is with what a broker left."""
     for name in ("4.4.0-killed", "5.5.0-trimmed"):
@@ -108,6 +110,7 @@ def test_a_pipe_gets_whole_lines(store: Path) -> None:
     assert len(re.findall(r"^error: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
 
 
+@pytest.mark.slow
 def test_colour_on_a_terminal(store: Path) -> None:
     """A terminal gets colours, of errors too, unless NO_COLOR, TERM=dumb or --color say otherwise."""
     place = store.parent
@@ -157,6 +160,7 @@ def test_a_hex_dump_of_anything_is_plain(tmp_path: Path) -> None:
     assert [character for character in out if is_unsafe(character)] == []
 
 
+@pytest.mark.slow
 def test_progress_leaves_no_trace(store: Path) -> None:
     """A bar is there for who waits on a terminal, gone at the end, and never in what is quiet."""
     slow = ["inspect", "store", "--scan", "--limit-rate", "40K"]

@@ -164,6 +164,7 @@ def test_the_next_command(store: Path) -> None:
     assert verify(store).err.splitlines()[-1] == f"next: rmqtool rebuild-cq {store} --dry-run"
 
 
+@pytest.mark.slow
 def test_text_fits_a_terminal(store: Path) -> None:
     """Facts and map in 80 columns; the next command comes last."""
     damaged(store, "body", "hole")
@@ -212,6 +213,7 @@ def test_not_checked_in_json(store: Path) -> None:
     assert "RocksDB" in result.document["result"]["start_not_predicted"]
 
 
+@pytest.mark.slow
 def test_quiet_and_verbose(golden_store: GoldenStore) -> None:
     """Quiet leaves the notes out, verbose shows what is only information."""
     store = golden_store("5.3.3-clean")
@@ -242,6 +244,7 @@ def test_junit(store: Path) -> None:
     assert int(suite.get("failures", "")) == len(failed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_junit_is_valid(name: str, store: Path) -> None:
     """Whatever is found."""
@@ -279,6 +282,7 @@ def test_junit_of_what_was_left_out(store: Path) -> None:
     assert [case.get("name") for case in suite.findall("testcase[skipped]")] == ["compacted logs"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_interrupted(jobs: int, tmp_path: Path) -> None:
     """Ctrl-C: within two seconds, with what is known so far, of files that are half done too."""

@@ -104,6 +104,7 @@ def check_files_only(output: Path) -> list[Any]:
     return list(check_files(output, manifest_of(output), []))
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_a_finding(store: Path, tmp_path: Path) -> None:
     """Cut or changed anywhere: it is said which file, and the rest is compared."""
     export(store, tmp_path / "out", split_size=2000)
@@ -125,6 +126,7 @@ def test_a_damaged_file_is_a_finding(store: Path, tmp_path: Path) -> None:
     assert {"export.missing", "export.differs"} <= codes
 
 
+@pytest.mark.slow
 def test_each_flipped_byte_is_found(store: Path, tmp_path: Path) -> None:
     """Those too that change no row: statistics, by which readers pass over rows, and what nobody reads."""
     export(store, tmp_path / "out")

@@ -24,6 +24,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.budget(0.5)
 def test_rows_are_the_messages_of_the_broker(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Every record once, whatever the splits; and a check agrees."""
     store, output = golden_store(name), tmp_path / "out"
@@ -37,6 +38,7 @@ def test_rows_are_the_messages_of_the_broker(name: str, golden_store: GoldenStor
     assert sum(queue["rows"] for queue in manifest["queues"]) == len(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", ["stored", "none"])
 def test_other_bodies(body: BodyChoice, golden_store: GoldenStore, tmp_path: Path) -> None:
     """As stored, or left out."""
@@ -46,6 +48,7 @@ def test_other_bodies(body: BodyChoice, golden_store: GoldenStore, tmp_path: Pat
     assert check(golden_store(ALL_FORMS), tmp_path / "out") == []
 
 
+@pytest.mark.budget(0.5)
 def test_consumers_see_neither_prepared_nor_rolled_back(golden_store: GoldenStore, tmp_path: Path) -> None:
     """By default they are left out and counted, and each can be asked for."""
     records = [oracle_row(record) for record in stores.oracle(ALL_FORMS)["records"]]
@@ -79,6 +82,7 @@ def test_the_types_are_those_of_the_contract(golden_store: GoldenStore, tmp_path
     assert "INT96" not in {column.physical_type for column in physical}
 
 
+@pytest.mark.slow
 def test_results_may_be_joined(golden_store: GoldenStore, tmp_path: Path) -> None:
     """The manifest is that of a run whose results came one by one, for each of several stores."""
     stores_given = [golden_store(ALL_FORMS), golden_store("4.4.0-clean")]

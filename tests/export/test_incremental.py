@@ -18,6 +18,7 @@ def offsets_of(output: Path) -> list[int]:
     return [row["physical_offset"] for row in rows_of(output)]
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.sampled_from([300, 2000, 1 << 20]))
 def test_a_growing_log(tmp_path_factory: pytest.TempPathFactory, steps: list[int], split_size: int) -> None:

@@ -17,6 +17,8 @@ import pytest
 from rmqtool.export.local import run_local
 from tests.commands.running import ends_soon
 
+pytestmark = pytest.mark.slow
+
 LONG = 20.0
 
 

@@ -60,6 +60,7 @@ def test_a_run_that_fails_leaves_the_output_as_it_was(
     assert {name: entry.content for name, entry in snapshot(tmp_path / "out").items()} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["overwrite", "incremental"])
 def test_a_commit_that_is_interrupted_is_finished_by_the_next_run(
     mode: Any, builder: LogBuilder, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
@@ -15,12 +14,14 @@ from rmqtool.export.options import PartitionKey
 from rmqtool.export.partitions import directory_value
 from tests.building import LogBuilder
 from tests.conftest import GoldenStore
+from tests.export.duckdb_rows import duckdb_rows
 from tests.export.exporting import check, export, manifest_of, oracle_row, rows_of, sorted_properties
 from tests.golden import stores
 
 KEYS: tuple[PartitionKey, ...] = ("topic", "date", "hour", "queue")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.5.0-clean", "4.4.0-killed"])
 def test_rows_of_all_partitions_are_the_messages(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """With every key, each row is where its values say, and the columns are all there."""
@@ -37,6 +38,7 @@ def test_rows_of_all_partitions_are_the_messages(name: str, golden_store: Golden
             assert str(row["queue_id"]) == queue
 
 
+@pytest.mark.slow
 def test_other_readers_decode_the_directories(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Pyarrow and DuckDB show %RETRY% topics as they are."""
     export(golden_store("5.5.0-clean"), tmp_path / "out", partition_by=("topic",))
@@ -44,7 +46,7 @@ def test_other_readers_decode_the_directories(golden_store: GoldenStore, tmp_pat
     table = ds.dataset(tmp_path / "out", partitioning="hive").to_table(columns=["topic", "by_topic"])
     pairs = set(zip(table["topic"].to_pylist(), table["by_topic"].to_pylist(), strict=True))
     query = f"select distinct topic, by_topic from read_parquet('{tmp_path}/out/*/*.parquet', hive_partitioning=true)"
-    for found in (pairs, set(duckdb.execute(query).fetchall())):
+    for found in (pairs, {(row["topic"], row["by_topic"]) for row in duckdb_rows(query)}):
         assert ("%RETRY%billing", "%RETRY%billing") in found
         assert {topic for topic, directory in found if topic != directory and len(topic) < 128} == set()
 
@@ -65,6 +67,7 @@ def test_long_names_that_begin_alike_stay_apart() -> None:
     assert all(name.rpartition("~")[0].endswith("%25") for name in names)
 
 
+@pytest.mark.slow
 def test_many_topics_are_not_all_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When what is held together becomes too much, every partition is written, and begun anew."""
     monkeypatch.setattr(sink, "_PARTITIONED_BYTES", 10_000)

@@ -83,6 +83,7 @@ def test_a_finding_is_filled_from_its_page() -> None:
     assert (other.severity, other.effect, other.remedy) == ("info", "none", "run")
 
 
+@pytest.mark.slow
 def test_no_finding_has_another_source() -> None:
     """`Finding` is made by the catalogue alone, and codes that the sources name are in it."""
     makers, codes = set(), set()
@@ -97,6 +98,7 @@ def test_no_finding_has_another_source() -> None:
     assert "commitlog.gap" in codes
 
 
+@pytest.mark.slow
 def test_what_is_not_reported_says_so() -> None:
     """Each code is reported somewhere, or its page says what is not detected."""
     trees = [

@@ -27,7 +27,18 @@ from rmqtool.formats import (
     timer_wheel,
     unique_key,
 )
-from rmqtool.formats.layout import FormatError, build, dtype_of, field_extents, field_meanings, parse, size_of
+from rmqtool.formats.layout import (
+    FormatError,
+    build,
+    dtype_of,
+    field_extents,
+    field_meanings,
+    integer_at,
+    parse,
+    position_of,
+    size_of,
+    struct_of,
+)
 from rmqtool.formats.message import HEADER_DTYPES, PREFIX_DTYPE, Blank, MessageUnit
 from tests.formats.samples import HOST_KINDS
 
@@ -148,6 +159,18 @@ def test_a_size_that_the_content_decides_is_refused() -> None:
 def test_dtype_stops_before_a_field() -> None:
     """The fields from `until` on are left out."""
     assert dtype_of(Sample, until="payload").names == ("small", "number")
+
+
+def test_single_integers_are_read_as_the_dtype_reads_them() -> None:
+    """By their names: where each stands, its value, and some of them at once with what is between left out."""
+    data = bytes(range(1, 89)) * 2
+    prefix = np.frombuffer(data, PREFIX_DTYPE, count=1)[0]
+    assert position_of(PREFIX_DTYPE, "physical_offset") == 28
+    for name in PREFIX_DTYPE.names or ():
+        assert integer_at(PREFIX_DTYPE, name, data) == integer_at(PREFIX_DTYPE, name, b"abc" + data, 3) == prefix[name]
+    wanted = ("magic_code", "physical_offset", "sys_flag")
+    found = struct_of(PREFIX_DTYPE, *wanted).unpack_from(data, position_of(PREFIX_DTYPE, "magic_code"))
+    assert found == tuple(prefix[name] for name in wanted)
 
 
 def test_extents_of_fields() -> None:

@@ -99,6 +99,7 @@ def test_bytes_behind_the_message_do_not_matter(fields: dict[str, Any], rest: by
     assert fields_of(parse_message(memoryview(bytearray(data + rest)))) == fields_of(parse_message(data))
 
 
+@pytest.mark.slow
 @given(message_fields())
 @example(MESSAGE_FIELDS)
 def test_every_truncation_is_a_format_error(fields: dict[str, Any]) -> None:

@@ -42,6 +42,7 @@ def with_feature(feature: str) -> pytest.MarkDecorator:
 every_version = pytest.mark.parametrize("version", VERSIONS)
 
 
+@pytest.mark.slow
 def test_every_store_is_there_and_listed() -> None:
     """Each golden store has an oracle, and a line in the list that says how it was made."""
     lines = (stores.HERE / "README.md").read_text(encoding="utf-8").splitlines()

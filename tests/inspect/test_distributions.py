@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.inspect.distributions import SizeDistribution, TimeDistribution
+from rmqtool.inspect.log_statistics import SizeDistribution, TimeDistribution
 
 timestamps = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(1_700_000_000_000, 1_700_100_000_000)
 

@@ -72,6 +72,7 @@ def test_units_of_queues_of_a_killed_broker(golden_store: GoldenStore, name: str
             assert len(queue["units"]) - len(units) < 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_index_hits(golden_store: GoldenStore, name: str) -> None:
     """The units with the hash of a topic and key are exactly those that lead to what the release finds."""
@@ -110,6 +111,7 @@ def test_index_headers_and_chains(golden_store: GoldenStore, name: str) -> None:
     assert counts == {"index_header": len(headers), "index_unit": sum(header["keys"] for header in headers)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.5.0-clean", "4.4.0-trimmed"])
 def test_reverse_is_the_same_backwards(golden_store: GoldenStore, name: str) -> None:
     """The log, all queues, a batch queue and the index, from their ends; and the end alone by a limit."""

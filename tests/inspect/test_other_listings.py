@@ -99,6 +99,7 @@ def test_compaction(extras: Path) -> None:
     assert backwards == objects(extras / "compaction/compactionLog/state/0")[::-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["more/5.5.0-compacted", "more/5.3.3-compacted"])
 def test_after_a_compaction(golden_store: GoldenStore, name: str) -> None:
     """Of each key the last message up to where was compacted, and all behind it: moved, and otherwise as they were."""
@@ -167,6 +168,7 @@ def test_damage_in_dledger_entries(golden_store: GoldenStore, tmp_path: Path, at
     assert covered[-1]["kind"] == "blank"
 
 
+@pytest.mark.slow
 def test_a_dledger_file_backwards_in_parts(
     golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -427,6 +427,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
+@pytest.mark.slow
 def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
     """As many files of the log are opened for 100 as for 10, and no more than five times one of a queue."""
     counts: dict[tuple[int, int], tuple[int, int]] = {}

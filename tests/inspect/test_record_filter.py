@@ -68,6 +68,7 @@ def passes(filters: Filters, message: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "part", "log"), PLACES)
 def test_units_whose_messages_pass(golden_store: GoldenStore, name: str, part: str, log: str) -> None:
     """Unit by unit as the message says, in the order of the units; the units without one are counted."""

@@ -45,6 +45,7 @@ def traces(view: StoreView, key: str, topic: str) -> Iterator[tuple[Message, Pla
         yield message, places_of(view, message)
 
 
+@pytest.mark.slow
 def test_nothing_contradicts(view: StoreView, name: str) -> None:
     for record in stores.oracle(name)["records"]:
         for message in by_key(view, KeyQuery(record["unique_key"] or "", [record["topic"]]), "none", Notes()):

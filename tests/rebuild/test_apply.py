@@ -120,6 +120,7 @@ def test_damaged_log_is_neutralised(unpacked: GoldenStore, scratch: Path) -> Non
     assert assert_mends(opened(root), replace(options("5.3.3", "queues"), neutralise=True)).patches
 
 
+@pytest.mark.slow
 def test_several_processes(unpacked: GoldenStore, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that do not meet: one process reads the log instead, also when the plan is carried out."""
     root = damaged(unpacked("5.3.3-clean"), scratch / "store", unit_zeroed)

@@ -73,6 +73,7 @@ def test_newest_messages_without_tags_tell_no_version(tmp_path: Path) -> None:
                 apply_plan(found, transaction)
 
 
+@pytest.mark.slow
 def test_ext_units_are_told_and_kept(tmp_path: Path) -> None:
     """An address is as good as the tags code, but only while the ext units are there."""
     root = stores.unpack("more/5.5.0-extras", tmp_path)
@@ -99,6 +100,7 @@ def test_a_file_that_holds_no_whole_units_tells_no_size(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_thousands_of_damaged_extents_are_neutralised(tmp_path: Path) -> None:
     """More than are listed one by one."""
     log = LogBuilder(file_size=1 << 20).add_all({"queue_offset": number} for number in range(5000))

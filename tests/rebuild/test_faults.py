@@ -27,6 +27,7 @@ def prepared(scratch: Path) -> dict[str, Trial]:
     return trials(scratch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["rebuild", "undo"])
 def test_faults(prepared: dict[str, Trial], scratch: Path, name: str, fault: Fault) -> None:

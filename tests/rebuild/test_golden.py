@@ -118,6 +118,7 @@ def times(root: Path) -> dict[str, int]:
     return {str(path.relative_to(root)): path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE)
 def test_trees_are_those_of_an_empty_store(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Without any queue the default and the broker's own order give the same, whatever the sizes came from."""

@@ -99,6 +99,7 @@ RECORDS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(RECORDS, st.integers(0, 60), st.booleans())
 def test_files_are_those_of_the_java_class(
     records: list[tuple[list[int], int]], split: int, count_every_put: bool

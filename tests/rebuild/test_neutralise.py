@@ -108,6 +108,7 @@ def result(found: Result) -> Any:
     return found.document["result"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_neutralised_store(golden_store: GoldenStore, tmp_path: Path, damage: Callable[[Path], None]) -> None:
     """Announced, written, read again as inert, found again as nothing to do, and taken back."""

@@ -204,6 +204,7 @@ def _one_by_one(offsets: list[int]) -> list[int | None]:
     return queue
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 40))
 def test_stored_order_has_no_holes_and_ascends_in_each_life(offsets: list[int], split: int) -> None:
     """Whatever is stored: units without a hole, each real one once, and the same in one batch or two."""

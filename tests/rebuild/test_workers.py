@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.parallel import start_process, take_number
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.rebuild import source, workers
+from rmqtool.rebuild import source
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan
@@ -53,6 +49,7 @@ def test_every_number_of_processes_writes_the_same(
     assert told(two) == told(one)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("position", "size"), [(3000, 9000), (5990, 20), (4000, 4), (3999, 1)])
 def test_damage_across_pieces(
     unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, size: int
@@ -116,24 +113,3 @@ def test_pieces(tmp_path: Path) -> None:
         (1600, 2000),
     ]
     assert pieces_of([mapped(0, 100), mapped(100, 100), mapped(200, 100)], 200) == [(0, 200), (200, 300)]
-
-
-def test_a_process_that_nobody_hears_ends(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the one that started it was killed, it does not go on reading the log."""
-    log = open_store(golden_store("5.3.3-clean")).commit_log()
-    left = []
-
-    def start(serve: Callable[..., None], arguments: Sequence[object], ours: Sequence[Connection]) -> BaseProcess:
-        process = start_process(serve, arguments, ours)
-        for end in ours:
-            end.close()
-        process.join(timeout=60)
-        numbers = arguments[2]
-        assert isinstance(numbers, Connection)
-        left.append((process.exitcode, take_number(numbers) is not None))
-        return process
-
-    monkeypatch.setattr(workers, "start_process", start)
-    with pytest.raises(OSError, match="closed"):
-        list(items_of_processes(RunTask(log.files, DispatchRules()), PassNumbers(), pieces_of(log.files, 4000), 2))
-    assert left == [(0, True)]

@@ -90,6 +90,7 @@ def test_java_properties(name: str) -> None:
     assert parse_broker_conf(text).settings == expected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
 def test_java_agrees(tmp_path: Path) -> None:
     """What the cases expect is what `java.util.Properties` says."""

@@ -1,1 +1,1 @@
-"""Tests of the scan; the plain reader is the oracle."""
+"""Tests of the scan; the reference reader is the oracle."""

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.scan import chain, plain, probe, reader
+from rmqtool.scan import chain, probe, reader
 from rmqtool.scan.columns import COLUMNS, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
 from tests.building import LOG
+from tests.scan import reference_reader
 from tests.unchanged import unchanged
 
-Event = plain.Event
+Event = reference_reader.Event
 WHOLE = (0, (1 << 63) - 1)
 
 
@@ -44,9 +45,9 @@ def _rows(files: Sequence[MappedFile], columns: Sequence[str], span: tuple[int, 
 
 
 def slow(store: Path) -> list[Event]:
-    """What the plain reader gives; properties as Arrow shows a map."""
+    """What the reference reader gives; properties as Arrow shows a map."""
     with unchanged(store):
-        events = list(plain.read_log(files_of(store)))
+        events = list(reference_reader.read_log(files_of(store)))
     return [
         {**event, "properties": list(event["properties"].items())} if isinstance(event, dict) else event
         for event in events
@@ -83,7 +84,7 @@ def assert_same(found: Sequence[Event], expected: Sequence[Event]) -> None:
 
 
 def agree(store: Path, columns: Sequence[str] = tuple(COLUMNS)) -> list[Event]:
-    """Read both ways, assert that they agree in `columns`, and return what the plain reader found."""
+    """Read both ways, assert that they agree in `columns`, and return what the reference reader found."""
     expected = slow(store)
     assert_same(
         fast(store, columns),

@@ -71,6 +71,7 @@ def test_a_bogus_size_takes_no_memory(store: Path, message_size: int, with_body:
     assert peak < MAX_MEMORY
 
 
+@pytest.mark.slow
 def test_a_record_of_zeros_as_large_as_allowed(store: Path) -> None:
     """Lengths that add up are believed up to the limit and not beyond it."""
     for size, count in ((MAX_MESSAGE_SIZE, 1), (MAX_MESSAGE_SIZE + 1, 0)):
@@ -216,6 +217,7 @@ def test_lanes_are_not_led_astray(store: Path) -> None:
         assert not others(events)
 
 
+@pytest.mark.slow
 def test_records_at_their_own_position_inside_of_a_body(store: Path) -> None:
     """A body that holds a record with the position where it lands is a body, for splits that start in it as well."""
     log = LogBuilder(1 << 16)

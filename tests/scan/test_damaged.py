@@ -35,6 +35,7 @@ def test_the_log_is_whole_before_it_is_damaged(place: Path) -> None:
     assert not damages(found)
 
 
+@pytest.mark.slow
 @settings(deterministic, max_examples=250)
 @given(images=damaged_logs(), block_size=block_sizes)
 def test_a_damaged_log_is_read_as_the_plain_reader_does(
@@ -46,6 +47,7 @@ def test_a_damaged_log_is_read_as_the_plain_reader_does(
         agree(place, FEW_COLUMNS if block_size < 1000 else tuple(COLUMNS))
 
 
+@pytest.mark.slow
 @settings(deterministic, max_examples=250)
 @given(
     images=damaged_logs(),
@@ -64,6 +66,7 @@ def test_splits_of_a_damaged_log_give_each_event_once(
         assert_same(together, fast(place, ("physical_offset",)))
 
 
+@pytest.mark.slow
 def test_a_split_at_every_byte_gives_each_event_once(place: Path) -> None:
     """Two splits that meet give the whole, whichever byte of a file with damage and a filled blank they meet at."""
     log = LogBuilder(1300, filler=message(1 << 40)).add_all({"body": b"b" * 50} for _ in range(9))

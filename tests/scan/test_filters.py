@@ -73,6 +73,7 @@ def variants(rows: list[dict[str, Any]]) -> Iterator[Filters]:
     yield Filters(topics=tuple(topics[:4]), queue_ids=(0,), from_timestamp=times[3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_filters_take_what_a_plain_comparison_takes(golden_store: GoldenStore, name: str) -> None:
     """For each kind of filter, of real records; together they leave some out and some in."""
@@ -86,6 +87,7 @@ def test_filters_take_what_a_plain_comparison_takes(golden_store: GoldenStore, n
     assert {0, len(rows)} < sizes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_a_mask_is_for_whole_batches(golden_store: GoldenStore, name: str) -> None:
     """The mask of a batch with the filter's columns, and of one with more, says the same."""

@@ -40,6 +40,7 @@ def test_the_scan_agrees_with_the_plain_reader(golden: Path) -> None:
     assert_same(fast(golden), expected(golden))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [200, 1000, 5000, 33_000])
 def test_borders_of_blocks_and_lanes_change_nothing(tmp_path: Path, size: int) -> None:
     """Blocks smaller than the files, and smaller than some records, give the same."""
@@ -90,6 +91,7 @@ def test_nothing_but_messages_and_blanks(golden: Path) -> None:
     assert not extents or extents[0][0] == files_of(golden)[0].start_offset
 
 
+@pytest.mark.slow
 def test_splits_of_a_broker_s_log(golden: Path) -> None:
     """Splits that meet, at bytes inside of records, blanks and between them, give each event once."""
     files = files_of(golden)

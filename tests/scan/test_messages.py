@@ -176,6 +176,7 @@ def any_messages(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(deterministic, max_examples=300)
 @given(forms=st.lists(any_messages(), min_size=1, max_size=8), again=st.integers(1, 3))
 def test_any_messages(tmp_path_factory: pytest.TempPathFactory, forms: list[dict[str, Any]], again: int) -> None:

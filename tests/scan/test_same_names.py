@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
+from rmqtool.scan.hashing import WINDOW
 from rmqtool.scan.properties import PropertyTable, places_of
 from rmqtool.scan.uniform_properties import find_same_names
-from rmqtool.scan.windows import WINDOW
 
 USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER": "DefaultCluster", "WAIT": "true"}
 

@@ -30,6 +30,7 @@ def with_bytes_behind(log: LogBuilder, data: bytes, gap: int = 0) -> dict[int, b
     return {0: bytes(image)}
 
 
+@pytest.mark.slow
 def test_a_file_cut_inside_the_last_record_ends_with_a_torn_record(store: Path) -> None:
     """At every byte: the records before are read, and what is left of the last one is the tail, as torn."""
     log = log_of(3)
@@ -42,6 +43,7 @@ def test_a_file_cut_inside_the_last_record_ends_with_a_torn_record(store: Path) 
         assert others(events) == ([Damage(last, len(left), "torn", tail=True)] if left else [])
 
 
+@pytest.mark.slow
 def test_zeros_from_inside_the_last_record_on_end_it(store: Path) -> None:
     """At every byte: as long as its lengths do not add up the record is the tail; then only its properties differ."""
     log = log_of(3)

@@ -418,6 +418,7 @@ def codes_without_damage(root: Path) -> set[str]:
     return {finding["code"] for finding in rmqtool("inspect", root, "--json").document["findings"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "case"), PARAMETERS)
 def test_bad_input(name: str, case: Case, unpacked: GoldenStore, store: Path) -> None:
     """Each case has its exit statuses and findings, and an error names the entry that it is about."""
@@ -465,6 +466,7 @@ def few(golden: Path, store: Path, count: int) -> tuple[Path, list[int]]:
     return copy, [position - begin for position in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_truncation_of_the_last_record(name: str, unpacked: GoldenStore, store: Path) -> None:
     """A file that ends inside its last record has lost that record and no other; the rest of it is damage."""
@@ -485,6 +487,7 @@ def test_every_truncation_of_the_last_record(name: str, unpacked: GoldenStore, s
             assert scan.document["result"]["commit_log"]["max_offset"] == start + positions[1 + is_whole]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_zeros_behind_a_cut(name: str, unpacked: GoldenStore, store: Path) -> None:
     """A record that was written in part, as a crash leaves it, is no message before all of its lengths are there."""
@@ -498,6 +501,7 @@ def test_zeros_behind_a_cut(name: str, unpacked: GoldenStore, store: Path) -> No
         assert inspect(store, part="commitlog").status in (OK, LOSSY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_flips_in_a_header(name: str, unpacked: GoldenStore, store: Path) -> None:
     """A flip costs its record at most; where that still stands, the flip changes one field and nothing else."""
@@ -533,6 +537,7 @@ def test_an_open_string_takes_no_longer_than_another(unpacked: GoldenStore, stor
     assert time.monotonic() - begun < 30  # minutes, when each quote is tried as the beginning of a string
 
 
+@pytest.mark.slow
 def test_flips_are_damage_where_the_field_is_proven(unpacked: GoldenStore, store: Path) -> None:
     """Size, magic code, place and body size are proven: a flip in any of their bytes is damage."""
     file, positions = few(unpacked(NAMES[0]), store, 3)
@@ -545,6 +550,7 @@ def test_flips_are_damage_where_the_field_is_proven(unpacked: GoldenStore, store
         assert listing(store).status == LOSSY, offset
 
 
+@pytest.mark.slow
 def test_all_golden_stores_without_their_log(unpacked: GoldenStore, store: Path) -> None:
     """Whatever is left when the log is gone is shown, with lag and queues as they stand."""
     for number, name in enumerate(name for name in stores.names() if name.endswith("-clean")):

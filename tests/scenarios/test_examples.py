@@ -41,22 +41,37 @@ def exported(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
+RUN_EACH = """
+import runpy
+import sys
+
+arguments = sys.argv[1:]
+for script, place in zip(arguments[::2], arguments[1::2]):
+    sys.argv = [script, place]
+    runpy.run_path(script, run_name="__main__")
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["count_by_topic_and_hour", "find_duplicates", "spark_sql"])
-def test_with_spark(name: str, exported: Path) -> None:
+def test_with_spark(exported: Path) -> None:
+    """One after the other in one process: a JVM takes longer to start than any of them takes."""
     from tests.spark.sessions import require_spark
 
     require_spark()
-    place = exported if name == "spark_sql" else STORE
+    places = {"count_by_topic_and_hour": STORE, "find_duplicates": STORE, "spark_sql": exported}
+    arguments = [path for name, place in places.items() for path in (EXAMPLES / f"{name}.py", place)]
     settings = "--conf spark.driver.memory=640m pyspark-shell"
-    assert run(sys.executable, EXAMPLES / f"{name}.py", place, PYSPARK_SUBMIT_ARGS=settings) == expected(name)
+    found = run(sys.executable, "-c", RUN_EACH, *arguments, PYSPARK_SUBMIT_ARGS=settings)
+    assert found == "".join(map(expected, places))
 
 
+@pytest.mark.slow
 def test_duckdb_session(exported: Path) -> None:
     assert run(sys.executable, EXAMPLES / "duckdb_session.py", exported) == expected("duckdb_session")
 
 
+@pytest.mark.slow
 def test_diff_stores(tmp_path: Path) -> None:
     """A copy that was cut: what is gone is in one and not in the other."""
     shutil.copytree(STORE, tmp_path / "older")
@@ -64,6 +79,7 @@ def test_diff_stores(tmp_path: Path) -> None:
     assert run(sys.executable, EXAMPLES / "diff_stores.py", STORE, tmp_path / "older") == expected("diff_stores")
 
 
+@pytest.mark.slow
 def test_nightly_export(tmp_path: Path) -> None:
     """Two nights: everything, then nothing new; the second is a Sunday."""
     programs = tmp_path / "bin"

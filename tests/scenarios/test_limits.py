@@ -23,6 +23,8 @@ from tests.golden import stores
 from tests.unchanged import unchanged
 from tests.verify.small_store import StoreBuilder
 
+pytestmark = pytest.mark.slow
+
 MEMORY = 256 << 20
 FILES = 64
 QUEUES = 90  # more than there are descriptors
@@ -145,8 +147,8 @@ def fails(*_):
 {target}, kept = fails, {target}
 """
 TARGETS = {
-    "verify": "rmqtool.verify.part_check.PartCheck.check",
-    "rebuild-cq": "rmqtool.rebuild.run_result.Digester.items",
+    "verify": "rmqtool.verify.part_check.PartCheck.do",
+    "rebuild-cq": "rmqtool.rebuild.run_result.RunReader.items",
 }
 ERRORS = {
     "raise MemoryError": "out of memory",
@@ -184,11 +186,11 @@ def test_what_gives_out_in_another_process_is_said(tmp_path: Path) -> None:
     store = derive(builder.write(tmp_path / "store"))
     patch = IN_PARTS.format(where="os.getpid() != ours", error="raise MemoryError", target=TARGETS["verify"])
     small = "import rmqtool.verify.parts as planning, rmqtool.verify.verification as verification\n"
-    small += "import dataclasses\nkept_request = verification.Request\n"
-    small += "verification.Request = lambda **given: kept_request(**{**given, 'part_size': 1 << 16})\n"
-    wait = "import time\nkept_take = __import__('rmqtool.verify.workers').verify.workers.take_number\n"
-    wait += "def slow(numbers):\n    time.sleep(0.1)\n    return kept_take(numbers)\n"
-    wait += "__import__('rmqtool.verify.workers').verify.workers.take_number = slow\n"
+    small += "import dataclasses\nkept_request = verification.VerifyRequest\n"
+    small += "verification.VerifyRequest = lambda **given: kept_request(**{**given, 'part_size': 1 << 16})\n"
+    wait = "import time, rmqtool.base.parallel as parallel\nkept_do_parts = parallel.do_parts\n"
+    wait += "def slow(*given):\n    for step in kept_do_parts(*given):\n        time.sleep(0.1)\n        yield step\n"
+    wait += "parallel.do_parts = slow\n"
     found = run_broken(patch + small + wait, "verify", store, "-j", "2", "--json")
     assert (found.status, found.err) == (Exit.FAILED, "")
     assert found.document["error"]["message"].startswith("out of memory")

@@ -48,6 +48,7 @@ class Writer(threading.Thread):
         self.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preallocated", [True, False])
 @pytest.mark.parametrize("options", [["--json"], ["--json", "--limit", "300"]])
 def test_messages_are_appended_while_they_are_listed(tmp_path: Path, options: list[str], preallocated: bool) -> None:
@@ -91,6 +92,7 @@ def test_a_torn_tail_is_damage_only_without_a_broker(tmp_path: Path) -> None:
         assert f"running, process {pid}" in inspect(store).out
 
 
+@pytest.mark.slow
 def test_files_that_vanish_while_they_are_listed(tmp_path: Path) -> None:
     """A file that the broker's cleaner deletes meanwhile ends the listing with an error that names it."""
     store = LogBuilder(file_size=FILE_SIZE).add_all([{"body": BODY}] * 2000).write(tmp_path / "store")

@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.broker.pull import Subscription, puller_of
 from rmqtool.rules.versions import PULL_BY_UNITS, parse_version
-from rmqtool.scan.message_dicts import message_dicts
+from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.snapshot import StoreView
 from rmqtool.store.store import open_store
@@ -51,6 +51,7 @@ def last_indexed(view: StoreView, says: dict[str, Any]) -> int:
     return max(file.end_physical_offset for file in view.index.files)
 
 
+@pytest.mark.slow
 def test_every_key_is_found(view: StoreView, says: dict[str, Any]) -> None:
     """A query finds what the broker finds, without a limit and as a set, and no index file is called damaged."""
     last = last_indexed(view, says)

@@ -31,6 +31,8 @@ from tests.commands.running import (
 )
 from tests.unchanged import unchanged
 
+pytestmark = pytest.mark.slow
+
 BIG = 40_000
 RUN = "from rmqtool.__main__ import main\nmain()\n"
 

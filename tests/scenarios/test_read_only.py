@@ -49,6 +49,7 @@ def store(tmp_path: Path) -> Path:
     return small_store(tmp_path / "store")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_verify(jobs: str, store: Path) -> None:
     """A healthy store is clean there, a damaged one is not."""
@@ -61,6 +62,7 @@ def test_verify(jobs: str, store: Path) -> None:
     assert json.loads(result.stdout)["result"]["verdict"] == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "options"),
     [

@@ -31,6 +31,7 @@ def store(request: pytest.FixtureRequest, unpacked: GoldenStore, tmp_path: Path)
     return root
 
 
+@pytest.mark.slow
 def test_a_lost_record(store: Path) -> None:
     """What is lost is told, queues are mended around it, verify finds nothing more in them, and undo takes it back."""
     before = tree(store)
@@ -50,6 +51,7 @@ def test_a_lost_record(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_is_told(unpacked: GoldenStore, tmp_path: Path) -> None:
     """Readers say that a run of ours was cut off, which harms nobody."""
     root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")

@@ -18,6 +18,8 @@ from rmqtool.show.json_lines import json_lines
 from rmqtool.show.output import json_text, visible
 from rmqtool.show.tables import TableWriter
 
+pytestmark = pytest.mark.budget(1)  # a hundred tables each
+
 SCHEMA = pa.schema(
     [
         ("kind", pa.string()),

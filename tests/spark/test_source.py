@@ -7,12 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from rmqtool.store.message_reader import MESSAGE_COLUMNS
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
+from tests.export.duckdb_rows import duckdb_rows
 from tests.export.exporting import export, oracle_row, rows_of
 from tests.golden import stores
 from tests.spark import jobs
@@ -74,10 +74,7 @@ def test_spark_pyarrow_and_duckdb_read_the_files_alike(
         in_files = spark.run(jobs.parquet_types, str(output))
         assert {name: in_files[name] for name in MESSAGE_COLUMNS} == types
         query = f"select * from read_parquet('{output}/**/*.parquet', hive_partitioning=false) order by physical_offset"
-        duckdb.sql("set timezone='UTC'")
-        relation: Any = duckdb.sql(query)
-        by_duckdb = relation.to_arrow_table().to_pylist()
-        assert comparable(by_duckdb) == expected
+        assert comparable(duckdb_rows(query)) == expected
 
 
 def test_a_schema_says_which_columns_are_read(spark: Session, golden_store: GoldenStore) -> None:

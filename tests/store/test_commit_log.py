@@ -218,6 +218,7 @@ def test_little_is_read_of_large_files(tmp_path: Path, bytes_read: list[int], hi
     assert sum(bytes_read) <= 20 * MIB
 
 
+@pytest.mark.slow
 def test_little_is_read_of_a_full_file(tmp_path: Path, bytes_read: list[int]) -> None:
     """Of a file that is written to near its end, only what a blank or a record may cover is read."""
     size = 48 * MIB

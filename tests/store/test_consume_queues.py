@@ -206,6 +206,7 @@ def live(*offsets: int) -> list[Unit]:
     return [Unit(offset) for offset in offsets]
 
 
+@pytest.mark.slow
 @anything
 @given(case=queue_files("simple"), version=st.sampled_from([V4, V5]))
 @example(case=([live(0, 100, 200)], 0, 0), version=V5).via("nothing expired")
@@ -225,6 +226,7 @@ def test_simple_queues(tmp_path: Path, case: tuple[Files, int, int], version: Ve
     assert found_range(queue, log_min_offset, version) == model_simple(files, start, log_min_offset, version)
 
 
+@pytest.mark.slow
 @anything
 @given(case=queue_files("batch"))
 @example(case=([[Unit(0, 1, 7, 3), Unit(5, 1, 12, 1)]], 0, 5)).via("a gap of queue offsets behind an expired unit")
@@ -250,6 +252,7 @@ def whole_files(draw: st.DrawFn, kind: Kind) -> tuple[Files, int, int]:
     return files, start, draw(st.integers(-1, (written + 1) * SIZE))
 
 
+@pytest.mark.slow
 @anything
 @given(case=whole_files("simple"), version=st.sampled_from([V4, V5]))
 def test_searching_finds_what_reading_finds(tmp_path: Path, case: tuple[Files, int, int], version: Version) -> None:
@@ -261,6 +264,7 @@ def test_searching_finds_what_reading_finds(tmp_path: Path, case: tuple[Files, i
         assert found_range(queue, log_min_offset, version) == model_simple(files, start, log_min_offset, version)
 
 
+@pytest.mark.slow
 @anything
 @given(case=whole_files("batch"))
 def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) -> None:
@@ -272,6 +276,7 @@ def test_searching_batch_queues(tmp_path: Path, case: tuple[Files, int, int]) ->
         assert found_range(queue, log_min_offset, V5) == model_batch(files, log_min_offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simple", "batch"])
 @pytest.mark.parametrize("written", [1, 4000, 4999, 5000, 7500, 14_999, 15_000])
 def test_files_over_64_kib(tmp_path: Path, kind: Kind, written: int) -> None:
@@ -290,6 +295,7 @@ def test_files_over_64_kib(tmp_path: Path, kind: Kind, written: int) -> None:
             assert found_range(queue, log_min_offset, V5) == model_batch(files, log_min_offset)
 
 
+@pytest.mark.slow
 def test_few_reads_of_large_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue of large files is not read but searched: some units of a few files."""
     units = [Unit(number * SIZE) for number in range(10_000)]
@@ -402,6 +408,7 @@ def test_golden_ranges(name: str, golden_store: GoldenStore) -> None:
             assert found[key].max_offset == queue["max_offset"]
 
 
+@pytest.mark.slow
 def test_golden_stores_have_every_case() -> None:
     """Some queue of a golden store begins behind 0, and some has expired whole in 4.x and in 5.x."""
     cases = set()

@@ -222,6 +222,7 @@ def look_as_nobody(*roots: Path) -> list[str]:
     return answer.stdout.splitlines()
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_closed_directory_is_unreadable(public_path: Path) -> None:
     """A directory that may not be listed or entered is named, and never taken for an empty one."""

@@ -17,9 +17,8 @@ from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.consumer_offsets import load_offsets
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.record_signs import sampled_signs
 from rmqtool.store.store import open_store
-from rmqtool.store.version_signs import version_signs
+from rmqtool.store.version_signs import sampled_signs, version_signs
 from tests.building import LOG, LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def digest_of(path: Path) -> str:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=8), st.integers(0, BLOCK - 1), st.booleans())
+@pytest.mark.slow
 def test_digest_is_what_the_docs_say(parts: list[tuple[bool, int]], rest: int, filled: bool) -> None:
     data = b"".join((b"x" if full else b"\0") * (BLOCK * count) for full, count in parts)
     data += (b"y" if filled else b"\0") * rest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,20 +18,13 @@ from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.faults import CALLS, CHANGES, FAULTS, TAKES_SPACE, Fault, Faulty, KilledError
 from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree, trim, undo
 
-QUICK = {("all", "repair-one"), ("plain", "repair-one")}
+pytestmark = pytest.mark.slow
+
 CASES = [
-    pytest.param(
-        fault,
-        job,
-        kind,
-        marks=()
-        if (kind, job) in QUICK or (fault, job, kind) == ("kill-before", "repair", "all")
-        else pytest.mark.slow,
-    )
-    for fault in FAULTS
-    for job in JOBS
-    for kind in SYSTEMS
+    pytest.param(fault, job, kind, marks=() if job == "repair-one" or kind == "all" else pytest.mark.rare)
+    for fault, job, kind in product(FAULTS, JOBS, SYSTEMS)
 ]
+"""A repair of one directory on every file system, one of several places on the best."""
 
 
 def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:

@@ -79,6 +79,7 @@ def test_a_repair_still_needs_room(scratch: Path) -> None:
     assert not (root / ".rmqtool").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["kill-before", "kill-after", "fail-once"])
 @pytest.mark.parametrize("deletions", [1, 2, 100])
 def test_a_kill_at_every_call(scratch: Path, fault: Any, deletions: int) -> None:

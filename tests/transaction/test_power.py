@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,13 +17,13 @@ from rmqtool.transaction.system import SYSTEM, System
 from tests.transaction.disk import Contents, Disk, Recorder, write_contents
 from tests.transaction.small import JOBS, SYSTEMS, NoLinks, Tree, make_store, part, tree, trim, undo
 
+pytestmark = pytest.mark.slow
+
 CASES = [
-    pytest.param(
-        job, kind, marks=() if (kind, job) in {("all", "repair-one"), ("plain", "repair-one")} else pytest.mark.slow
-    )
-    for job in JOBS
-    for kind in SYSTEMS
+    pytest.param(job, kind, marks=() if job == "repair-one" or kind == "all" else pytest.mark.rare)
+    for job, kind in product(JOBS, SYSTEMS)
 ]
+"""A repair of one directory on every file system, one of several places on the best."""
 
 
 def record(root: Path, system: System, action: Callable[[Path, System], Any]) -> tuple[Disk, Recorder]:

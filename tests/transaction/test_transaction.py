@@ -404,6 +404,7 @@ def run_hit(root: Path, job: str, at: int, number: int) -> int:
     ).returncode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", ["repair", "undo"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_real_signals(tmp_path: Path, job: str, number: int) -> None:

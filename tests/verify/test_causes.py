@@ -55,6 +55,7 @@ def told(store: Path, each: Circumstance) -> Outcome:
         return outcome_of(verification)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", CIRCUMSTANCES, ids=lambda each: each.code)
 def test_what_is_caused_is_told(each: Circumstance, tmp_path: Path) -> None:
     """The store as made tells nothing under the code when it is the small store; as changed, it does."""

@@ -23,6 +23,7 @@ def rows() -> Iterator[tuple[str, str]]:
                 yield release, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("release", "name"), list(rows()))
 def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
     """Under its code, with its severity, and with what is lost; a loss above information is no clean verdict."""

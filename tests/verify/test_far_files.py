@@ -34,6 +34,7 @@ def test_a_file_far_behind_the_others(queue: str, file_size: int, tmp_path: Path
         assert (hole.queue_offset, hole.count) == (end // unit, (start - end) // unit)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.3.3-trimmed", "5.3.3-shop"])
 @pytest.mark.parametrize("start", [LAST, LAST - 807])
 def test_a_log_file_at_the_end_of_all_offsets(name: str, start: int, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def sample(store: Path) -> list[tuple[Place, int]]:
     return [(place, random.choice(MASKS)) for place in chosen]
 
 
+@pytest.mark.slow
 def test_changes_are_found(store: Path, sample: list[tuple[Place, int]]) -> None:
     """Whatever is missed is a byte that nothing depends on."""
     missed = [place for place, mask in sample if not found(store, place, mask)]

@@ -14,7 +14,7 @@ HEALTHY = [name for name in stores.names() if name not in KILLED]
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.rare)])
 def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStore) -> None:
     """Whatever the release and whatever is in the store; every record is counted."""
     outcome = verify(golden_store(name), jobs=jobs)
@@ -24,6 +24,7 @@ def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStor
     assert not outcome.extents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEALTHY)
 def test_the_version_may_be_given(name: str, golden_store: GoldenStore) -> None:
     """The version that wrote the store, and the newest."""

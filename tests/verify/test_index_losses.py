@@ -63,6 +63,7 @@ def test_the_file_is_named(lose: Loss, tmp_path: Path) -> None:
     assert [finding.file for finding in found] == [f"index/{files_of(store, 'index')[-1].name}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.9.7-shop", "5.3.3-shop"])
 @pytest.mark.parametrize("loss", ["removed", "empty file", "garbage header"])
 def test_the_remedy_mends_it(name: str, loss: str, tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_messages_without_keys(tmp_path: Path) -> None:
     assert verify(store).verdict == "clean"
 
 
+@pytest.mark.slow
 def test_after_a_kill(tmp_path: Path) -> None:
     """Keys of messages that the next start dispatches again are put then; older ones are lost."""
     store = stores.unpack("5.3.3-killed", tmp_path)

@@ -49,6 +49,7 @@ def killed(tmp_path: Path) -> Callable[[str], Path]:
     return lambda version: stores.unpack(f"{version}-killed", tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [in_log, in_queue])
 @pytest.mark.parametrize("version", [*REFUSING, *STARTING])
 def test_an_empty_last_file(killed: Callable[[str], Path], version: str, place: Callable[[Path], Path]) -> None:
@@ -78,6 +79,7 @@ def test_an_empty_last_batch_queue_file(killed: Callable[[str], Path]) -> None:
     assert "consumequeue.zero-file" not in codes_of(outcome, info=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", STARTING)
 def test_an_empty_index_file(killed: Callable[[str], Path], version: str) -> None:
     """Every release gives it its size when it loads it: nothing is wrong with it."""
@@ -131,6 +133,7 @@ def test_a_file_that_a_running_broker_creates(killed: Callable[[str], Path]) -> 
         assert not {code for code in codes_of(verify(store), info=True) if code.endswith("empty-file")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3"])
 def test_a_queue_that_the_broker_had_not_made_yet(killed: Callable[[str], Path], version: str) -> None:
     """The start after a kill derives all of it: dirty. After a clean stop nobody does: corrupt."""
@@ -143,6 +146,7 @@ def test_a_queue_that_the_broker_had_not_made_yet(killed: Callable[[str], Path],
     assert verify(store, version=version).verdict == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3"])
 def test_a_queue_file_without_a_unit(killed: Callable[[str], Path], version: str) -> None:
     """Made for a unit that the broker could not write any more; the next start does, but not after a clean stop."""
@@ -181,6 +185,7 @@ def test_a_torn_record_with_others_behind_it(tmp_path: Path) -> None:
     assert [reason for _, _, reason in outcome.extents] == ["property-crc"]
 
 
+@pytest.mark.slow
 def test_batch_queues_of_a_topic_that_is_not_configured(tmp_path: Path) -> None:
     """The broker expects simple ones; nobody has configured that."""
     store = stores.unpack("5.3.3-clean", tmp_path)

@@ -38,6 +38,7 @@ def test_deleted_minutes_after_they_were_written(name: str, count: int, tmp_path
     assert outcome.verdict == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.5.0-clean"])
 @pytest.mark.parametrize("count", [2, 5])
 def test_what_the_cleaner_would_have_taken_along(name: str, count: int, tmp_path: Path) -> None:
@@ -50,6 +51,7 @@ def test_what_the_cleaner_would_have_taken_along(name: str, count: int, tmp_path
     assert CODE not in codes_of(verify(store))
 
 
+@pytest.mark.slow
 def test_the_time_that_broker_conf_tells(tmp_path: Path) -> None:
     """Without it nobody knows how long files are kept."""
     store = stores.unpack("4.9.7-clean", tmp_path)

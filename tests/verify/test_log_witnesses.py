@@ -52,6 +52,7 @@ def test_it_says_what_is_known(tmp_path: Path) -> None:
     assert "delayOffset.json has delivered level 1 up to " in message
 
 
+@pytest.mark.slow
 def test_the_log_is_in_another_place(tmp_path: Path) -> None:
     """Then broker.conf says so, and all is well."""
     store = stores.unpack("5.3.3-shop", tmp_path)
@@ -75,6 +76,7 @@ def test_a_store_that_never_had_a_message(name: str, tmp_path: Path) -> None:
         assert verify(store).verdict == "clean"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRIVEN)
 @pytest.mark.parametrize("lose", [last_log_file_gone, last_log_file_zeroed])
 def test_the_last_file_is_gone_and_all_is_rebuilt(name: str, lose: Loss, tmp_path: Path) -> None:

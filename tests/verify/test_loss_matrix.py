@@ -17,9 +17,7 @@ from tests.verify.losses_together import UNSEEN, all_losses
 LOST = recorded.load()
 WRITTEN = losses_page.written(LOST)
 ROWS = [(store, row) for store, rows in LOST.items() for row in rows]
-RANDOM = [each for each in ROWS if each[1] in recorded.RANDOM_ROWS[:10]]
-"""Some 20 stores with one to four losses; the rest takes minutes."""
-MORE = [each for each in ROWS if each not in RANDOM]
+RANDOM = [each for each in ROWS if each[1] in recorded.RANDOM_ROWS]
 TOUCHED = ": touched"
 
 Pair = Callable[[str], tuple[Path, Path]]
@@ -31,20 +29,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return cache(lambda store: recorded.unpack(store, tmp_path_factory.mktemp(store)))
 
 
-@pytest.mark.parametrize(("store", "row"), RANDOM)
-def test_a_random_loss_is_no_clean_store(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
-    """One to four losses: where users have less, the verdict is neither `clean` nor `dirty`."""
-    check(store, row, pair, tmp_path)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("store", "row"), MORE)
+@pytest.mark.parametrize(("store", "row"), ROWS)
 def test_no_loss_is_a_clean_store(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
     """Every kind of file with everything that may happen to it; a store that was touched is as sound as before."""
-    check(store, row, pair, tmp_path)
-
-
-def check(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
     root = tmp_path / "store"
     names = recorded.make(row, *pair(store), root)
     assert names
@@ -59,6 +47,7 @@ def check(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
         assert (verdict, codes) == ("clean", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", recorded.STORES)
 def test_the_undamaged_stores_are_clean(store: str, pair: Pair) -> None:
     """The healthy twins of every row, and of an older time."""
@@ -78,6 +67,7 @@ def test_the_record_holds_every_sort_of_loss(store: str) -> None:
     assert sum(not row for row in lost.values()) > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("store", recorded.STORES)
 def test_the_record_is_of_the_present_rows(store: str, pair: Pair, tmp_path: Path) -> None:
     """Each row of today was recorded, unless the store has nothing to lose there."""

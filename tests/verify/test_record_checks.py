@@ -32,6 +32,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("log")
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(times=st.lists(st.integers(1, 9), min_size=1, max_size=12), cuts=st.sets(st.integers(1, 11)))
 def test_times(directory: Path, times: list[int], cuts: set[int]) -> None:

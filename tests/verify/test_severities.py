@@ -55,6 +55,7 @@ def test_a_broker_that_moved(store: Path) -> None:
     assert severity_of(store, "store.mixed") == "error"
 
 
+@pytest.mark.slow
 def test_index_files_in_another_order(tmp_path: Path) -> None:
     """Two that were swapped: the broker, which reads them by name, does not find newer messages (seen with 5.5.0)."""
     store = stores.unpack("5.5.0-clean", tmp_path)

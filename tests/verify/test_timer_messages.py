@@ -35,6 +35,7 @@ def of_timers(store: Path) -> list[Finding]:
     return [finding for finding in verify(store).findings if finding.code in ("timer.lost", "timer.again")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOPS)
 @pytest.mark.parametrize(
     "lose",
@@ -54,6 +55,7 @@ def test_what_waits_is_lost(name: str, lose: Loss, tmp_path: Path) -> None:
     assert verify(store).verdict == "corrupt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOPS)
 def test_without_its_check_all_comes_twice(name: str, tmp_path: Path) -> None:
     """The broker begins anew in its queue, and keeps the timer log (60 of 30 came, seen with 5.3.3)."""
@@ -65,6 +67,7 @@ def test_without_its_check_all_comes_twice(name: str, tmp_path: Path) -> None:
     assert [finding.severity for finding in of_timers(store)] == ["info"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHOPS)
 @pytest.mark.parametrize("lose", [without("timerwheel"), wheel_zeroed], ids=["no wheel", "zeroed wheel"])
 def test_the_wheel_is_derived(name: str, lose: Loss, tmp_path: Path) -> None:
@@ -82,6 +85,7 @@ def test_the_end_of_the_timer_log(tmp_path: Path) -> None:
     assert of_timers(store) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lose", [without("timerlog"), without(CHECK)], ids=["lost", "again"])
 def test_the_remedy_is_a_command(lose: Loss, tmp_path: Path) -> None:
     """It can be pasted, and afterwards a start reads the queue from its beginning: nothing is lost."""
@@ -136,6 +140,7 @@ def test_the_check_knows_of_a_longer_queue(tmp_path: Path) -> None:
     assert "timer.log" in codes_of(verify(store))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["1000", "100"])
 def test_the_wheel_has_one_size(precision: str, tmp_path: Path) -> None:
     """The number of slots is fixed, whatever the precision is; an empty file is made anew."""

@@ -74,6 +74,7 @@ def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tu
     assert found.totals.messages > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_with_processes(store: Path, place: str) -> None:
     with broken(store / place):
@@ -99,6 +100,7 @@ def test_a_bad_sector_within_a_file(store: Path, place: str, start: int, jobs: i
     assert serious(found.findings) == {named(place)}
 
 
+@pytest.mark.slow
 def test_index_files(store: Path) -> None:
     files = sorted(path.relative_to(store) for path in (store / "index").iterdir())
     for file in files:

@@ -74,6 +74,7 @@ def test_each_file_of_a_healthy_store(name: str, size: int, golden_store: Golden
     assert seen == messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_bad_sectors(where: int, size: int, golden_store: GoldenStore) -> None:

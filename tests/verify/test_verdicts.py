@@ -121,6 +121,7 @@ def test_a_store_of_which_nothing_is_there(tmp_path: Path) -> None:
     assert verify(tmp_path).verdict == "clean"
 
 
+@pytest.mark.slow
 def test_offsets_that_a_killed_broker_may_not_have_written(tmp_path: Path) -> None:
     """Within its first ten seconds; nothing shows whether there were any."""
     store = stores.unpack("4.7.1-killed", tmp_path)
@@ -129,6 +130,7 @@ def test_offsets_that_a_killed_broker_may_not_have_written(tmp_path: Path) -> No
     assert claim(verify(store)) == ("unproven", Exit.FINDINGS, ["committed offsets"])
 
 
+@pytest.mark.slow
 def test_topics_that_may_be_deleted_or_lost(tmp_path: Path) -> None:
     """A topic without a queue was deleted where other queues are left; where none is, nobody knows."""
     store = stores.unpack("4.7.1-killed", tmp_path)
@@ -180,6 +182,7 @@ def interrupted(store: Path, events: int) -> Outcome:
     return outcome_of(verification)
 
 
+@pytest.mark.slow
 def test_an_interrupted_verification(store: Path) -> None:
     """Its map shows what was reached, and not that the rest is empty; more is reached with each step."""
     (store / "index").rename(store / "away")
@@ -212,6 +215,7 @@ EACH = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", EACH, ids=lambda each: each.code)
 def test_only_finds_what_all_find(each: Circumstance, tmp_path: Path) -> None:
     """Narrowed to one code, that code is found as often: what is asked for is looked at."""

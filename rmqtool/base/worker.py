@@ -1,0 +1,198 @@
+"""A process of a pool: it does parts of a job until nobody has any left to begin, and sends what comes of them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from rmqtool.base.limits import exhausted, memory_is_short
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+READY, DONE = "ready", "done"
+"""What a process says before it is told its job, and when there is nothing left to do."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_MOST_WAITING = (4 if memory_is_short() else 64) << 20  # bytes that a process has ready, not yet read
+_SIZE_TO_SAY = 32 << 20  # bytes between two messages that tell nothing but progress
+_NUMBER_SIZE = 4  # bytes
+_PROTOCOL = 5  # of pickle: arrays are copied once
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Step(Generic[R]):
+    """What a process has got done of a part since its last step; `worker` is its number in the pool, 0 is our own."""
+
+    part: int
+    size: int = 0  # bytes
+    result: R | None = None
+    ended: bool = False
+    worker: int = 0
+
+
+class Job(Generic[R]):
+    """The work of one process on numbered parts."""
+
+    def do(self, part: int) -> Iterator[tuple[int, R | None]]:
+        """Do a part, step by step: bytes that are done since the last step, and a result where there is one."""
+        raise NotImplementedError
+
+    def unfinished(self) -> tuple[int, R] | None:
+        """The part that is being done, and what is known of it, where that is worth something."""
+        return None
+
+
+def do_parts(job: Job[R], numbers: Connection, worker: int = 0) -> Iterator[Step[R]]:
+    """Do parts until none is left: `numbers` is the pipe from which all processes read the next, so nobody waits."""
+    while found := os.read(numbers.fileno(), _NUMBER_SIZE):
+        part = int.from_bytes(found, "big")
+        for size, result in job.do(part):
+            yield Step(part, size, result, worker=worker)
+        yield Step(part, ended=True, worker=worker)
+
+
+def write_numbers(numbers: Connection, parts: Iterable[int]) -> None:
+    """Write down for `do_parts` what is to be done, in this order."""
+    os.write(numbers.fileno(), b"".join(part.to_bytes(_NUMBER_SIZE, "big") for part in parts))
+    numbers.close()
+
+
+def serve(worker: int, numbers: Connection, jobs: Connection, steps: Connection, not_its_own: list[Connection]) -> None:
+    """Be a process of a pool: `jobs` brings what makes the job, `steps` takes what comes of it.
+
+    `not_its_own` are ends of pipes that a copy of the parent has; while it holds them, nobody sees them closed.
+    """
+    for end in not_its_own:
+        end.close()
+    _leave_the_end_to_the_parent()
+    sender = _Sender(steps)
+    job: Job[object] | None = None
+    try:
+        signal.signal(signal.SIGTERM, sender.stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        keep_arrow_to_one_thread()
+        sender.put(READY)
+        job = jobs.recv()()
+        size = 0
+        for step in do_parts(job, numbers, worker):
+            size += step.size
+            if step.ended or step.result is not None or size >= _SIZE_TO_SAY:
+                sender.put(replace(step, size=size))
+                size = 0
+        sender.put_last(DONE)
+    except _StoppedError:
+        unfinished = job and job.unfinished()
+        if unfinished:
+            sender.put_last(Step(unfinished[0], result=unfinished[1], worker=worker))
+    except (EOFError, BrokenPipeError):
+        return  # the parent is gone
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        sender.put_last(exhausted(error) or _with_traceback(error))
+    sender.finish()
+
+
+def _leave_the_end_to_the_parent() -> None:
+    """Ctrl-C and the end of the terminal are heard by all processes; only a parent that is gone is obeyed."""
+    from multiprocessing import parent_process
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    parent = parent_process()
+
+    def end_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGKILL)  # in the midst of its part, which may take minutes
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def keep_arrow_to_one_thread() -> None:
+    """There is a process for each core: more threads of Arrow would only wait for each other."""
+    import pyarrow as pa
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+def _with_traceback(error: Exception) -> Exception:
+    """A fault of our own, which is raised again in the parent; pickle keeps no traceback."""
+    if sys.version_info >= (3, 11):
+        error.add_note(traceback.format_exc())
+    return error
+
+
+class _StoppedError(BaseException):
+    """The parent wants to know what is known by now; no `except Exception` may keep it."""
+
+
+class _Sender:
+    """Sends from a thread of its own, so that a process goes on while its reader is busy with another."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
+        self._size = 0
+        self._is_broken = False
+        self._is_stopped = False
+        self._is_putting = False
+        self._room = threading.Condition()
+        self._thread = threading.Thread(target=self._send_all, daemon=True)
+        self._thread.start()
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """The handler of SIGTERM; one that comes while something is put waits until that is done."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            if not self._is_putting:
+                raise _StoppedError
+
+    def put(self, message: object) -> None:
+        """Send a message; wait while too much waits already. Raises BrokenPipeError when nobody reads any more."""
+        self._is_putting = True
+        self._put(message)
+        self._is_putting = False
+        if self._is_stopped:
+            raise _StoppedError
+
+    def put_last(self, message: object) -> None:
+        """Send a message behind which no stop counts."""
+        self._is_putting = True
+        self._put(message)
+
+    def finish(self) -> None:
+        """Return when all is sent."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _put(self, message: object) -> None:
+        data = pickle.dumps(message, _PROTOCOL)
+        with self._room:
+            self._room.wait_for(lambda: self._size < _MOST_WAITING)
+            self._size += len(data)
+        if self._is_broken:
+            raise BrokenPipeError
+        self._waiting.put(data)
+
+    def _send_all(self) -> None:
+        while (data := self._waiting.get()) is not None:
+            try:
+                self._connection.send_bytes(data)
+            except OSError:
+                self._is_broken = True
+            with self._room:
+                self._size -= len(data)
+                self._room.notify()

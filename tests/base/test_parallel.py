@@ -1,0 +1,179 @@
+"""The pool of processes: parts are done once, errors and signals end it, and no process stays behind."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.parallel import WorkerPool
+from rmqtool.base.worker import READY, Job
+from tests.commands.running import ROOT
+
+LONG = 60.0
+
+
+@dataclass
+class Squares(Job[int]):
+    """The result of part n is n squared. Others may be slow or do one part wrong; we wait until `awaited` is there."""
+
+    ours: int
+    wrong: int | None = None
+    began: Path | None = None
+    awaited: Path | None = None
+    slow: float = 0
+    part: int | None = None
+
+    def do(self, part: int) -> Iterator[tuple[int, int | None]]:
+        self.part = part
+        if os.getpid() != self.ours:
+            if part == self.wrong:
+                raise ValueError(f"part {part} fails")
+            if self.began:
+                self.began.touch()
+            yield 1, None
+            time.sleep(self.slow)
+        else:
+            yield 1, None
+            while self.awaited and not self.awaited.exists():
+                time.sleep(0.001)
+                yield 0, None
+        self.part = None
+        yield 2, part * part
+
+    def unfinished(self) -> tuple[int, int] | None:
+        return None if self.part is None else (self.part, -1)
+
+
+def ready(pool: WorkerPool[int]) -> WorkerPool[int]:
+    assert all(worker.steps.poll(LONG) for worker in pool.workers)
+    return pool
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("may_copy", [True, False])
+@pytest.mark.parametrize("takes_part", [True, False])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_every_part_is_done_once(tmp_path: Path, *, may_copy: bool, takes_part: bool, in_order: bool) -> None:
+    before = set(multiprocessing.active_children())
+    began, order = tmp_path / "began", [3, *range(3), *range(4, 40)]
+    make = partial(Squares, os.getpid(), began=began, awaited=began)
+    with ready(WorkerPool[int](2, may_copy=may_copy)) as pool:
+        pool.begin(make, order, make() if takes_part else None)
+        steps = list(pool.steps_in_order(10) if in_order else pool.steps())
+    results = [(step.part, step.result) for step in steps if step.result is not None]
+    assert (results if in_order else sorted(results)) == [(n, n * n) for n in (order if in_order else sorted(order))]
+    assert sum(step.size for step in steps) == 3 * len(order)
+    assert sum(step.ended for step in steps) == len(order)
+    assert {step.worker for step in steps} - {0}, "the others did none"
+    assert takes_part or 0 not in {step.worker for step in steps}
+    assert set(multiprocessing.active_children()) == before
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_what_a_process_raises_is_raised_here(*, in_order: bool) -> None:
+    with ready(WorkerPool[int](1)) as pool:
+        pool.begin(partial(Squares, os.getpid(), wrong=5), range(10), None)
+        with pytest.raises(ValueError, match="part 5 fails"):
+            list(pool.steps_in_order(10) if in_order else pool.steps())
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_ended_from_outside(number: signal.Signals, *, in_order: bool) -> None:
+    with ready(WorkerPool[int](1)) as pool:
+        pool.begin(partial(Squares, os.getpid(), slow=LONG), range(2), None)
+        assert pool.workers[0].process.pid is not None
+        pool.workers[0].receive(partial(Squares, os.getpid(), slow=LONG))
+        os.kill(pool.workers[0].process.pid, number)
+        with pytest.raises(RmqtoolError, match="has died"):
+            list(pool.steps_in_order(10) if in_order else pool.steps())
+
+
+def test_what_is_known_when_it_is_stopped(tmp_path: Path) -> None:
+    """What each process knows of the part that it has begun is told, once; the others are gone then."""
+    before = set(multiprocessing.active_children())
+    began = tmp_path / "began"
+    make = partial(Squares, os.getpid(), slow=LONG, began=began, awaited=tmp_path / "never")
+    with ready(WorkerPool[int](1)) as pool:
+        pool.begin(make, range(9), make())
+        steps = pool.steps()
+        while not began.exists():
+            next(steps)
+        found = [(step.part, step.result) for step in pool.stop() if step.result is not None]
+    assert found == [(0, -1), (1, -1)]
+    assert set(multiprocessing.active_children()) == before
+
+
+def test_fewer_processes_where_the_system_gives_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no more")
+
+    monkeypatch.setattr(os, "fork", fork)
+    make = partial(Squares, os.getpid())
+    with WorkerPool[int](3) as pool:
+        assert not pool.workers
+        pool.begin(make, range(3), make())
+        assert [step.result for step in pool.steps() if step.ended is False and step.result is not None] == [0, 1, 4]
+
+
+def test_what_a_process_says_first() -> None:
+    """It is ready, and ends when there is nobody to tell what to do."""
+    with WorkerPool[int](1) as pool:
+        [worker] = pool.workers
+        assert worker.steps.poll(LONG)
+        assert READY.encode() in worker.steps.recv_bytes()
+        worker.jobs.close()
+        worker.process.join(LONG)
+        assert worker.process.exitcode == 0
+
+
+ORPHANS = """
+import os, sys
+from functools import partial
+from rmqtool.base.parallel import WorkerPool
+from tests.base.test_parallel import Squares
+if __name__ == "__main__":
+    with WorkerPool(2, may_copy=sys.argv[1] == "True") as pool:
+        print(*(worker.process.pid for worker in pool.workers), flush=True)
+        pool.begin(partial(Squares, os.getpid(), slow=60), range(9), None)
+        list(pool.steps())
+"""
+
+
+@pytest.mark.parametrize("may_copy", [True, False])
+def test_nobody_outlives_its_parent(tmp_path: Path, *, may_copy: bool) -> None:
+    """A parent that is killed can't end the others, which may be busy with a part for minutes."""
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    environment: dict[str, Any] = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), str(may_copy)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as parent:
+        assert parent.stdout is not None
+        workers = [int(number) for number in parent.stdout.readline().split()]
+        parent.kill()
+    deadline = time.monotonic() + LONG
+    while any(Path(f"/proc/{number}/stat").exists() and is_alive(number) for number in workers):
+        assert time.monotonic() < deadline, "a process stays behind"
+        time.sleep(0.02)
+    assert len(workers) == 2
+
+
+def is_alive(process: int) -> bool:
+    """Whether a process runs; one that has ended stays listed until somebody asks for its status."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
