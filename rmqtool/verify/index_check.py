@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import ReadPolicy
-from rmqtool.base.open_files import OpenFiles
+from rmqtool.base.files import OpenFiles, ReadPolicy
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
