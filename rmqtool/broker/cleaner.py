@@ -81,10 +81,10 @@ class Cleaner:
         """One run; its files are taken for gone by the next."""
         rules = self.rules
         disks, freed = self._disks_now(), sum(self.freed.values())
-        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, self.manual_runs > 0)
+        trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, manual=self.manual_runs > 0)
         if trigger.manual and trigger.runs:
             self.manual_runs -= 1
-        run = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, rules.first_in_use)
+        run = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, first_in_use=rules.first_in_use)
         for fate in run.deleted:
             self.freed[fate.log_file.device] += fate.log_file.allocated
         self.log_files = self.log_files[len(run.deleted) :]

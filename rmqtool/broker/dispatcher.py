@@ -90,7 +90,7 @@ class Dispatcher:
         number = self._topic_numbers.number(topic.encode("utf-8", "surrogatepass"))
         return self._queue_numbers.number(number, queue_id, topic)
 
-    def key_prefixes(self, topics: NDArray[np.int32], of_tags: bool) -> NDArray[np.uint32]:
+    def key_prefixes(self, topics: NDArray[np.int32], *, of_tags: bool) -> NDArray[np.uint32]:
         """Hash of what stands before a key in the text that is hashed, for each record."""
         for topic in self.topics[self._prefixes.shape[1] :]:
             hashes = [[string_hash(f"{topic}#{kind}") % (1 << 32)] for kind in ("", _TAG_KEY_PREFIX)]
@@ -299,7 +299,7 @@ class Dispatched:
                 continue
             texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in (places, offsets)]
             for topic, queue_id, offset in multi_dispatch_targets(
-                texts[0], texts[1], int(queue_ids[row]), self._rules.lmq
+                texts[0], texts[1], int(queue_ids[row]), lmq=self._rules.lmq
             ):
                 found.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
         if not found:

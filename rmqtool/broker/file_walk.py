@@ -191,7 +191,7 @@ class FileWalker:
             self._look()
 
     def _look(self) -> None:
-        parsed = parse_at(self._file, self._position, self._rules, self._rules.check_crc)
+        parsed = parse_at(self._file, self._position, self._rules, check_crc=self._rules.check_crc)
         if parsed.is_record:
             shift = parsed.physical_offset - (self._mapped.start_offset + self._position)
             if self._on_record:
@@ -216,7 +216,9 @@ class FileWalker:
             frames = sound_prefix(block, positions) if len(positions) else None
             if not frames:
                 return
-            suspects = self._with_unknown(frames, suspects_of(frames, self._dispatcher, self._rules.check_crc))
+            suspects = self._with_unknown(
+                frames, suspects_of(frames, self._dispatcher, check_crc=self._rules.check_crc)
+            )
             if len(suspects):
                 frames = frames[: int(suspects[0])]
             if not len(frames):
@@ -226,7 +228,7 @@ class FileWalker:
             self._go_on(len(frames), frames.size, broker_only_records=True)
             size = min(8 * size, BLOCK_SIZE)
 
-    def _go_on(self, records: int, size: int, broker_only_records: bool) -> None:
+    def _go_on(self, records: int, size: int, *, broker_only_records: bool) -> None:
         self._records += records
         self._strange += records if broker_only_records else 0
         self._position += size
@@ -245,7 +247,7 @@ class FileWalker:
         return np.flatnonzero(unknown)
 
 
-def suspects_of(frames: RecordRun, dispatcher: Dispatcher, check_crc: bool = True) -> Positions:
+def suspects_of(frames: RecordRun, dispatcher: Dispatcher, *, check_crc: bool = True) -> Positions:
     """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
     refused = dispatcher.dispatch(frames).refused
     if not check_crc:

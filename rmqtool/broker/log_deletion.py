@@ -98,6 +98,7 @@ def run_over(
     trigger: Trigger,
     settings: RetentionSettings,
     now: int,
+    *,
     first_in_use: bool = False,
 ) -> LogRun:
     """One run at `now`, epoch ms; `max_offset` is the log's end.
@@ -113,7 +114,12 @@ def run_over(
     fates = [
         FileDecision(log_file, True, deleted[number], expires[number])
         if number < gone
-        else FileDecision(log_file, False, _kept(number, known, young, now < expires[number], trigger), expires[number])
+        else FileDecision(
+            log_file,
+            False,
+            _kept(number, known, young, is_young=now < expires[number], trigger=trigger),
+            expires[number],
+        )
         for number, log_file in enumerate(files)
     ]
     if first_in_use and deleted:
@@ -135,7 +141,7 @@ def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Retentio
     return reasons
 
 
-def _kept(number: int, known: int, young: int, is_young: bool, trigger: Trigger) -> Reason:
+def _kept(number: int, known: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
     """Why a file stays: the first reason that would still hold if all others were gone; `young` is the first such."""
     if number >= known:
         return "ahead"

@@ -13,7 +13,7 @@ _SEPARATOR = ","
 _LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
-def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, lmq: bool) -> Iterator[tuple[str, int, int]]:
+def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, *, lmq: bool) -> Iterator[tuple[str, int, int]]:
     """Topic, queue id and queue offset of each further queue of a record of queue `queue_id`.
 
     Lists of different lengths give none; a name with the file separator, or one without a number, is left out.

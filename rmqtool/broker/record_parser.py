@@ -102,15 +102,15 @@ class _Cursor:
         return crc & CRC_MASK
 
 
-def parse_at(file: InputFile, position: int, rules: RecoveryRules, check_crc: bool = True) -> Parsed:
+def parse_at(file: InputFile, position: int, rules: RecoveryRules, *, check_crc: bool = True) -> Parsed:
     """What the broker finds at `position` of a commit log file."""
     try:
-        return _parse(_Cursor(file, position), rules, check_crc)
+        return _parse(_Cursor(file, position), rules, check_crc=check_crc)
     except _UnderflowError:
         return Parsed(-1, False, "the file ends inside a record")
 
 
-def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
+def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
     rest = cursor.remaining
     if rules.compares_size_first and rest <= 4:
         return Parsed(-1, False, "the file is full and has no blank")
@@ -128,10 +128,10 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, check_crc: bool) -> Parsed:
         return Parsed(-1, False, "a record of negative size")
     if size > rules.heap_limit and not rules.compares_size_first:
         return Parsed(-1, False, f"a record claims {size} bytes", out_of_memory=True)
-    return _parse_record(cursor, rules, size, magic_code, check_crc)
+    return _parse_record(cursor, rules, size, magic_code, check_crc=check_crc)
 
 
-def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: int, check_crc: bool) -> Parsed:
+def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: int, *, check_crc: bool) -> Parsed:
     body_crc, physical_offset, sys_flag = _AFTER_MAGIC.unpack(cursor.take(_AFTER_MAGIC.size))
     host_bits = sys_flag & HOST_BITS if rules.knows_ipv6 else 0
     header = HEADER_DTYPES[host_bits]

@@ -49,7 +49,7 @@ def abnormal_start(files: Sequence[MappedFile], checkpoint: Checkpoint, rules: R
 def _has_units(mapped: MappedFile, max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
     """Whether the file's first record is sound and not behind the queues."""
     with InputFile(mapped.path) as file:
-        first = parse_at(file, 0, rules, rules.check_crc)
+        first = parse_at(file, 0, rules, check_crc=rules.check_crc)
     if not first.is_record or first.store_timestamp == 0:
         return False
     if rules.index_safe and first.store_timestamp > checkpoint["index_message_timestamp"]:
@@ -61,7 +61,7 @@ def _is_old_enough(mapped: MappedFile, checkpoint: Checkpoint, rules: RecoveryRu
     """`isMappedFileMatchedRecover`: whether all that the file's first record gave was on disk at the checkpoint."""
     with InputFile(mapped.path) as file:
         if rules.tries_first_records:
-            first = parse_at(file, 0, rules, rules.check_crc)
+            first = parse_at(file, 0, rules, check_crc=rules.check_crc)
             timestamp = first.store_timestamp if first.is_record else 0
             offset = first.physical_offset
         else:

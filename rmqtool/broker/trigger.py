@@ -51,7 +51,7 @@ class Trigger:
 
 
 def trigger_at(
-    settings: RetentionSettings, disks: Disks, now: int, zone: tzinfo | None, version: Version, manual: bool = False
+    settings: RetentionSettings, disks: Disks, now: int, zone: tzinfo | None, version: Version, *, manual: bool = False
 ) -> Trigger:
     """What a run at `now` (epoch ms) finds; `manual` after ``mqadmin deleteExpiredCommitLog``."""
     log_ratio = min((disk.ratio(version) for disk in disks.log), default=_NO_PATH)

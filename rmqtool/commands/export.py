@@ -222,7 +222,7 @@ def _export_options(filters: Filters, *, with_store: bool, options: dict[str, An
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
-    query = make_query(options["columns"] or None, options["body"], filters, options["include"], with_store)
+    query = make_query(options["columns"] or None, options["body"], filters, options["include"], with_store=with_store)
     codec, level = options["compression"]
     return ExportOptions(query, options["partition_by"], codec, level, options["split_size"])
 

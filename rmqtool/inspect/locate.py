@@ -96,7 +96,7 @@ def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
         return None
     if is_directory and path.resolve() in _told(conf):
         return Named("commitlog", _root_of(_own_name(path)))
-    return named_by(path, is_directory)
+    return named_by(path, is_directory=is_directory)
 
 
 def _unknown(path: Path) -> UnsupportedError:

@@ -116,9 +116,9 @@ def places_of(view: StoreView, message: Message) -> Places:
         delay=delay_of(view, message, _due(place), relatives),
         retry=retry_of(view, message),
         retention=_retention(
-            view, message["file"], mapped.path.stat().st_mtime_ns // 1_000_000, mapped == view.log.files[-1]
+            view, message["file"], mapped.path.stat().st_mtime_ns // 1_000_000, is_last=mapped == view.log.files[-1]
         ),
-        contradictions=list(_contradictions(log, queues, index, transaction, refused)),
+        contradictions=list(_contradictions(log, queues, index, transaction, refused=refused)),
     )
 
 
@@ -147,7 +147,7 @@ def _log_place(view: StoreView, message: Message, frame: RecordRun) -> dict[str,
     }
 
 
-def _retention(view: StoreView, file: str, modified: int, is_last: bool) -> Retention:
+def _retention(view: StoreView, file: str, modified: int, *, is_last: bool) -> Retention:
     hours = view.store.conf.size("fileReservedTime") or _DEFAULT_RESERVED_HOURS
     return Retention(file, modified, hours, is_last)
 
@@ -157,6 +157,7 @@ def _contradictions(
     queues: list[QueuePlace],
     index: list[IndexPlace],
     transaction: Transaction | None,
+    *,
     refused: bool,
 ) -> Iterator[str]:
     if not log["body_crc_ok"]:

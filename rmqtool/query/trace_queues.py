@@ -127,7 +127,7 @@ def _places(view: StoreView, dispatcher: Dispatcher, units: QueueUnits) -> list[
             is_delay = topic == SCHEDULE_TOPIC and _is_delay(unit.tags_code - timestamp)
             same = is_delay or is_ext_address(unit.tags_code)
         in_rocksdb = queue is None and view.store.layout == "rocksdb"
-        state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same)
+        state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
         places.append(
             QueuePlace(
@@ -143,7 +143,7 @@ def _is_delay(ms: int) -> bool:
     return 0 < ms <= _LONGEST_DELAY and ms % _SECOND == 0
 
 
-def _state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, same: bool) -> State:
+def _state(queue: LoadedQueue | None, queue_offset: int, unit: Unit | None, *, same: bool) -> State:
     if queue is None:
         return "no-queue"
     if unit is None:

@@ -118,7 +118,7 @@ def _object(value: object) -> str | None:
     return None if isinstance(value, dict) else f"an object was expected, found {_kind(value)}"
 
 
-def _map(of_value: _Check, whole_keys: bool = False) -> _Check:
+def _map(of_value: _Check, *, whole_keys: bool = False) -> _Check:
     """A map whose values are checked; Java's ConcurrentHashMap takes no null."""
 
     def check(value: object, version: Version) -> str | None:

@@ -76,7 +76,7 @@ def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Ve
         reader.whole("diskMaxUsedSpaceRatio", 75, _clamped_percent),
         reader.level("diskSpaceWarningLevelRatio", 90, _WARNING),
         reader.level("diskSpaceCleanForciblyRatio", 85, _FORCIBLY),
-        reader.flag("cleanFileForciblyEnable", True),
+        reader.flag("cleanFileForciblyEnable", default=True),
         reader.whole("deleteFileBatchMax", 10, _at_least_one, since=BATCH_MAX_CONFIGURED),
         reader.whole("cleanResourceInterval", 10_000),
         reader.whole("replicasPerDiskPartition", 1, since=DISK_LEVELS_CONFIGURED),
@@ -123,7 +123,7 @@ class _Reader:
             )
         return self._show(name, given, value, why)
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag(self, name: str, *, default: bool) -> bool:
         """A setting of type boolean: everything but ``true`` is false (`Boolean#parseBoolean`)."""
         given, _ = self._given(name, None)
         if given is None:

@@ -70,7 +70,7 @@ def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = 
     starting = _one_of("startingOffsets", found.get("startingOffsets", "earliest"), ("earliest", "latest"))
     return SourceOptions(
         paths=paths,
-        query=make_query(names, body, _filters(found), include, with_store and columns is None),
+        query=make_query(names, body, _filters(found), include, with_store=with_store and columns is None),
         conf=_conf(found.get("brokerConf")),
         split_size=max(_LEAST_SPLIT, _integer(found, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,

@@ -137,7 +137,7 @@ class _WrittenFile:
     `count` says how many are written where that is known already.
     """
 
-    def __init__(self, queue: Queue, mapped: MappedFile, whole: bool = False, count: int | None = None) -> None:
+    def __init__(self, queue: Queue, mapped: MappedFile, *, whole: bool = False, count: int | None = None) -> None:
         self.start_offset = mapped.start_offset
         self._format = _FORMATS[queue.kind]
         self._unit_size = queue.unit_size

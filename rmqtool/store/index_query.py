@@ -55,7 +55,7 @@ class Index:
     `configured` are the hash slots and units that broker.conf tells; `live` says that a broker writes meanwhile.
     """
 
-    def __init__(self, paths: Sequence[Path], configured: tuple[int, int] | None = None, live: bool = False) -> None:
+    def __init__(self, paths: Sequence[Path], configured: tuple[int, int] | None = None, *, live: bool = False) -> None:
         self.paths = paths
         self.problems: dict[Path, str] = {}
         self._configured = configured
@@ -180,9 +180,9 @@ class Index:
                 return
 
 
-def open_index(store: Store, live: bool = False) -> Index:
+def open_index(store: Store, *, live: bool = False) -> Index:
     """The index of a store; empty when there is no index file."""
-    return Index(index_paths(store), store.conf.index_geometry, live)
+    return Index(index_paths(store), store.conf.index_geometry, live=live)
 
 
 def is_time_matched(file: IndexFile, begin: int, end: int) -> bool:
@@ -241,7 +241,7 @@ class _Chain:
         place = number - self._first
         return self._window[place] if 0 <= place < len(self._window) else None
 
-    def _fill(self, number: int, wide: bool) -> None:
+    def _fill(self, number: int, *, wide: bool) -> None:
         # The first window is one unit: most chains are short and their units far from each other.
         count = min(_WINDOW, number) if wide and self._window else 1
         self._first = number + 1 - count

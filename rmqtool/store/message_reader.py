@@ -80,6 +80,7 @@ def make_query(
     body: BodyChoice,
     filters: Filters,
     include: Sequence[str] = (),
+    *,
     with_store: bool = False,
 ) -> Query:
     """A query of `columns` (None: all that fit); raise UsageError for a column that there is not."""

@@ -71,13 +71,13 @@ class Named:
     queue_id: int | None = None
 
 
-def named_by(path: Path, is_directory: bool) -> Named | None:
+def named_by(path: Path, *, is_directory: bool) -> Named | None:
     """What `path` is by its own name and those of the folders above; None when they say nothing.
 
     A link is looked at under its own name first, then as what it leads to.
     """
     for candidate in dict.fromkeys((Path(os.path.abspath(path)), path.resolve())):
-        found = _named(candidate, is_directory)
+        found = _named(candidate, is_directory=is_directory)
         if found:
             return found
     return None
@@ -89,11 +89,15 @@ def is_config_name(name: str) -> bool:
     return _CONFIG_NAME.fullmatch(plain) is not None or _FILE_KINDS.get(plain) == "config"
 
 
-def _named(path: Path, is_directory: bool) -> Named | None:
-    return _in_queue_folder(path, is_directory) or _in_dledger(path, is_directory) or _in_store(path, is_directory)
+def _named(path: Path, *, is_directory: bool) -> Named | None:
+    return (
+        _in_queue_folder(path, is_directory=is_directory)
+        or _in_dledger(path, is_directory=is_directory)
+        or _in_store(path, is_directory=is_directory)
+    )
 
 
-def _in_queue_folder(path: Path, is_directory: bool) -> Named | None:
+def _in_queue_folder(path: Path, *, is_directory: bool) -> Named | None:
     """``BASE``, ``BASE/TOPIC``, ``BASE/TOPIC/QUEUE`` and a file in there; of compactions one folder deeper too."""
     for base, names in _bases(path):
         kind = QUEUE_KINDS[base.name]
@@ -118,7 +122,7 @@ def _bases(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
             yield base, path.relative_to(base).parts
 
 
-def _in_dledger(path: Path, is_directory: bool) -> Named | None:
+def _in_dledger(path: Path, *, is_directory: bool) -> Named | None:
     """``dledger-ID``, its ``data`` and ``index``, and files in there."""
     chain = [path, *path.parents][:3]
     at = next((n for n, folder in enumerate(chain) if folder.name.startswith(_DLEDGER_PREFIX)), None)
@@ -134,7 +138,7 @@ def _in_dledger(path: Path, is_directory: bool) -> Named | None:
     return Named("text", root) if not is_directory and len(below) == 1 else None
 
 
-def _in_store(path: Path, is_directory: bool) -> Named | None:
+def _in_store(path: Path, *, is_directory: bool) -> Named | None:
     if is_directory:
         kind = _FLAT_KINDS.get(path.name)
         return Named(kind, path.parent) if kind else None

@@ -25,7 +25,7 @@ class QueueFiles:
     `start` is the number of the first unit that there is a file for, `stop` that behind the last.
     """
 
-    def __init__(self, queue: Queue, open_files: OpenFiles, live: bool = False) -> None:
+    def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
         self.queue = queue
         self.size = queue.unit_size
         self.dtype: np.dtype[Any] = _FORMATS[queue.kind].UNIT_DTYPE

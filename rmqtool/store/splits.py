@@ -79,7 +79,7 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
     live = lock_holder(store.root) is not None
     # Absolute: workers of a cluster have another working directory.
     files = tuple(replace(file, path=file.path.absolute()) for file in store.commit_log().files if file.size)
-    end = _end_of(files, ReadPolicy(drop_page_cache=live), live)
+    end = _end_of(files, ReadPolicy(drop_page_cache=live), live=live)
     last = max((file for file in files if file.start_offset < end), key=lambda file: file.start_offset, default=None)
     if not live:
         # The broker allocates a file ahead only when the one before it is there: a gap is a loss, whatever follows.
@@ -95,7 +95,7 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
 def whole_records_end(named: NamedStore, near: int | None = None) -> int:
     """End of the last whole record of a log, bytes; `near` is the physical offset of a record near it, if known."""
     live = lock_holder(named.store.root) is not None
-    return _records_end(named.store.commit_log().files, ReadPolicy(drop_page_cache=live), live, near)
+    return _records_end(named.store.commit_log().files, ReadPolicy(drop_page_cache=live), live=live, near=near)
 
 
 def split_source(source: Source, size: int = SPLIT_SIZE) -> Iterator[Split]:
@@ -124,9 +124,9 @@ def _ends(files: Sequence[MappedFile]) -> list[int]:
     return [max(file.start_offset, min(file.end_offset, end)) for file, end in zip(files, following, strict=False)]
 
 
-def _end_of(files: Sequence[MappedFile], reading: ReadPolicy, live: bool) -> int:
+def _end_of(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool) -> int:
     """End of the log: of its last whole record, which may be zeros; unless a broker writes, of all data behind it."""
-    end = _records_end(files, reading, live)
+    end = _records_end(files, reading, live=live)
     if live:
         return end
     for mapped in reversed(files):
@@ -137,6 +137,6 @@ def _end_of(files: Sequence[MappedFile], reading: ReadPolicy, live: bool) -> int
     return end
 
 
-def _records_end(files: Sequence[MappedFile], reading: ReadPolicy, live: bool, near: int | None = None) -> int:
+def _records_end(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool, near: int | None = None) -> int:
     """End of the last whole record; of a log to which a broker appends all before it are whole by then, bytes."""
     return written_end(files, near, reading) if live else log_range(files, near, reading).max_offset

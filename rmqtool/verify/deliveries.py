@@ -50,11 +50,11 @@ class Deliveries:
             at = min(max(offset, queue.range.min_offset), queue.range.max_offset)
             ahead = range(at, min(queue.range.max_offset, at + _MOST_COUNTED))
             behind = range(at - 1, max(queue.range.min_offset, at - _MOST_COUNTED) - 1, -1)
-            again, skipped = self._run(queue, ahead, True), self._run(queue, behind, False)
+            again, skipped = self._run(queue, ahead, delivered=True), self._run(queue, behind, delivered=False)
             if again or skipped:
                 yield Level(level, offset, again, skipped)
 
-    def _run(self, queue: LoadedQueue, numbers: range, delivered: bool) -> int:
+    def _run(self, queue: LoadedQueue, numbers: range, *, delivered: bool) -> int:
         """How many of the messages `numbers`, from the first on, were delivered, or were not, without a break."""
         for count, number in enumerate(numbers):
             if self._is_delivered(queue, number) is not delivered:

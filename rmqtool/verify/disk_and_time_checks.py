@@ -35,7 +35,7 @@ class FirstRecord:
     store_host: str
 
 
-def check_environment(store: Store, log: MappedFiles, version: Version | None, live: bool, report: Report) -> None:
+def check_environment(store: Store, log: MappedFiles, version: Version | None, report: Report, *, live: bool) -> None:
     """Check disk and settings as a broker of `version` meets them; a running one (`live`) meets them now."""
     settings = settings_of(store.conf.settings, {}, version or NEWEST)
     _check_delete_when(settings, report)
@@ -47,7 +47,7 @@ def check_environment(store: Store, log: MappedFiles, version: Version | None, l
         disk = disk_of(directory, version or NEWEST)
     except RmqtoolError:
         return
-    _check_disk(disk, disk.ratio(version or NEWEST), settings, live, report)
+    _check_disk(disk, disk.ratio(version or NEWEST), settings, live=live, report=report)
     _check_inodes(directory, report)
     _check_holes(store, log.files, disk, report)
 
@@ -97,7 +97,7 @@ def _check_delete_when(settings: RetentionSettings, report: Report) -> None:
         report.add("store.retention-blocked", message, effect="deletes only when the disk is too full")
 
 
-def _check_disk(disk: Disk, ratio: float, settings: RetentionSettings, live: bool, report: Report) -> None:
+def _check_disk(disk: Disk, ratio: float, settings: RetentionSettings, *, live: bool, report: Report) -> None:
     """Above the warning level a broker refuses messages: a fault where one runs; a copy may lie on a full disk."""
     if ratio <= settings.forcibly_level:
         return

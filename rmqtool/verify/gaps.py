@@ -56,7 +56,7 @@ class Gap:
         return code.startswith(self.codes)
 
 
-def gaps_of_selection(selection: Selection, bodies: bool) -> Iterator[Gap]:
+def gaps_of_selection(selection: Selection, *, bodies: bool) -> Iterator[Gap]:
     """What ``--only``, ``--skip`` and ``--fast`` leave out of what counts for the verdict."""
     if selection.only and (codes := _left_out(Selection(selection.only))):
         named = ", ".join(selection.only)
@@ -69,7 +69,7 @@ def gaps_of_selection(selection: Selection, bodies: bool) -> Iterator[Gap]:
         yield Gap("bodies (--fast)", "fast", "bodies and their CRCs: --fast does not read them", codes)
 
 
-def gaps_of_store(store: Store, has_log: bool) -> Iterator[Gap]:
+def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
     """Parts of a store in formats that are not read, and a store of which nothing is there."""
     if not has_log and not _has_started(store):
         text = (

@@ -31,7 +31,9 @@ _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
 
 
-def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, live: bool) -> None:
+def check_headers(
+    store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, *, live: bool
+) -> None:
     """What sizes, names and headers show."""
     report.check("index.geometry", len(files))
     report.check("index.header", len(files))
@@ -48,7 +50,7 @@ def check_headers(store: Store, files: Sequence[tuple[IndexFile, Geometry | None
                 message = f"its header tells {keys}, but no number of hash slots fits its size and units"
                 report.add("index.geometry", message, file=shown)
             continue
-        for message in _header_problems(file, geometry, live):
+        for message in _header_problems(file, geometry, live=live):
             report.add("index.header", message, file=shown)
         if not file.keys and not live:
             _check_emptied(store, file, report)
@@ -70,7 +72,7 @@ def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
     report.add("index.header", message, severity=severity, file=store.relative(file.path))
 
 
-def _header_problems(file: IndexFile, geometry: Geometry, live: bool) -> list[str]:
+def _header_problems(file: IndexFile, geometry: Geometry, *, live: bool) -> list[str]:
     found = []
     if file.keys >= geometry.units:
         found.append(f"{counted(file.keys, 'unit')}, more than fit in: {geometry.units - 1}")
@@ -93,7 +95,7 @@ def check_timestamps(store: Store, parts: Sequence[FileUnits], lookups: Lookups,
                            offset=position_of(HEADER_DTYPE, f"{name}_timestamp"))  # fmt: skip
 
 
-def check_chains(store: Store, part: FileUnits, report: Report, reading: ReadPolicy, live: bool) -> Iterator[int]:
+def check_chains(store: Store, part: FileUnits, report: Report, reading: ReadPolicy, *, live: bool) -> Iterator[int]:
     """Walk all units of one file in the order of the puts, with the table of slots as it was then.
 
     Yields how many more bytes are done, those of slots and of what was not used with the last units.

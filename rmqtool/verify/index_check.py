@@ -40,7 +40,7 @@ class IndexCheck:
 
     def __init__(
         self, store: Store, report: Report, units: IndexUnits, extents: Extents, lookups: Lookups,
-        start: int, stop: int, tags_expected: bool, log_start: int, live: bool,
+        start: int, stop: int, *, tags_expected: bool, log_start: int, live: bool,
     ) -> None:  # fmt: skip
         self._store = store
         self._report = report
@@ -63,9 +63,9 @@ class IndexCheck:
     def add(self, keys: IndexKeys, start: int, stop: int) -> None:
         """Compare the keys of a run of records from physical offset `start` to before `stop`."""
         self._report.check("index.missing", len(keys))
-        if not len(keys) or self._same(keys, self._with_tags):
+        if not len(keys) or self._same(keys, with_tags=self._with_tags):
             return
-        if self._same(keys, not self._with_tags):
+        if self._same(keys, with_tags=not self._with_tags):
             self._with_tags = not self._with_tags
             return
         self._compare_sets(keys, start, stop)
@@ -90,7 +90,7 @@ class IndexCheck:
             self._explain(numbers[~beyond], units[~beyond])
             self._at += len(units)
 
-    def _same(self, keys: IndexKeys, with_tags: bool) -> bool:
+    def _same(self, keys: IndexKeys, *, with_tags: bool) -> bool:
         """Whether the next units are those of the keys, one by one."""
         rows = np.flatnonzero(keys.kinds != TAGS) if not with_tags else None
         count = len(keys) if rows is None else len(rows)
@@ -266,5 +266,5 @@ def check_index_end(
     with closing(OpenFiles(reading)) as open_files:
         units = IndexUnits(parts, open_files)
         rest = IndexCheck(store, total.report, units, total.extents, lookups, total.seam.index_at,
-                          units.total, False, log_start, False)  # fmt: skip
+                          units.total, tags_expected=False, log_start=log_start, live=False)  # fmt: skip
         rest.finish(total.log_end or 0)

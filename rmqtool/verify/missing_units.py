@@ -25,7 +25,13 @@ WHETHER_DELETED = (
 
 
 def report_missing_units(
-    state: QueueProgress, topics: Topics, live: bool, report: Report, start: StartPrediction | None, releases: Releases
+    state: QueueProgress,
+    topics: Topics,
+    report: Report,
+    start: StartPrediction | None,
+    releases: Releases,
+    *,
+    live: bool,
 ) -> None:
     """Tell what one queue lacks; what a running broker has still to dispatch is nothing.
 

@@ -118,8 +118,8 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
         yield Gap("what a start would do", "unreadable", text, ("start.",))
     for what, text in report.doubts.items():
         yield Gap(what, "empty", text)
-    yield from gaps_of_store(verification.store, bool(verification.log.files))
-    yield from gaps_of_selection(request.selection, settings.bodies)
+    yield from gaps_of_store(verification.store, has_log=bool(verification.log.files))
+    yield from gaps_of_selection(request.selection, bodies=settings.bodies)
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:

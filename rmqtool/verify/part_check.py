@@ -112,7 +112,7 @@ class PartCheck(Job[PartResult]):
             return
         for index_file in self._task.index_parts[part.first : part.stop]:
             with result.read_errors.part():
-                yield from check_chains(self._store, index_file, result.report, self._reading, self._task.live)
+                yield from check_chains(self._store, index_file, result.report, self._reading, live=self._task.live)
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
@@ -157,7 +157,7 @@ class _LogCheck:
         if settings.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups, is_batch,
-                                      settings.live, found, result.read_errors)  # fmt: skip
+                                      live=settings.live, found=found, read_errors=result.read_errors)  # fmt: skip
             result.states = self._queues.states
         rules = settings.recovery
         self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
@@ -165,7 +165,8 @@ class _LogCheck:
             units = IndexUnits(settings.index_parts, open_files)
             stop = units.total if part.index_stop is None else part.index_stop
             self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
-                                     settings.tags_expected, log_start_of(files), settings.live)  # fmt: skip
+                                     tags_expected=settings.tags_expected, log_start=log_start_of(files),
+                                     live=settings.live)  # fmt: skip
 
     def take(self, event: Event | UnreadExtent) -> bool:
         """Check one event; whether the log goes on behind it."""

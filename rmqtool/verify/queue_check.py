@@ -44,7 +44,7 @@ class QueueCheck:
 
     def __init__(
         self, root: Path, report: Report, extents: Extents, open_files: OpenFiles, lookups: Lookups,
-        is_batch: Callable[[str], bool], live: bool, found: FoundQueues, read_errors: UnreadFiles,
+        is_batch: Callable[[str], bool], *, live: bool, found: FoundQueues, read_errors: UnreadFiles,
     ) -> None:  # fmt: skip
         """`found` keeps the files of each queue from part to part."""
         self.states: dict[QueueName, QueueProgress] = {}
@@ -139,7 +139,7 @@ class QueueCheck:
         if (kind, name) not in self._found:
             files = files_in(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
             queue = Queue(name.topic, name.queue_id, kind, files)
-            self._found[kind, name] = QueueFiles(queue, self._open, self._live) if files.files else None
+            self._found[kind, name] = QueueFiles(queue, self._open, live=self._live) if files.files else None
         return self._found[kind, name]
 
 

@@ -61,7 +61,7 @@ class UnmatchedUnits:
         self._check_files(queue)
         if not queue.files.files:
             return
-        files = QueueFiles(queue, self.open_files, self.bounds.live)
+        files = QueueFiles(queue, self.open_files, live=self.bounds.live)
         self.report.check("consumequeue.wrong-record", max(0, files.written_stop - files.start))
         self._check_end(files, state)
         rest = [(files.start, files.written_stop)]

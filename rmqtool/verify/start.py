@@ -83,10 +83,15 @@ class Predictor:
         if log_only:
             older = older[-1:]
         undamaged = [walk for walk in self.walks if walk.is_undamaged]  # the same to every release
-        found = [self._predict(newest, self.walks), *(self._predict(group, undamaged, log_only) for group in older)]
+        found = [
+            self._predict(newest, self.walks),
+            *(self._predict(group, undamaged, log_only=log_only) for group in older),
+        ]
         return list(_different(found))
 
-    def _predict(self, versions: tuple[Version, ...], walks: Sequence[FileWalk], log_only: bool = False) -> Prediction:
+    def _predict(
+        self, versions: tuple[Version, ...], walks: Sequence[FileWalk], *, log_only: bool = False
+    ) -> Prediction:
         rules = RecoveryRules.of(versions[-1], self.store.conf)
         recovery = Recovery(self.store, rules, LogWalks(rules, walks, self.reading), self.reading)
         start = recovery.predict(log_only=log_only)
@@ -109,7 +114,7 @@ def _is_bad(prediction: Prediction) -> bool:
     return any(found.severity == "error" for found in prediction.findings)
 
 
-def report_starts(predictions: Sequence[Prediction], report: Report, is_clean: bool) -> None:
+def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean: bool) -> None:
     """The findings that all releases share, and one where they differ.
 
     That is information where the store is clean otherwise, and an error where no release starts without loss.

@@ -109,7 +109,7 @@ def _status_of(path: Path) -> os.stat_result | None:
 
 
 def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_end: int, lookups: Lookups,
-                     report: Report, is_end_read: bool) -> None:  # fmt: skip
+                     report: Report, *, is_end_read: bool) -> None:  # fmt: skip
     """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
     Where the log's end cannot be read its newest message may be of any later time.

@@ -169,8 +169,8 @@ class Verification:
         """What needs no scan of the log."""
         check, store, log, report, live = self._check, self.store, self.log, self._report, self.settings.live
         check(check_surroundings, store, log, self.holder, report, self.releases)
-        check(check_environment, store, log, self.request.version, live, report)
-        check(check_headers, store, self._index, report, live)
+        check(check_environment, store, log, self.request.version, report, live=live)
+        check(check_headers, store, self._index, report, live=live)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _check_parts(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
@@ -230,7 +230,7 @@ class Verification:
             check(check_index_end, store, self._parts, total, lookups, self.log_start, self.settings.reading())
         if not live:
             check(check_timestamps, store, self._parts, lookups, report)
-            check(check_checkpoint, store, self.log, totals, log_end, lookups, report, is_end_read)
+            check(check_checkpoint, store, self.log, totals, log_end, lookups, report, is_end_read=is_end_read)
         if not live and is_end_read:
             seen = LogSeen(files, self.log_start, log_end, totals, self._committed, total.queue_ends)
             check(check_log_end, store, seen, self._parts, report)
@@ -251,7 +251,7 @@ class Verification:
         head = LogHead(self.log_start)
         ranges = self._match_queues(total, lookups, head)
         for state in total.states.values():
-            check(report_missing_units, state, self.topics, self.settings.live, report, self.start, self.releases)
+            check(report_missing_units, state, self.topics, report, self.start, self.releases, live=self.settings.live)
         if not ranges and report.seen().get("commitlog.deleted-topic"):
             report.doubt(*WHETHER_DELETED)
         ends = total.queue_ends

@@ -31,7 +31,7 @@ def run(
     files = log(*ages)
     end = len(files) * SIZE - 1 if max_offset is None else max_offset
     found = trigger or Trigger(time=True)
-    return run_over(files, end, found, settings_of(settings, {}, NEWEST), NOW, in_use)
+    return run_over(files, end, found, settings_of(settings, {}, NEWEST), NOW, first_in_use=in_use)
 
 
 def reasons(found: LogRun) -> list[str]:

@@ -24,7 +24,7 @@ ALL = (OLD, MIDDLE, NEW)
 def parse(path: Path, data: bytes, rules: RecoveryRules, size: int = 4096, crc: bool = True) -> Parsed:
     (path / "file").write_bytes(data.ljust(size, b"\0"))
     with InputFile(path / "file") as file:
-        return parse_at(file, 0, rules, crc)
+        return parse_at(file, 0, rules, check_crc=crc)
 
 
 def patched(data: bytes, position: int, layout: str, value: int) -> bytes:

@@ -63,7 +63,7 @@ def export(
         before = target.manifest if mode in ("append", "incremental") else None
         named = open_stores([str(path) for path in paths], BrokerConf(), names_in(before))
         with_store = len(named) > 1 or has_store_column(before)
-        query = make_query(columns, body, filters or Filters(), include, with_store)
+        query = make_query(columns, body, filters or Filters(), include, with_store=with_store)
         return run_export(named, target, mode, ExportOptions(query, split_size=split_size, **options), engine)
 
 

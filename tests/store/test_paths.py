@@ -62,7 +62,7 @@ ROOT = Path("/data/store")
 )
 def test_places(part: str, kind: str, topic: str | None, queue_id: int | None) -> None:
     """Each place has its kind; the store above it is found."""
-    assert named_by(ROOT / part, part.endswith("/")) == Named(kind, ROOT, topic, queue_id)  # type: ignore[arg-type]
+    assert named_by(ROOT / part, is_directory=part.endswith("/")) == Named(kind, ROOT, topic, queue_id)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_places(part: str, kind: str, topic: str | None, queue_id: int | None) -
 )  # fmt: skip
 def test_names_that_say_nothing(part: str) -> None:
     """Neither a topic's own files nor strangers are taken for something."""
-    assert named_by(ROOT / part, part.endswith("/") or not part) is None
+    assert named_by(ROOT / part, is_directory=part.endswith("/") or not part) is None
 
 
 def test_a_link_and_a_dot_lead_to_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,10 +84,10 @@ def test_a_link_and_a_dot_lead_to_what_they_are(tmp_path: Path, monkeypatch: pyt
     queue.mkdir(parents=True)
     (tmp_path / "link").symlink_to(queue)
     expected = Named("consumequeue", tmp_path / "store", "orders", 2)
-    assert named_by(tmp_path / "link", True) == expected
+    assert named_by(tmp_path / "link", is_directory=True) == expected
     monkeypatch.chdir(queue)
-    assert named_by(Path("."), True) == expected
-    assert named_by(Path(os.pardir), True) == Named("consumequeue", tmp_path / "store", "orders")
+    assert named_by(Path("."), is_directory=True) == expected
+    assert named_by(Path(os.pardir), is_directory=True) == Named("consumequeue", tmp_path / "store", "orders")
 
 
 def test_config_names() -> None:
