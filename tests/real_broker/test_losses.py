@@ -24,7 +24,7 @@ def test_random_losses(harness: Factory, tmp_path: Path) -> None:
     harness("5.3.3")
     results = list(run_random("5.3.3", _SEEDS, [committed("5.3.3", tmp_path)]))
     assert len(results) == len(_SEEDS)
-    assert sum(bool(result.lost) for result in results) > 3
+    assert sum(bool(result.lost) for result in results) >= len(_SEEDS) / 2
     assert [str(result) for result in results if result.wrong] == []
 
 
