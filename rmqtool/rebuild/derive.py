@@ -91,7 +91,9 @@ class Derivation:
             before = existing["batch"].batch_units_before_log if task.order == "stored" else None
             self.batch = BatchQueues(self.queues, outputs.queues["batch"], before)
         if outputs.index or outputs.index_writer:
-            self.index = IndexBuilder(outputs.index_writer, geometry, task.rules.version < INDEX_COUNTS_SLOTS)
+            self.index = IndexBuilder(
+                outputs.index_writer, geometry, count_every_put=task.rules.version < INDEX_COUNTS_SLOTS
+            )
         self._task = replace(task, queues=bool(self.simple or self.batch), index=bool(self.index))
 
     @property

@@ -34,7 +34,7 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
             yield from _capped([finding for finding in every if finding.code == code])
 
 
-def no_messages_findings(names: Sequence[QueueName], has_index: bool) -> Iterator[Finding]:
+def no_messages_findings(names: Sequence[QueueName], *, has_index: bool) -> Iterator[Finding]:
     """Queues, and an index, that stay as they are though the messages of their units are not in the log."""
     if has_index:
         yield finding("rebuild.no-messages-in-log", "the index is left as it is: the log holds no message", file=INDEX)

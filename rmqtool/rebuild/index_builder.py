@@ -58,7 +58,7 @@ class _Open:
 class IndexBuilder:
     """Puts keys into index files; a file that is full is followed by the next. Without a writer it only names them."""
 
-    def __init__(self, writer: IndexWriter | None, geometry: Geometry, count_every_put: bool) -> None:
+    def __init__(self, writer: IndexWriter | None, geometry: Geometry, *, count_every_put: bool) -> None:
         self.names: list[str] = []  # of the files
         self.units = 0
         self.end_timestamp = 0  # of the last put

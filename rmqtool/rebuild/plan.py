@@ -167,14 +167,14 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
     """What came of a pass whose results were compared."""
     queues = sorted(_queue_plans(source, derivation, comparisons.queues), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
-    index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log))
+    index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
     patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
     undecided = undecided_of(
         source.releases,
         derivation,
         comparisons.queues.get("simple"),
         [queue.name for queue in queues if queue.action != "keep"],
-        any(file.action != "keep" for file in index),
+        index_changes=any(file.action != "keep" for file in index),
     )
     return RebuildPlan(
         source=source,
@@ -190,7 +190,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
             *assumed_findings(source.sizes, _written_kinds(queues, index)),
             *derivation_findings(derivation, source.store.root),
             *no_messages_findings(
-                [queue.name for queue in queues if queue.lacks_log_messages], bool(index) and not has_log
+                [queue.name for queue in queues if queue.lacks_log_messages], has_index=bool(index) and not has_log
             ),
             *start_findings(source, derivation),
             *patch_findings(patches),
@@ -257,7 +257,7 @@ def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> Q
                      lacks_log_messages=unfounded)  # fmt: skip
 
 
-def _index_plans(comparison: IndexComparison | None, names: Sequence[str], has_log: bool) -> Iterator[IndexFilePlan]:
+def _index_plans(comparison: IndexComparison | None, names: Sequence[str], *, has_log: bool) -> Iterator[IndexFilePlan]:
     """What happens to each index file; nothing where the log has no message: it may be in another place."""
     if comparison is None:
         return

@@ -130,7 +130,7 @@ class SimpleQueues:
         firsts, lasts = bounds[:-1], bounds[1:] - 1
         queues = units.queues[order[firsts]]
         self._grow(int(queues.max()) + 1)
-        regular = self._are_regular(every, queues, firsts, _rises(physical_offsets(units.units)))
+        regular = self._are_regular(every, queues, firsts, rising=_rises(physical_offsets(units.units)))
         places = every.offsets[firsts].tolist()
         bounds_list = bounds.tolist()
         for row, (queue, is_regular) in enumerate(zip(queues.tolist(), regular.tolist(), strict=True)):
@@ -152,7 +152,7 @@ class SimpleQueues:
             self._settle(queue, run)
 
     def _are_regular(
-        self, every: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp], rising: bool
+        self, every: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp], *, rising: bool
     ) -> NDArray[np.bool_]:
         """Which queues' units follow each other and the queue's end, or begin the queue.
 

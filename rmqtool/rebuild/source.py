@@ -83,7 +83,7 @@ def open_source(store: Store, options: RebuildOptions, releases: Releases | None
     sizes = file_sizes(store, queues, options.parts)
     topics = load_topics(store).with_batch_queues
     releases = releases or releases_of(store, options.version, options.reading)
-    findings = version_findings(store, releases, "index" in options.parts)
+    findings = version_findings(store, releases, index="index" in options.parts)
     log = store.commit_log()
     has_batches = releases.newest >= BATCH_QUEUES
     found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()

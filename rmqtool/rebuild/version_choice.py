@@ -24,7 +24,7 @@ from rmqtool.store.store import Store
 _CODE = "rebuild.version-needed"
 
 
-def version_findings(store: Store, releases: Releases, index: bool) -> list[Finding]:
+def version_findings(store: Store, releases: Releases, *, index: bool) -> list[Finding]:
     """A finding where the rules of the `index` are a choice, or were inferred."""
     if releases.is_named or not index:
         return []
@@ -74,6 +74,7 @@ def undecided_of(
     derivation: Derivation,
     comparison: Comparison | None,
     changed: Sequence[QueueName],
+    *,
     index_changes: bool,
 ) -> Undecided:
     """What of the `changed` queues, and of the index, some of the fitting releases write and others do not."""

@@ -110,8 +110,8 @@ def test_files_are_those_of_the_java_class(
     for row, (hashes, _) in enumerate(records):
         java.build(row * 100, times[row], hashes)
     writer = Files()
-    builder = IndexBuilder(writer, GEOMETRY, count_every_put)
-    only_names = IndexBuilder(None, GEOMETRY, count_every_put)
+    builder = IndexBuilder(writer, GEOMETRY, count_every_put=count_every_put)
+    only_names = IndexBuilder(None, GEOMETRY, count_every_put=count_every_put)
     keys, offsets, timestamps = keys_of([hashes for hashes, _ in records], times)
     for rows in (slice(0, split), slice(split, None)):
         part = np.isin(keys.rows, np.arange(len(records))[rows])
