@@ -34,7 +34,7 @@ def decode_properties(data: bytes) -> dict[str, str]:
     return properties
 
 
-def encode_properties(properties: Mapping[str, str], trailing_separator: bool = True) -> bytes:
+def encode_properties(properties: Mapping[str, str], *, trailing_separator: bool = True) -> bytes:
     """Encode in the mapping's order; 4.9.1 to 5.1.4 leave out the last 0x02 (`messageProperties2String`)."""
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return (text if trailing_separator else text[:-1]).encode()

@@ -119,7 +119,7 @@ class Dispatching:
                     break
             return walker.finish()
 
-    def add(self, frames: RecordRun, broker_only_records: bool = False) -> None:
+    def add(self, frames: RecordRun, broker_only_records: bool = False) -> None:  # noqa: ARG002, FBT001 - a walk hands it over
         """Derive from a run; whether its records tell other positions than their own does not matter."""
         units = self._dispatcher.dispatch(frames).units
         if self._above is not None:

@@ -72,7 +72,7 @@ class Recovery:
         self._walks = walks or LogWalks(rules, reading=reading)
 
     def predict(
-        self, unclean: bool | None = None, checkpoint: Checkpoint | None = None, *, log_only: bool = False
+        self, *, unclean: bool | None = None, checkpoint: Checkpoint | None = None, log_only: bool = False
     ) -> StartPrediction:
         """What a start does; by default as `abort` and `checkpoint` stand in the store.
 

@@ -56,7 +56,7 @@ class CleanPlan:
         return next_start(self.rules.settings.delete_when, self.now, self.rules.zone)
 
 
-def plan(facts: Facts, rules: Rules, now: int, all_runs: bool = False) -> CleanPlan:
+def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> CleanPlan:
     """What the next run at `now` (epoch ms) deletes; `all_runs` adds the runs that follow until nothing goes.
 
     A run that deletes nothing is shown only when it is the first.

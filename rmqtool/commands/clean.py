@@ -92,7 +92,7 @@ def clean(
         facts = take_snapshot(store, broker_version, None if percent is None else percent / 100, limit_rate)
         settings = settings_of(broker_conf.settings, options, facts.version)
         rules = Rules(settings, facts.version, asked["zone"], asked["manual"], asked["first_file_in_use"])
-        return plan(facts, rules, moment, all_runs)
+        return plan(facts, rules, moment, all_runs=all_runs)
 
     given = given_options(options, broker_conf, broker_version, asked)
     shown = retry_on_deletion(lambda: _explained(style, look(), given))
@@ -120,10 +120,10 @@ def _delete(shown: _Shown, look: Callable[[], CleanPlan], *, yes: bool, as_if: b
         shown.show("planned", next_commands=False)
     if found.facts.holder:  # before anybody is asked; the transaction looks again
         raise _in_use(found.facts.store.root, found.facts.holder)
-    confirm(style, _question(count, unfinished, as_if=as_if), yes=yes)
+    confirm(_question(count, unfinished, as_if=as_if), yes=yes)
     with Transaction(found.facts.store, "clean") as transaction:
         recovered = transaction.recovered
-        tell_recovered(style, recovered)
+        tell_recovered(recovered)
         if recovered:  # what was shown is not true any more
             shown.done("recovered", None, recovered)
             return

@@ -158,7 +158,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
     with Transaction(request.store, request.command) as transaction:
-        tell_recovered(style, transaction.recovered)
+        tell_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(request.store)
@@ -173,7 +173,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         _require_release(plan)
         if not request.yes:
             _show_for_confirmation(style, plan)
-            confirm(style, "Write this?", yes=request.yes)
+            confirm("Write this?", yes=request.yes)
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)

@@ -69,9 +69,9 @@ def undo(
             Undo(root).check()
         _plan(style, path, chosen, unfinished, discard=discard)
         return Exit.OK
-    confirm(style, _question(chosen, unfinished, discard=discard), yes=yes)
+    confirm(_question(chosen, unfinished, discard=discard), yes=yes)
     with Undo(root) as session:
-        tell_recovered(style, session.recovered)
+        tell_recovered(session.recovered)
         if discard:
             gone = session.discard()
             _show(style, path, gone, "done" if gone else "nothing", session.recovered)

@@ -24,7 +24,7 @@ def yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
 
 
-def confirm(style: Style, question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool) -> None:
     """Return when the user agrees, at a terminal or by ``--yes``; UsageError where nobody can be asked.
 
     A "no" ends the command as Ctrl-C does: nothing was changed.
@@ -43,7 +43,7 @@ def require_answer(*, yes: bool) -> None:
         )
 
 
-def tell_recovered(style: Style, recovered: Iterable[Recovered]) -> None:
+def tell_recovered(recovered: Iterable[Recovered]) -> None:
     """Say what was done about runs that had been interrupted: a note for people, whatever they asked to be spared."""
     for found in recovered:
         note(visible(found.text))

@@ -41,7 +41,7 @@ def by_offset(view: StoreView, physical_offset: int, body: BodyChoice, notes: No
     found = message_at(view, physical_offset, body)
     if found is None:
         why, lossy = why_not_at(view, physical_offset)
-        notes.add(why, lossy)
+        notes.add(why, lossy=lossy)
     else:
         yield found
 
@@ -85,7 +85,7 @@ def by_queue_offset(
     found = message_at(view, unit.physical_offset, body)
     if found is None:
         why, lossy = why_not_at(view, unit.physical_offset)
-        notes.add(f"the unit of queue offset {queue_offset} leads to {unit.physical_offset}: {why}", lossy)
+        notes.add(f"the unit of queue offset {queue_offset} leads to {unit.physical_offset}: {why}", lossy=lossy)
         return
     _compare(queue, unit, queue_offset, found, notes)
     yield found

@@ -67,7 +67,7 @@ class ScanQuery:
 
 
 def by_scan(
-    view: StoreView, query: ScanQuery, body: BodyChoice, notes: Notes, progress: Progress = lambda done: None
+    view: StoreView, query: ScanQuery, body: BodyChoice, notes: Notes, progress: Progress = lambda _: None
 ) -> Iterator[Message]:
     """The messages that a scan finds."""
     left = query.limit

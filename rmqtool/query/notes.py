@@ -12,7 +12,7 @@ class Notes:
     lines: list[str] = field(default_factory=list)
     lossy: bool = False
 
-    def add(self, line: str, lossy: bool = False) -> None:
+    def add(self, line: str, *, lossy: bool = False) -> None:
         """Add a sentence, once."""
         self.lossy |= lossy
         if line not in self.lines:

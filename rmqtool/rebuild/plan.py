@@ -127,7 +127,9 @@ class Comparisons:
             is_older = source.lookups.has_older_tags_code
             for kind, existing in source.existing.items():
                 watched_of_kind = watched if kind == "simple" else {}
-                self.queues[kind] = Comparison(existing, watched_of_kind, source.has_ext_units, is_older)
+                self.queues[kind] = Comparison(
+                    existing, watched_of_kind, keeps_ext=source.has_ext_units, is_older=is_older
+                )
         if "index" in source.options.parts:
             self.index = IndexComparison(_existing_index(source), source.sizes.index, source.log_min_offset)
 

@@ -96,8 +96,9 @@ class Comparison:
         self,
         existing: ExistingQueues,
         watched: Mapping[QueueName, Sequence[int]],
+        *,
         keeps_ext: bool = True,
-        is_older: Callable[[int, int], bool] = lambda physical_offset, tags_code: False,
+        is_older: Callable[[int, int], bool] = lambda *_: False,
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are

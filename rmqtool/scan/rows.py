@@ -63,9 +63,7 @@ class Rows:
         return found
 
 
-def make_rows(
-    kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = (), *, counted: bool = True
-) -> Rows:
+def make_rows(kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = ()) -> Rows:
     """Rows from columns as long as each other: Arrow arrays, or NumPy arrays of any byte order.
 
     `kind` is one for all of them, or one for each.

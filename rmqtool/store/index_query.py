@@ -121,7 +121,7 @@ class Index:
         """A file open for reading, as a function from a hash to its chain; an error is a problem of the file."""
         geometry = self.geometry(file)
         if geometry is None:
-            yield lambda stored_hash: ()
+            yield lambda _: ()
             return
         try:
             with InputFile(file.path) as opened:

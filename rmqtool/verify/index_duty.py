@@ -29,7 +29,7 @@ class IndexDuty:
     derived_from: int | None = None
 
     @classmethod
-    def of(cls, store: Store, live: bool) -> IndexDuty:
+    def of(cls, store: Store, *, live: bool) -> IndexDuty:
         """As broker.conf, `abort` and the checkpoint say."""
         off = _switched_off(store.conf)
         if live or not (store.root / ABORT_FILE).exists():

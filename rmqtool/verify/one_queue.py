@@ -127,7 +127,7 @@ class OneQueue:
     def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
         """Units that point to the right record and tell something else of it."""
         self.state.prove(number, number + len(units))
-        for row, code, message, severity in differences(units, found, self._has_ext_files):
+        for row, code, message, severity in differences(units, found, has_ext_files=self._has_ext_files):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, found, row):
                 continue
             self._tell(code, message, units, row, number + row, severity=severity)

@@ -22,7 +22,7 @@ class UnitDifference(NamedTuple):
     severity: Severity | None = None
 
 
-def differences(units: QueueUnits, found: NDArray[np.void], has_ext_files: bool) -> Iterator[UnitDifference]:
+def differences(units: QueueUnits, found: NDArray[np.void], *, has_ext_files: bool) -> Iterator[UnitDifference]:
     """Compare units with what is `found` in their places."""
     same_size = found["message_size"] == units.message_sizes
     same_code = found["tags_code"] == units.tags_codes

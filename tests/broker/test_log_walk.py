@@ -50,7 +50,7 @@ def test_one_scan_tells_the_same(version: str, seed: int, tmp_path: Path) -> Non
         )
     given = Recovery(store, rules, LogWalks(rules, found))
     for unclean in (False, True):
-        assert given.predict(unclean) == Recovery(store, rules).predict(unclean)
+        assert given.predict(unclean=unclean) == Recovery(store, rules).predict(unclean=unclean)
 
 
 @pytest.mark.slow

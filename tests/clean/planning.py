@@ -38,7 +38,7 @@ def planned(
     facts = take_snapshot(open_store(root, conf), version, percent / 100)
     found = settings_of(conf.settings if conf else {}, settings, facts.version)
     rules = Rules(found, facts.version, timezone.utc, first_in_use=first_in_use)
-    return plan(facts, rules, now, all_runs)
+    return plan(facts, rules, now, all_runs=all_runs)
 
 
 def aged_log(root: Path, *ages: float, now: int = FOUR, fields: Mapping[str, Any] | None = None) -> Path:

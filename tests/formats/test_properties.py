@@ -87,7 +87,7 @@ def test_any_bytes_are_decoded(data: bytes) -> None:
 @given(properties=st.dictionaries(names, values, max_size=6))
 def test_decode_inverts_encode(trailing_separator: bool, properties: dict[str, str]) -> None:
     """Names and values come back in their order, with and without the last separator."""
-    data = encode_properties(properties, trailing_separator)
+    data = encode_properties(properties, trailing_separator=trailing_separator)
     assert list(decode_properties(data).items()) == list(properties.items())
     assert data.endswith(b"\x02") == (trailing_separator and bool(properties))
 
