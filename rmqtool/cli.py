@@ -115,7 +115,7 @@ def main() -> NoReturn:
         status = stop.code
     except Exception as fault:  # noqa: BLE001 - Python would exit with 1, which means findings, or no hit
         traceback.print_exc()
-        status = _tell(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT))
+        status = _report(style, sys.argv[1:], RmqtoolError(f"a fault of rmqtool itself: {fault!r}", hint=_REPORT))
     finally:
         ignore_signals()
     sys.exit(status)
@@ -153,19 +153,19 @@ def _run(style: Style, arguments: list[str]) -> int:
         return stop.exit_code
     except click.ClickException as error:
         style.json = style.json or "--json" in arguments
-        return _tell(style, arguments, UsageError(error.format_message(), hint=_help_hint(error)))
+        return _report(style, arguments, UsageError(error.format_message(), hint=_help_hint(error)))
     except RmqtoolError as error:
-        return _tell(style, arguments, error)
+        return _report(style, arguments, error)
     except (MemoryError, ImportError, RuntimeError, OSError) as error:
         told = exhausted(error)
         if told is None and isinstance(error, OSError) and error.filename is not None:  # what is read has a name
             told = UnreadableError(f"cannot read: {_reason(error)}", file=error.filename)
         if told is None:
             raise
-        return _tell(style, arguments, told)
+        return _report(style, arguments, told)
 
 
-def _tell(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
+def _report(style: Style, arguments: Sequence[str], error: RmqtoolError) -> int:
     command = next((argument for argument in arguments if argument in _COMMANDS), _NAME)
     write_error(style, command, error)
     return error.status

@@ -13,7 +13,7 @@ import click
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import cleaner_options, given_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
+from rmqtool.commands.writing import confirm, print_recovered, recovered_json, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, byte_size, write_document, write_text
@@ -123,7 +123,7 @@ def _delete(shown: _Shown, look: Callable[[], CleanPlan], *, yes: bool, as_if: b
     confirm(_question(count, unfinished, as_if=as_if), yes=yes)
     with Transaction(found.facts.store, "clean") as transaction:
         recovered = transaction.recovered
-        tell_recovered(recovered)
+        print_recovered(recovered)
         if recovered:  # what was shown is not true any more
             shown.done("recovered", None, recovered)
             return

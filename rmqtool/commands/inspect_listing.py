@@ -167,7 +167,7 @@ def list_at(shown: Shown, found: Iterator[Found | None], by_record: RecordFilter
             shown.show(part)
     if shown.damaged:
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
-    unread = _tell_unjudged(shown.style, by_record, as_json=shown.format == "json")
+    unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
     return Exit.LOSSY if shown.lossy or unread else Exit.OK
 
 
@@ -177,11 +177,11 @@ def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_recor
         write_line(style, {"kind": "count", "counts": counts})
     else:
         write_text("".join(f"{count:>12} {kind}\n" for kind, count in counts.items()))
-    unread = _tell_unjudged(style, by_record, as_json=as_json)
+    unread = _print_unjudged(style, by_record, as_json=as_json)
     return Exit.LOSSY if unread or _BAD_KINDS & counts.keys() else Exit.OK
 
 
-def _tell_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bool) -> bool:
+def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bool) -> bool:
     """Tell how many units the filters could not judge; whether that is for want of a record that should be there."""
     if by_record is None or not (by_record.deleted or by_record.unread):
         return False

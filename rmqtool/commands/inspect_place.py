@@ -60,7 +60,7 @@ def list_from(style: Style, place: Location, limit_rate: RateLimit | None, conf:
     if shown.empty and wanted.limit != 0 and not style.quiet:
         note(_nothing(place, wanted.filters))
     if not style.quiet:
-        _tell_other_looks(place)
+        _print_other_kind(place)
     return status
 
 
@@ -111,7 +111,7 @@ def _nothing(place: Location, filters: Filters) -> str:
     return f"nothing {part} passes the filters" if filters != Filters() else f"nothing is stored {part}"
 
 
-def _tell_other_looks(place: Location) -> None:
+def _print_other_kind(place: Location) -> None:
     """Say of a file that was told to be something when it looks like something else."""
     from rmqtool.inspect.file_kind import as_hint, looks_unlike, name_of
 
@@ -137,7 +137,7 @@ def _fitting(
     known = LISTINGS[place.kind].filters | LISTINGS[place.kind].by_record
     wrong = [name for name in FILTERS if name not in known and is_given(name)]
     if wrong:
-        raise _cannot_tell(place, wrong, "what is here does not tell")
+        raise _filter_not_possible(place, wrong, "what is here does not tell")
     by_units, by_records = split_filters(place.kind, filters)
     if by_records == Filters():
         return by_units, None
@@ -146,11 +146,13 @@ def _fitting(
         return by_units, found
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
     if asked:
-        raise _cannot_tell(place, asked, "what is here does not tell, and the log with the messages is not beside it")
+        raise _filter_not_possible(
+            place, asked, "what is here does not tell, and the log with the messages is not beside it"
+        )
     return by_units, None
 
 
-def _cannot_tell(place: Location, names: list[str], message: str) -> UsageError:
+def _filter_not_possible(place: Location, names: list[str], message: str) -> UsageError:
     given = [f"--{spelt(name)}" for name in names]
     hint = f"rmqtool inspect {quote(str(place.root / 'commitlog'))} {given[0]} ..."
     if place.kind == "index" and "queue" not in names:
@@ -176,7 +178,7 @@ def _check_slots(place: Location, filters: Filters) -> None:
 
     others = [name for name in FILTERS if name not in HASHED and is_given(name)]
     if others:
-        raise _cannot_tell(place, others, "hash slots do not tell")
+        raise _filter_not_possible(place, others, "hash slots do not tell")
     if any(is_given(name) for name in HASHED) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
 

@@ -15,7 +15,7 @@ import click
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options, select_damaged
-from rmqtool.commands.writing import confirm, interruption_told, recovered_json, require_answer, tell_recovered
+from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_interruption, require_answer
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
         return _write_elsewhere(style, request, request.output)
     if request.only_shows:
         return _show_only(style, request)
-    with interruption_told(style, request.store.root):
+    with reporting_interruption(style, request.store.root):
         return _write(style, request)
 
 
@@ -158,7 +158,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
     with Transaction(request.store, request.command) as transaction:
-        tell_recovered(transaction.recovered)
+        print_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
             saved.require_same_store(request.store)

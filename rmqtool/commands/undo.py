@@ -10,7 +10,7 @@ import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.commands.writing import confirm, recovered_json, tell_recovered, yes_option
+from rmqtool.commands.writing import confirm, print_recovered, recovered_json, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, byte_size, note, visible, write_document, write_text
 
@@ -71,7 +71,7 @@ def undo(
         return Exit.OK
     confirm(_question(chosen, unfinished, discard=discard), yes=yes)
     with Undo(root) as session:
-        tell_recovered(session.recovered)
+        print_recovered(session.recovered)
         if discard:
             gone = session.discard()
             _show(style, path, gone, "done" if gone else "nothing", session.recovered)

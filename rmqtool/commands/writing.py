@@ -43,7 +43,7 @@ def require_answer(*, yes: bool) -> None:
         )
 
 
-def tell_recovered(recovered: Iterable[Recovered]) -> None:
+def print_recovered(recovered: Iterable[Recovered]) -> None:
     """Say what was done about runs that had been interrupted: a note for people, whatever they asked to be spared."""
     for found in recovered:
         note(visible(found.text))
@@ -55,7 +55,7 @@ def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]
 
 
 @contextmanager
-def interruption_told(style: Style, root: Path) -> Iterator[None]:
+def reporting_interruption(style: Style, root: Path) -> Iterator[None]:
     """Around what writes: whoever ends it with Ctrl-C or SIGTERM is told in which state the store is."""
     from rmqtool.transaction import interrupted
     from rmqtool.transaction.home import transactions

@@ -94,7 +94,7 @@ def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
     """What the names say; a folder with a commit log in it is a store, whatever it is called."""
     if is_directory and os.path.isdir(path / COMMIT_LOG):
         return None
-    if is_directory and path.resolve() in _told(conf):
+    if is_directory and path.resolve() in _configured(conf):
         return Named("commitlog", _root_of(_own_name(path)))
     return named_by(path, is_directory=is_directory)
 
@@ -165,14 +165,14 @@ def _any_file(path: Path) -> MappedFile:
         return MappedFile(path, start_offset_of(path.name) or 0, file.size)
 
 
-def _told(conf: BrokerConf) -> list[Path]:
+def _configured(conf: BrokerConf) -> list[Path]:
     return [Path(path).resolve() for path in conf.commit_log_paths]
 
 
 def _whole_log(directory: Path, conf: BrokerConf) -> Location:
     """All of the log: of every directory that broker.conf tells when this is one of them."""
-    own, told = _own_name(directory), _told(conf)
-    listed = list_mapped_files(*(told if own.resolve() in told else [own]))
+    own, configured = _own_name(directory), _configured(conf)
+    listed = list_mapped_files(*(configured if own.resolve() in configured else [own]))
     if not listed.files and (listed.strays or own.name != COMMIT_LOG):
         raise WrongKindError("no commit log file (a name of 20 digits) is in this directory", file=directory)
     return Location("commitlog", _root_of(own), directory, (Part(listed.files),))
@@ -194,11 +194,11 @@ def _one_file(path: Path) -> MappedFile:
     with InputFile(path) as file:
         start_offset = start_offset_of(path.name)
         if start_offset is None:
-            start_offset = _told_by_first_record(file)
+            start_offset = _offset_of_first_record(file)
         return MappedFile(path, start_offset, file.size)
 
 
-def _told_by_first_record(file: InputFile) -> int:
+def _offset_of_first_record(file: InputFile) -> int:
     """The physical offset that the first record tells as its own: for a file that has lost its name."""
     import numpy as np
 

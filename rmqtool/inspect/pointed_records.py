@@ -83,7 +83,7 @@ def passing_records(
         starts, sizes = heads.offsets[group], heads.message_sizes[group]
         numbers, _ = _files_of(files, starts)
         for part, block, positions in _packed(files, numbers, starts, starts + sizes, reading):
-            _tell_own_positions(block, positions)
+            _set_positions(block, positions)
             for chosen, mask in _passing(block, positions, filters):
                 sound[group[part][chosen]] = True
                 passed[group[part][chosen]] = mask
@@ -170,7 +170,7 @@ class _Opened:
         return self._file
 
 
-def _tell_own_positions(block: Block, positions: Positions) -> None:
+def _set_positions(block: Block, positions: Positions) -> None:
     """Let each record tell its place in the block as its own; what it told of the log has been compared before."""
     width = _OWN_POSITION.itemsize
     stored = np.ndarray((block.size - width + 1,), _OWN_POSITION, block.data, strides=(1,))

@@ -100,11 +100,11 @@ def _is_whole(queue: Queue, size: int) -> bool:
 
 
 def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: list[Finding]) -> int:
-    told = queue_file_size(store.conf, kind)
+    configured = queue_file_size(store.conf, kind)
     common = max(found, key=lambda size: (found[size], size), default=None)
-    if told is not None and common is not None and told != common:
-        findings.append(_contradiction(store, kind, told, common))
-    return told or common or DEFAULT_QUEUE_FILE_SIZE[kind]
+    if configured is not None and common is not None and configured != common:
+        findings.append(_contradiction(store, kind, configured, common))
+    return configured or common or DEFAULT_QUEUE_FILE_SIZE[kind]
 
 
 def _index_geometry(store: Store) -> Geometry | None:
@@ -114,6 +114,6 @@ def _index_geometry(store: Store) -> Geometry | None:
     return next((found for found in known if found), None)
 
 
-def _contradiction(store: Store, kind: Kind, told: int, common: int) -> Finding:
-    message = f"{_SETTINGS[kind][0]} gives {told} bytes, but most files of the queues have {common}: "
+def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:
+    message = f"{_SETTINGS[kind][0]} gives {configured} bytes, but most files of the queues have {common}: "
     return finding("rebuild.file-size-differs", f"{message}those of broker.conf are written", file=store.conf.path)

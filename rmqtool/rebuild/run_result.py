@@ -144,13 +144,13 @@ class RunReader:
     def __init__(self, task: RunTask) -> None:
         self._task = task
         self._dispatcher = Dispatcher(task.rules, task.batch_topics)
-        self._told = 0
+        self._sent_queues = 0
         self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
 
     def new_queues(self) -> list[QueueName]:
         """The queues, by their number, that it has met since the last call."""
-        found = self._dispatcher.queues[self._told :]
-        self._told += len(found)
+        found = self._dispatcher.queues[self._sent_queues :]
+        self._sent_queues += len(found)
         return found
 
     def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:

@@ -117,8 +117,8 @@ def is_sound(place: Probe) -> bool:
 
 def is_moved(place: Probe) -> bool:
     """Whether a sound record stands there, but for the position that it tells as its own: no unclean stop does that."""
-    told = HEAD.unpack(place.file.read(place.position, HEAD.size))[2]
-    return Probe(place.file, told - place.position, place.position).kind == "message"
+    stored = HEAD.unpack(place.file.read(place.position, HEAD.size))[2]
+    return Probe(place.file, stored - place.position, place.position).kind == "message"
 
 
 def _signed(data: bytes) -> int:

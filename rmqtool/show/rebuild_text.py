@@ -44,9 +44,9 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
     counts = {action: sum(queue.action == action for queue in changed) for action in ("create", "replace")}
     title = f"{_count(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
     if not changed:
-        untold = len(plan.without_messages)
+        without_messages = len(plan.without_messages)
         title = f"{_count(kept, 'queue')} kept: as the log tells them"
-        title += f", but for {untold} of which it holds no message" if untold else ""
+        title += f", but for {without_messages} of which it holds no message" if without_messages else ""
     if verb == "written":
         title = f"{_count(len(plan.queues), 'queue')} written; the store lacks {counts['create']}, "
         title += f"differs in {counts['replace']}, has {kept} as they are here"

@@ -18,10 +18,10 @@ _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 65534, 65535), "ï
 def junit_report(outcome: Outcome, seconds: float) -> str:
     """The report; a check fails when a finding of it is above information."""
     failed: dict[str, list[Finding]] = {}
-    told: list[str] = []
+    lines: list[str] = []
     for finding in outcome.findings:
         if finding.severity == "info":
-            told.append(f"{finding.code}: {finding.message}")
+            lines.append(f"{finding.code}: {finding.message}")
         else:
             failed.setdefault(finding.code, []).append(finding)
     codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
@@ -48,7 +48,7 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
         ElementTree.SubElement(_case(suite, name), "skipped", {"message": _clean(message)})
     if incomplete:
         ElementTree.SubElement(_case(suite, "complete"), "error", {"type": "interrupted", "message": "interrupted"})
-    ElementTree.SubElement(suite, "system-out").text = _clean("\n".join((*told, *outcome.unproven)))
+    ElementTree.SubElement(suite, "system-out").text = _clean("\n".join((*lines, *outcome.unproven)))
     ElementTree.SubElement(suite, "system-err")
     ElementTree.indent(suites)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suites, encoding="unicode") + "\n"

@@ -244,12 +244,12 @@ def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile
         for _ in range(_MOST_PROBES):
             first = max(1, stop - _PROBED_UNITS)
             units = decode_units(file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE))
-            told = set()
+            has_tags = set()
             for physical_offset in np.unique(units["physical_offset"]).tolist():
                 hashes = set(units["key_hash"][units["physical_offset"] == physical_offset].tolist())
-                told.add(_has_tags_among(hashes, physical_offset, files))
-            if told != {None}:
-                return True in told
+                has_tags.add(_has_tags_among(hashes, physical_offset, files))
+            if has_tags != {None}:
+                return True in has_tags
             if first == 1:
                 break
             stop = first

@@ -91,7 +91,7 @@ class System:
 
         True when all is on the disk for certain: those calls are not needed.
         """
-        return _sync_file_system()(path) and _tells_errors(os.lstat(path).st_dev)
+        return _sync_file_system()(path) and _reports_errors(os.lstat(path).st_dev)
 
     def forget(self, descriptor: int) -> None:
         """Drop a synced file from the page cache: what is read back then comes from the disk."""
@@ -245,7 +245,7 @@ def _sync_file_system() -> Callable[[str], bool]:
 
 
 @cache
-def _tells_errors(device: int) -> bool:
+def _reports_errors(device: int) -> bool:
     """Whether syncfs waits for the disk and tells of writes that failed: Linux 5.8, local journalling file systems."""
     if sys.platform != "linux" or _kernel() < _SYNCFS_TELLS_ERRORS:
         return False

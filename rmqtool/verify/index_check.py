@@ -86,7 +86,7 @@ class IndexCheck:
             beyond = np.zeros(len(units), dtype=np.bool_)
             if log_end is not None:
                 beyond = units["physical_offset"] >= log_end
-                self._tell("index.ahead", "points behind the end of the commit log", numbers[beyond])
+                self._add("index.ahead", "points behind the end of the commit log", numbers[beyond])
             self._explain(numbers[~beyond], units[~beyond])
             self._at += len(units)
 
@@ -130,7 +130,7 @@ class IndexCheck:
         for row in wrong.tolist():
             found = int(units["seconds_since_begin"][row])
             message = f"{found} s after the file's begin, the message was stored {int(seconds[row])} s after it"
-            self._tell("index.unit", message, numbers[row : row + 1])
+            self._add("index.unit", message, numbers[row : row + 1])
 
     def _compare_sets(self, keys: IndexKeys, start: int, stop: int) -> None:
         first = self._at
@@ -151,7 +151,7 @@ class IndexCheck:
         begins = self._units.begin_timestamps(first, len(units))
         self._compare_seconds(numbers[matched], units[matched], keys.store_timestamps[key_rows], begins[matched])
         surplus = matched[_repeats(found[known], expected)]
-        self._tell("index.duplicate-unit", "stands there already", numbers[surplus])
+        self._add("index.duplicate-unit", "stands there already", numbers[surplus])
         lacking = ~np.isin(expected, found)
         if not self._tags_expected:
             lacking &= keys.kinds != TAGS
@@ -193,7 +193,7 @@ class IndexCheck:
                 if self._lookups.is_older_key(offset, int(unit["key_hash"])):
                     continue
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
-            self._tell(code, message, np.array([number]))
+            self._add(code, message, np.array([number]))
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
@@ -221,7 +221,7 @@ class IndexCheck:
             kept[row] = not self._lookups.is_newer_key(int(keys.physical_offsets[row]), int(keys.key_hashes[row]))
         return kept
 
-    def _tell(self, code: str, message: str, numbers: NDArray[np.intp]) -> None:
+    def _add(self, code: str, message: str, numbers: NDArray[np.intp]) -> None:
         count = len(numbers)
         if not count or not self._report.wants_example(code):
             self._report.count(code, count)

@@ -49,7 +49,7 @@ class OneQueue:
         state.records += len(rows)
         if offset != state.next_offset:  # units of what could not be read may lie between
             self._next = None
-            tell_jump(state, offset, physical_offset, self._report, self._extents)
+            report_jump(state, offset, physical_offset, self._report, self._extents)
         state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
@@ -130,7 +130,7 @@ class OneQueue:
         for row, code, message, severity in differences(units, found, has_ext_files=self._has_ext_files):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, found, row):
                 continue
-            self._tell(code, message, units, row, number + row, severity=severity)
+            self._add(code, message, units, row, number + row, severity=severity)
 
     def _is_of_older_release(self, units: QueueUnits, found: NDArray[np.void], row: int) -> bool:
         """Whether an older release may have given the record the tags code that is stored."""
@@ -168,7 +168,7 @@ class OneQueue:
         if owners is None or self.state.name in owners:
             return  # two records with this queue offset: told as a restart of the queue's offsets
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
-        self._tell("consumequeue.wrong-record", message, units, 0, number)
+        self._add("consumequeue.wrong-record", message, units, 0, number)
         self.state.prove(number, number + 1)
 
     def _lack(self, code: str, units: QueueUnits, count: int | None = None) -> None:
@@ -177,7 +177,7 @@ class OneQueue:
         )
         self.state.lack(code, list(offsets), len(units) if count is None else count)
 
-    def _tell(self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: Any) -> None:
+    def _add(self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: Any) -> None:
         name = self.state.name
         if not self._report.wants_example(code) or self._files is None:
             self._report.count(code, 1)
@@ -188,7 +188,7 @@ class OneQueue:
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
 
 
-def tell_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
+def report_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
     """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
     if offset == state.next_offset:
         return

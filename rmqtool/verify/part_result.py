@@ -14,7 +14,7 @@ from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.log_reading import UnreadExtent
-from rmqtool.verify.one_queue import tell_jump
+from rmqtool.verify.one_queue import report_jump
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
@@ -98,7 +98,7 @@ class PartResult:
         for name, state in later.states.items():
             known = self.states.setdefault(name, QueueProgress(name))
             if known.records and state.records:
-                tell_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
+                report_jump(known, state.first_offset, state.first_physical_offset, self.report, self.extents)
             known.extend(state)
         self.report.merge(later.report)
         self.totals.extend(later.totals)

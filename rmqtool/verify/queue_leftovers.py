@@ -112,7 +112,7 @@ class UnmatchedUnits:
         offsets = units["physical_offset"]
         blank = is_pre_blank(units) if files.queue.kind == "simple" else np.zeros(len(units), dtype=np.bool_)
         self._check_unwritten(files, numbers[~written])
-        self._tell_all("consumequeue.pre-blank", "filler behind units of messages", files, numbers[blank])
+        self._report_all("consumequeue.pre-blank", "filler behind units of messages", files, numbers[blank])
         rest = written & ~blank & (offsets >= self.bounds.start)
         beyond = rest & (offsets >= self.bounds.end)
         if not self.bounds.live:
@@ -124,15 +124,15 @@ class UnmatchedUnits:
     def _check_hole(self, files: QueueFiles, first: int, stop: int) -> None:
         """Units that there is no file for."""
         if first < self._last_written(files):
-            self._tell(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
+            self._add(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
 
     def _check_unwritten(self, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
         if not len(numbers):
             return
         last = self._last_written(files)
         inside = numbers[numbers < last]
-        self._tell_all(_hole_code(files), "zeros or nonsense before units of messages", files, inside)
-        self._tell_all("consumequeue.garbage-after-end", "neither a unit nor zeros behind the last unit", files,
+        self._report_all(_hole_code(files), "zeros or nonsense before units of messages", files, inside)
+        self._report_all("consumequeue.garbage-after-end", "neither a unit nor zeros behind the last unit", files,
                        numbers[numbers > last][:1])  # fmt: skip
 
     def _last_written(self, files: QueueFiles) -> int:
@@ -150,7 +150,7 @@ class UnmatchedUnits:
         outside = offsets >= self.bounds.files_end
         self.beyond_files[files.queue.topic] += int(np.count_nonzero(outside))
         message = f"points behind the end of the commit log, {self.bounds.end}"
-        self._tell_all("consumequeue.ahead", message, files, numbers)
+        self._report_all("consumequeue.ahead", message, files, numbers)
 
     def _check_target(self, files: QueueFiles, number: int, physical_offset: int) -> None:
         queue = files.queue
@@ -179,9 +179,9 @@ class UnmatchedUnits:
             code = "consumequeue.lmq-mismatch" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
             first = next(iter(owners))
             message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
-        self._tell_all(code, message, files, np.array([number]))
+        self._report_all(code, message, files, np.array([number]))
 
-    def _tell_all(self, code: str, message: str, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
+    def _report_all(self, code: str, message: str, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
         """One finding for each stretch of units that follow each other."""
         if not len(numbers):
             return
@@ -191,9 +191,9 @@ class UnmatchedUnits:
             if not self.report.wants_example(code):
                 self.report.count(code, len(numbers) - low)
                 return
-            self._tell(code, message, files, number, count)
+            self._add(code, message, files, number, count)
 
-    def _tell(self, code: str, message: str, files: QueueFiles, number: int, count: int) -> None:
+    def _add(self, code: str, message: str, files: QueueFiles, number: int, count: int) -> None:
         path, position = files.place_of(number)
         file = None if path is None else self.store.relative(path)
         more = f" ({count} units)" if count > 1 else ""

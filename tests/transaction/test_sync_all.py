@@ -16,9 +16,9 @@ from rmqtool.transaction.system import SYSTEM
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is written, and nothing is remembered: the disk may be busy with what others write."""
     monkeypatch.setattr(system, "_sync_file_system", lambda: lambda path: True)
-    system._tells_errors.cache_clear()
+    system._reports_errors.cache_clear()
     yield
-    system._tells_errors.cache_clear()
+    system._reports_errors.cache_clear()
 
 
 LINE = "29 1 {device} / / rw,relatime shared:1 - {kind} /dev/vda rw\n"
