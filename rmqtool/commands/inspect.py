@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.store.paths import Kind
     from rmqtool.store.store import Store
 
-_KINDS = (
+_KINDS = (  # those of `store.paths`, written out so that `--help` loads nothing
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
     "lock", "config", "timerwheel", "timerlog", "timercheck", "compaction", "compaction-queue", "dledger",
     "dledger-index", "text",

@@ -11,9 +11,10 @@ from rmqtool.findings.finding import Severity
 class Entry:
     """What is the same in all findings of one code.
 
-    `effect` is the sentence that a finding carries; `versions` pairs of releases and what these do, more exactly;
-    `remedy` the next command, with the fields ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where
-    no command helps; `not_detected` what this tool does not see of such a fault, or None.
+    `fault` is the number of a known fault of brokers, F01 to F59, or None; `effect` the sentence that a finding
+    carries; `versions` pairs of releases and what these do, more exactly; `remedy` the next command, with the fields
+    ``{store}``, ``{offset}``, ``{topic}`` and ``{queue_id}``, or None where no command helps; `not_detected` what this
+    tool does not see of such a fault, or None.
     """
 
     code: str

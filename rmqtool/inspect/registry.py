@@ -38,7 +38,7 @@ from rmqtool.inspect.small_files import (
 )
 from rmqtool.inspect.timer import list_timer_log, list_wheel
 from rmqtool.scan.filters import FILTER_NAMES, Filters
-from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_COLUMNS, MessageShape
+from rmqtool.scan.message_rows import BODY_COLUMNS, MESSAGE_FIELDS, MessageShape
 from rmqtool.scan.rows import Rows
 from rmqtool.store.paths import Kind
 
@@ -76,7 +76,7 @@ class Listing:
         return not self.table
 
 
-_MESSAGE = (*MESSAGE_COLUMNS, *BODY_COLUMNS)
+_MESSAGE = (*MESSAGE_FIELDS, *BODY_COLUMNS)
 _MESSAGE_TABLE = (
     "physical_offset", "topic", "queue_id", "queue_offset", "message_size", "store_time", "tags", "keys",
 )  # fmt: skip

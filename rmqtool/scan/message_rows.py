@@ -24,7 +24,7 @@ BodyChoice = Literal["decompressed", "stored", "none"]
 
 MESSAGE = "message"
 BODY_COLUMNS = ("body", "body_base64", "body_error")
-MESSAGE_COLUMNS = (
+MESSAGE_FIELDS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
     "properties", "born_timestamp", "born_time", "store_timestamp", "store_time", "born_host", "store_host", "flag",
     "sys_flag", "reconsume_times", "body_crc", "transaction", "compression", "prepared_transaction_offset", "body_size",
@@ -44,7 +44,7 @@ _RAW = {"topic_base64": ("topic", "stored_topic"), "properties_base64": ("proper
 class MessageShape:
     """Which fields of messages are wanted, and which body; `names` may hold ``hex``, the record's bytes."""
 
-    names: tuple[str, ...] = MESSAGE_COLUMNS + BODY_COLUMNS
+    names: tuple[str, ...] = MESSAGE_FIELDS + BODY_COLUMNS
     body: BodyChoice = "decompressed"
 
     @classmethod
@@ -52,7 +52,7 @@ class MessageShape:
         cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), *, with_hex: bool = False
     ) -> MessageShape:
         """The fields `columns`, or all of them; `body` is read only where a column shows it."""
-        every = MESSAGE_COLUMNS + (() if body == "none" else BODY_COLUMNS)
+        every = MESSAGE_FIELDS + (() if body == "none" else BODY_COLUMNS)
         names = tuple(name for name in columns if name in every) if columns else every
         wants_body = body != "none" and not set(names).isdisjoint(BODY_COLUMNS)
         return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
@@ -177,12 +177,9 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-_TIMES = {"born_time": "born_timestamp", "store_time": "store_timestamp"}
-
-
 def message_dicts(frames: RecordRun, file: str, body: BodyChoice = "none") -> Iterator[dict[str, Any]]:
     """The records of a run, which stand in `file`, as JSON has them."""
-    names = (*MESSAGE_COLUMNS, *(() if body == "none" else BODY_COLUMNS))
+    names = (*MESSAGE_FIELDS, *(() if body == "none" else BODY_COLUMNS))
     # Times of whole columns need tables, which take longer to make than a few times.
     shape = MessageShape(tuple(name for name in names if name not in _TIMES), body)
     for rows in message_rows(frames, file, shape):

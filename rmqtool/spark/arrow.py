@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqtool.base.errors import UsageError
-from rmqtool.store.message_reader import MESSAGE_COLUMNS, STORE_COLUMN, Query
+from rmqtool.store.message_reader import EXPORT_COLUMNS, STORE_COLUMN, Query
 
 _DDL = {
     pa.string(): "string",
@@ -28,7 +28,7 @@ def ddl_of(query: Query) -> str:
 
 def columns_of(schema: Any) -> tuple[str, ...]:
     """The columns that a schema of Spark asks for; raises UsageError where it is not one of messages."""
-    known = {field.name: _DDL[field.type] for field in Query((*MESSAGE_COLUMNS, STORE_COLUMN)).schema}
+    known = {field.name: _DDL[field.type] for field in Query((*EXPORT_COLUMNS, STORE_COLUMN)).schema}
     for field in schema.fields:
         if field.name not in known:
             raise UsageError(f"no column is named {field.name!r}", hint=f"columns: {', '.join(known)}")

@@ -23,12 +23,12 @@ from rmqtool.scan.reader import USUAL_RECORDS, scan_files
 from rmqtool.scan.text import constant_strings
 from rmqtool.store.splits import Split
 
-MESSAGE_COLUMNS = (
+EXPORT_COLUMNS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "message_size", "message_id", "unique_key", "keys", "tags",
     "properties", "born_timestamp", "store_timestamp", "born_host", "store_host", "flag", "sys_flag",
     "reconsume_times", "body_crc", "transaction", "compression", "prepared_transaction_offset", "body_size", "body",
 )  # fmt: skip
-"""Every column of a message, in order."""
+"""The columns of an export, and of a Spark data source, in order; `scan.columns.COLUMNS` says how each is made."""
 
 STORE_COLUMN = "store"
 """The column that names a row's store, when there are several; the last one."""
@@ -52,7 +52,7 @@ class Query:
     `include` are names of INCLUDABLE; `bytes_per_second` is how fast each process may read, None without a limit.
     """
 
-    columns: tuple[str, ...] = MESSAGE_COLUMNS
+    columns: tuple[str, ...] = EXPORT_COLUMNS
     body: BodyChoice = "decompressed"
     filters: Filters = field(default_factory=Filters)
     include: tuple[str, ...] = ()
@@ -84,8 +84,8 @@ def make_query(
     with_store: bool = False,
 ) -> Query:
     """A query of `columns` (None: all that fit); raise UsageError for a column that there is not."""
-    names = tuple(dict.fromkeys(MESSAGE_COLUMNS if columns is None else columns))
-    known = (*MESSAGE_COLUMNS, STORE_COLUMN)
+    names = tuple(dict.fromkeys(EXPORT_COLUMNS if columns is None else columns))
+    known = (*EXPORT_COLUMNS, STORE_COLUMN)
     for name in names:
         if name not in known:
             raise UsageError(f"no column is named {name!r}", hint=f"columns: {', '.join(known)}")

@@ -18,6 +18,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.cli import cli
 from rmqtool.show.output import Style
+from rmqtool.store.message_reader import EXPORT_COLUMNS, STORE_COLUMN
 from tests.building import LogBuilder, write_log
 from tests.commands.running import ROOT, Result, command_named, environment, rmqtool, spawn
 from tests.conftest import GoldenStore
@@ -293,3 +294,10 @@ def test_the_manifest_is_json_that_anyone_reads(store: Path, output: Path) -> No
     manifest = json.loads((output / "_manifest.json").read_text())
     told = {"schema", "rmqtool", "columns", "body", "include", "filters", "partition_by", "compression", "scanned"}
     assert [name for name in manifest if name not in told and f"`{name}`" not in text] == []
+
+
+def test_the_page_has_each_column() -> None:
+    """The table of docs/export.md, in the order of the columns of an export."""
+    table = (ROOT / "docs" / "export.md").read_text().partition("| column |")[2].partition("\n\n")[0]
+    names = [name for row in table.split("\n")[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(names) == sorted([*EXPORT_COLUMNS, STORE_COLUMN])

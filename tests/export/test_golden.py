@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.export.results import join_results
 from rmqtool.scan.message_rows import BodyChoice
-from rmqtool.store.message_reader import MESSAGE_COLUMNS
+from rmqtool.store.message_reader import EXPORT_COLUMNS
 from tests.conftest import GoldenStore
 from tests.export.exporting import check, export, manifest_of, oracle_row, rows_of, run_here, sorted_properties
 from tests.golden import stores
@@ -69,7 +69,7 @@ def test_the_types_are_those_of_the_contract(golden_store: GoldenStore, tmp_path
     export(golden_store(ALL_FORMS), tmp_path / "out")
     file = manifest_of(tmp_path / "out")["files"][0]
     schema = pq.read_schema(tmp_path / "out" / file["path"])
-    assert tuple(schema.names) == MESSAGE_COLUMNS
+    assert tuple(schema.names) == EXPORT_COLUMNS
     assert schema.field("store_timestamp").type == pa.timestamp("us", tz="UTC")
     assert schema.field("properties").type == pa.map_(pa.string(), pa.string())
     assert schema.field("keys").type.value_type == pa.string()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store.message_reader import MESSAGE_COLUMNS
+from rmqtool.store.message_reader import EXPORT_COLUMNS
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.export.duckdb_rows import duckdb_rows
@@ -63,16 +63,16 @@ def test_spark_pyarrow_and_duckdb_read_the_files_alike(
 ) -> None:
     """The same types and values, of a plain export and of a partitioned one."""
     types = spark.run(jobs.source_types, str(golden_store(STORE)))
-    assert tuple(types) == MESSAGE_COLUMNS
+    assert tuple(types) == EXPORT_COLUMNS
     for number, keys in enumerate([(), ("topic", "date")]):
         output = tmp_path / str(number)
         export(golden_store(STORE), output, partition_by=keys, split_size=100_000)
         expected = comparable(rows_of(output))
         found = spark.run(jobs.read_parquet, str(output))
-        by_spark = [{name: row[name] for name in MESSAGE_COLUMNS} for row in comparable(found)]
+        by_spark = [{name: row[name] for name in EXPORT_COLUMNS} for row in comparable(found)]
         assert by_spark == expected
         in_files = spark.run(jobs.parquet_types, str(output))
-        assert {name: in_files[name] for name in MESSAGE_COLUMNS} == types
+        assert {name: in_files[name] for name in EXPORT_COLUMNS} == types
         query = f"select * from read_parquet('{output}/**/*.parquet', hive_partitioning=false) order by physical_offset"
         assert comparable(duckdb_rows(query)) == expected
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store.paths import Named, is_config_name, named_by
+from rmqtool.commands import inspect
+from rmqtool.store.paths import KINDS, Named, is_config_name, named_by
 
 FILE = "00000000000000000000"
 ROOT = Path("/data/store")
@@ -96,3 +97,8 @@ def test_config_names() -> None:
         True
     ] * 4
     assert [is_config_name(name) for name in ("timercheck", "broker.conf", ".json", "x")] == [False] * 4
+
+
+def test_the_help_names_every_kind() -> None:
+    """`inspect --as` has its own list, for it is there before anything is loaded."""
+    assert inspect._KINDS == KINDS

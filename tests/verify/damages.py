@@ -1,4 +1,7 @@
-"""Damages of the small store, one for each code of the catalogue that `verify` can find in a stopped store."""
+"""Damages of the small store, one for each warning or error that bytes of its files alone can cause.
+
+What is only information, or needs settings, a release, time or another store, is in `circumstances`.
+"""
 
 from __future__ import annotations
 
