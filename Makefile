@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STORE := examples/store
 PARALLEL := -n auto --dist loadscope --no-loadscope-reorder
 
+# The tests start thousands of processes; without its bytecode each would compile the whole program first.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner everything matrix bench clean
