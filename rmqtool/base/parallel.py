@@ -53,7 +53,7 @@ class Worker(Generic[R]):
     is_done: bool = False
 
     def receive(self, make: Callable[[], Job[R]]) -> None:
-        """Take what is in the pipe; tell a process that is ready what `make`s its job."""
+        """Take what is in the pipe; send a process that is ready what `make`s its job."""
         try:
             message = pickle.loads(self.steps.recv_bytes())
             if message == READY:
@@ -157,7 +157,7 @@ class WorkerPool(Generic[R]):
                 yield step
 
     def stop(self) -> Iterator[Step[R]]:
-        """End all parts where they are; what is known of each that tells in time."""
+        """End all parts where they are; what is known of each whose process answers in time."""
         until = time.monotonic() + _STOP_SECONDS
         for worker in self.workers:
             worker.process.terminate()
@@ -218,7 +218,7 @@ class WorkerPool(Generic[R]):
         arguments = (number, self._numbers, their_jobs, their_steps, not_its_own if copies else [])
         try:
             process = context.Process(target=serve, args=arguments, daemon=True)
-            with uninterrupted(ENDING), warnings.catch_warnings():  # a new process would tell of Ctrl-C with a trace
+            with uninterrupted(ENDING), warnings.catch_warnings():  # a new process would answer Ctrl-C with a traceback
                 warnings.simplefilter(
                     "ignore", DeprecationWarning
                 )  # of libraries' threads, which know how to be copied

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 READY, DONE = "ready", "done"
-"""What a process says before it is told its job, and when there is nothing left to do."""
+"""What a process sends before it gets its job, and when there is nothing left to do."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _MOST_WAITING = (4 if memory_is_short() else 64) << 20  # bytes that a process has ready, not yet read
-_SIZE_TO_SAY = 32 << 20  # bytes between two messages that tell nothing but progress
+_SIZE_TO_SAY = 32 << 20  # bytes between two messages that report nothing but progress
 _NUMBER_SIZE = 4  # bytes
 _PROTOCOL = 5  # of pickle: arrays are copied once
 

@@ -23,10 +23,10 @@ from rmqtool.store.store import Store
 Sized = Kind | Literal["index"]
 """Files whose size nothing but broker.conf and other files of their kind shows."""
 
-_SETTINGS: dict[Sized, tuple[str, ...]] = {
-    "simple": QUEUE_FILE_SIZE["simple"],
-    "batch": QUEUE_FILE_SIZE["batch"],
-    "index": ("maxHashSlotNum", "maxIndexNum"),
+_SETTINGS: dict[Sized, str] = {
+    "simple": QUEUE_FILE_SIZE["simple"][0],
+    "batch": QUEUE_FILE_SIZE["batch"][0],
+    "index": "maxHashSlotNum and maxIndexNum",
 }
 _NAMES: dict[Sized, str] = {
     "simple": "a consume queue file",
@@ -56,7 +56,7 @@ def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -
     contradictions: list[Finding] = []
     sizes = {kind: _queue_file_size(store, kind, found[kind], contradictions) for kind in found}
     index = _index_geometry(store)
-    assumed: set[Sized] = {kind for kind in found if not found[kind] and store.conf.size(*_SETTINGS[kind]) is None}
+    assumed: set[Sized] = {kind for kind in found if not found[kind] and queue_file_size(store.conf, kind) is None}
     if index is None:
         assumed.add("index")
     return FileSizes(
@@ -75,8 +75,7 @@ def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Fin
         else:
             size = f"{sizes.queues[kind]} bytes"
         message = f"the store has no file that shows the size of {_NAMES[kind]}: the default, {size}, is taken"
-        settings = " and ".join(_SETTINGS[kind][:2] if kind == "index" else _SETTINGS[kind][:1])
-        message += f". If broker.conf sets {settings}, give it with --broker-conf"
+        message += f". If broker.conf sets {_SETTINGS[kind]}, give it with --broker-conf"
         yield replace(finding("rebuild.file-size-assumed", message), severity="warning")
 
 
@@ -84,7 +83,7 @@ def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]
     """Raise UsageError when files of one of the kinds are written into the store whose size nothing shows."""
     unknown = [kind for kind in _SETTINGS if kind in kinds and kind in sizes.assumed]
     if unknown:
-        names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind][0]})" for kind in unknown)
+        names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
         raise UsageError(
             f"the size of {names} is not known, for the store has none: on queue files of another size than its own "
             "a broker refuses to start, and in index files it finds nothing",
@@ -115,5 +114,5 @@ def _index_geometry(store: Store) -> Geometry | None:
 
 
 def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:
-    message = f"{_SETTINGS[kind][0]} gives {configured} bytes, but most files of the queues have {common}: "
+    message = f"{_SETTINGS[kind]} gives {configured} bytes, but most files of the queues have {common}: "
     return finding("rebuild.file-size-differs", f"{message}those of broker.conf are written", file=store.conf.path)

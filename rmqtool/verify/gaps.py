@@ -51,6 +51,11 @@ class Gap:
         """Whether it was read all the same, and only its checks were left out."""
         return self.why in ("only", "skip")
 
+    @property
+    def is_doubt(self) -> bool:
+        """Whether something may be lost that leaves no trace, rather than not looked at."""
+        return self.why == "empty"
+
     def hides(self, code: str) -> bool:
         """Whether findings of a code may be missing for it."""
         return code.startswith(self.codes)
@@ -108,9 +113,9 @@ def is_of_verify(code: str) -> bool:
 
 def summary_of(gaps: Sequence[Gap]) -> str:
     """The end of the sentence about a verdict; empty where everything was looked at."""
-    unread = ", ".join(gap.what for gap in gaps if not gap.is_read and gap.why != "empty")
+    unread = ", ".join(gap.what for gap in gaps if not gap.is_read and not gap.is_doubt)
     unchecked = ", ".join(gap.what for gap in gaps if gap.is_read)
-    doubtful = ", ".join(gap.what for gap in gaps if gap.why == "empty")
+    doubtful = ", ".join(gap.what for gap in gaps if gap.is_doubt)
     parts = (("not read", unread), ("not checked", unchecked), ("not proven", doubtful))
     return "; ".join(f"{label}: {names}" for label, names in parts if names)
 

@@ -25,7 +25,7 @@ def outcome_of(verification: Verification) -> Outcome:
     report = verification.report_with(total.report)
     findings = report.findings()
     gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
-    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.why == "empty" for gap in gaps))
+    verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps))
     return Outcome(verification, verdict, findings, report, total.totals, total.extents, gaps, total)
 
 
