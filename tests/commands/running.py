@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -119,11 +119,15 @@ def _with_children(process: int, jobs: int) -> list[int]:
 
 
 def _reads(process: int, directory: Path) -> bool:
-    try:
-        links = list(Path(f"/proc/{process}/fd").iterdir())
-    except FileNotFoundError:
-        return False
-    return any(Path(os.path.realpath(link)).is_relative_to(directory) for link in links)
+    return any(opened.is_relative_to(directory) for opened in _open_files(process))
+
+
+def _open_files(process: int) -> Iterator[Path]:
+    """The files that a process has open; it may close them, or end, while we look."""
+    with suppress(FileNotFoundError):
+        for link in list(Path(f"/proc/{process}/fd").iterdir()):
+            with suppress(FileNotFoundError):
+                yield Path(os.readlink(link))
 
 
 def finish(process: subprocess.Popen[bytes]) -> Result:
