@@ -11,10 +11,8 @@ from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
-from rmqtool.store.consume_queues import has_light_queues
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.topics import load_topics
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends
@@ -90,15 +88,14 @@ class QueuePlace:
 
 def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
-    light = has_light_queues(snapshot.store)
     rules = DispatchRules.of(
-        snapshot.rules,
+        snapshot.release,
         snapshot.store.conf,
         snapshot.delay_levels,
-        lmq_seen=light,
+        lmq_seen=snapshot.has_light_queues,
         may_be_older=not snapshot.releases.is_named,
     )
-    dispatcher = Dispatcher(rules, load_topics(snapshot.store).with_batch_queues)
+    dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 
 
