@@ -17,9 +17,9 @@ from xmlschema import XMLSchema
 
 from tests.benchmarks.logs import make_log, message_count
 from tests.commands.running import Result, ends_soon, environment, finish, rmqtool, spawn, wait_until_it_reads
-from tests.commands.test_exit_statuses import NOBODY
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
 from tests.verify.damages import DAMAGES, OFFSETS, log_file
 from tests.verify.small_store import TOPICS, small_store
@@ -314,7 +314,7 @@ def test_interrupted(jobs: int, tmp_path: Path) -> None:
     assert ends_soon(interrupt)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@needs_root
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_log_file_that_may_not_be_read(jobs: str, public_path: Path) -> None:
     """It is named, the rest is verified, and the picture shows it."""

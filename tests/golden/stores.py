@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 HERE = Path(__file__).parent
 _ARCHIVE = ".tar.xz"
 _ORACLE = ".oracle.json.xz"
+_SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
 
 
 def names() -> list[str]:
@@ -29,6 +31,15 @@ def unpack(name: str, into: Path) -> Path:
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         archive.extractall(root)
     return root
+
+
+def without_signs(root: Path, into: Path) -> Path:
+    """A copy without whatever shows the release but log and queues."""
+    shutil.copytree(root, into)
+    for name in _SHOWS_RELEASE:
+        path = into / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return into
 
 
 def oracle(name: str) -> dict[str, Any]:

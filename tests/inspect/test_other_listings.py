@@ -28,7 +28,7 @@ from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.store.dledger_log import scan_backwards
 from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
-from tests.inspect.test_listings_of_releases import objects, place_of
+from tests.inspect.listings import objects, place_of
 
 MESSAGES = 60
 EXTRAS = "more/5.5.0-extras"

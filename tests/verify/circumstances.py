@@ -20,7 +20,7 @@ from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.formats.timer_check import CHECK_DTYPE
 from rmqtool.verify import disk_and_time_checks
 from tests.building import START_TIME, message
-from tests.store.test_lock import JAVA, another_process
+from tests.store.other_process import JAVA, another_process
 from tests.unreadable import forbidden
 from tests.verify.damages import (
     FILE,
