@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -36,6 +38,9 @@ _BUDGET = 0.2
 _HEADROOM = 4
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
+_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
+"""Bytes that must be free in memory for quick tests to keep their stores there; they need a tenth."""
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
@@ -91,6 +96,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"run only tests without a marker of {', '.join(_MARKERS)}, on one golden store of each kind; "
         f"each may take {_BUDGET} s of CPU time",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the stores of a quick run in memory: most of its files live for less than a second.
+
+    All tests together keep theirs on the disk, so that both are proven.
+    """
+    if config.getoption("--quick") and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
+        tempfile.tempdir = os.environ["TMPDIR"] = str(_MEMORY)  # workers and what they start inherit it
 
 
 @pytest.hookimpl(optionalhook=True)
