@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import settings
+from hypothesis import settings, strategies
 
 from tests.golden import stores
 from tests.unchanged import unchanged
@@ -53,7 +53,14 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # what runs under nohup
 
 # The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
 settings.register_profile("rmqtool", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("rmqtool"), max_examples=20)
 settings.load_profile("rmqtool")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _all_characters() -> None:
+    """Have hypothesis make its table of characters: in a fresh clone that takes longer than a quick test may."""
+    strategies.text().validate()
 
 
 @pytest.fixture(scope="session")
@@ -99,11 +106,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the stores of a quick run in memory: most of its files live for less than a second.
+    """A quick run has fewer examples of each property, and its stores are in memory, where they cost least.
 
-    All tests together keep theirs on the disk, so that both are proven.
+    All tests together keep theirs on the disk, so that both kinds of file system are proven.
     """
-    if config.getoption("--quick") and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
+    if not config.getoption("--quick"):
+        return
+    settings.load_profile("quick")
+    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
         tempfile.tempdir = os.environ["TMPDIR"] = str(_MEMORY)  # workers and what they start inherit it
 
 

@@ -26,6 +26,10 @@ from tests.verify.small_store import TOPICS, small_store
 
 WIDTH = 80
 
+DOCUMENTED = [
+    pytest.param(name, marks=pytest.mark.slow if number % 8 else []) for number, name in enumerate(DAMAGES)
+]  # tests/verify/test_damages.py has all of them in a quick run
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
@@ -57,7 +61,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert document["result"]["start"]["messages_lost"] == 0
 
 
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", DOCUMENTED)
 def test_documents_of_damaged_stores_are_valid(name: str, store: Path) -> None:
     """Whatever is wrong, and text says it too."""
     result = verify(damaged(store, name), "--json")
