@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -27,8 +27,6 @@ ROOT = Path(__file__).parents[2]
 SCHEMAS = ROOT / "docs" / "schema"
 MAX_SECONDS = 60
 """What takes longer hangs: no command line of a test takes more than a few seconds, but others use the machine too."""
-SOON = 2.0
-"""What is interrupted has ended by then, seconds."""
 SAMPLE = 20
 _SCHEMA_NAMES = {"inspect": "inspect-store", "rmqtool": "inspect-store"}  # others are named as their command
 KILLED_AT_A_DELETION = """
@@ -154,11 +152,6 @@ def finish(process: subprocess.Popen[bytes]) -> Result:
         process.communicate()
         raise
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
-
-
-def ends_soon(interrupt: Callable[[], float]) -> bool:
-    """Whether `interrupt` gives less than `SOON`, once in three times: others use the machine too."""
-    return any(interrupt() < SOON for _ in range(3))
 
 
 def environment(**variables: str) -> dict[str, str]:
