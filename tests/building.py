@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,20 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.file_name import file_name
 from rmqtool.formats.host import build_host
-from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_V1, build_blank, build_message
+from rmqtool.formats.layout import position_of
+from rmqtool.formats.message import BLANK_SIZE, MAGIC_CODE_V1, PREFIX_DTYPE, build_blank, build_message
 from rmqtool.formats.properties import encode_properties
 from rmqtool.formats.sys_flag import BORN_HOST_V6, STORE_HOST_V6
 
 V4 = ("192.0.2.17", 43210)
 V6 = ("2001:db8::17", 43210)
+_HOSTS = (build_host(*V4), build_host(*V6))
 START_TIME = 1_700_000_000_000
 LOG = "commitlog"
 GIB = 1 << 30
 QUEUE_FILE = 6_000_000
 """Size of a file of a consume queue by default, bytes."""
+_OFFSET_AT = position_of(PREFIX_DTYPE, "physical_offset")
 
 
 def message(physical_offset: int = 0, **fields: Any) -> bytes:
@@ -43,9 +47,9 @@ def message(physical_offset: int = 0, **fields: Any) -> bytes:
         "physical_offset": physical_offset,
         "sys_flag": sys_flag,
         "born_timestamp": START_TIME,
-        "born_host": build_host(*(V6 if sys_flag & BORN_HOST_V6 else V4)),
+        "born_host": _HOSTS[bool(sys_flag & BORN_HOST_V6)],
         "store_timestamp": START_TIME + 1,
-        "store_host": build_host(*(V6 if sys_flag & STORE_HOST_V6 else V4)),
+        "store_host": _HOSTS[bool(sys_flag & STORE_HOST_V6)],
         "reconsume_times": 0,
         "prepared_transaction_offset": 0,
         "body": body,
@@ -76,10 +80,12 @@ class LogBuilder:
 
     def add(self, **fields: Any) -> int:
         """Append a message; return its physical offset."""
-        if len(self.files[-1]) + len(message(0, **fields)) + BLANK_SIZE > self.file_size:
+        record = bytearray(message(**fields))
+        if len(self.files[-1]) + len(record) + BLANK_SIZE > self.file_size:
             self.roll()
         self.offsets.append(self.end)
-        self.files[-1] += message(self.end, **fields)
+        struct.pack_into(">q", record, _OFFSET_AT, self.end)
+        self.files[-1] += record
         return self.offsets[-1]
 
     def add_all(self, messages: Iterable[Mapping[str, Any]]) -> LogBuilder:

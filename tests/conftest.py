@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -12,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import settings
+from hypothesis import settings, strategies
 
 from tests.golden import stores
 from tests.unchanged import unchanged
@@ -36,6 +38,9 @@ _BUDGET = 0.2
 _HEADROOM = 4
 """On a busy machine the same work takes more CPU time, and the first test that needs a module pays for its import."""
 _MAX_WORKERS = 8
+_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
+"""Bytes that must be free in memory for quick tests to keep their stores there; they need a tenth."""
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
@@ -48,7 +53,14 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # what runs under nohup
 
 # The same examples in each run; and no deadline, for the first example pays for imports, and machines are shared.
 settings.register_profile("rmqtool", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("rmqtool"), max_examples=20)
 settings.load_profile("rmqtool")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _all_characters() -> None:
+    """Have hypothesis make its table of characters: in a fresh clone that takes longer than a quick test may."""
+    strategies.text().validate()
 
 
 @pytest.fixture(scope="session")
@@ -91,6 +103,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"run only tests without a marker of {', '.join(_MARKERS)}, on one golden store of each kind; "
         f"each may take {_BUDGET} s of CPU time",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A quick run has fewer examples of each property, and its stores are in memory, where they cost least.
+
+    All tests together keep theirs on the disk, so that both kinds of file system are proven.
+    """
+    if not config.getoption("--quick"):
+        return
+    settings.load_profile("quick")
+    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
+        tempfile.tempdir = os.environ["TMPDIR"] = str(_MEMORY)  # workers and what they start inherit it
 
 
 @pytest.hookimpl(optionalhook=True)

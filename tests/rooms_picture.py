@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from tests.test_layers import ROOMS, graph_of, modules_under, room_of
+from tests.rooms import ROOMS, ROOT, graph_of, modules_under, room_of
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 BEGIN, END = "```mermaid\n", "```\n"
 

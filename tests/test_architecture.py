@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rooms_picture import PAGE, ROOT, with_picture, without_detours
+from tests.rooms import ROOT
+from tests.rooms_picture import PAGE, with_picture, without_detours
 
 DOCUMENTS = (PAGE, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs" / "decisions").glob("*.md")))
 _FILE = re.compile(r"`((?!STORE/)(?:[\w.-]+/)+[\w*.-]*)`")

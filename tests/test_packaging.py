@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.rooms import imports_of, modules_under
 from tests.spark.sessions import require_spark
-from tests.test_layers import imports_of, modules_under
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "examples" / "store"

@@ -44,8 +44,8 @@ def failing_hours(delete_when: str) -> list[int]:
 
 
 def local_time(now: int, zone: tzinfo | None) -> datetime:
-    """The wall clock at `now`, epoch ms; `zone` None is this machine's."""
-    return datetime.fromtimestamp(now / 1000, timezone.utc).astimezone(zone)
+    """The wall clock at `now`, epoch ms, in year 9999 at most; `zone` None is this machine's."""
+    return datetime.fromtimestamp(min(now, MAX_TIME) / 1000, timezone.utc).astimezone(zone)
 
 
 def next_start(delete_when: str, now: int, zone: tzinfo | None) -> int | None:

@@ -148,7 +148,7 @@ from tests.base.test_parallel import Squares
 if __name__ == "__main__":
     with WorkerPool(2, may_copy=sys.argv[1] == "True") as pool:
         print(*(worker.process.pid for worker in pool.workers), flush=True)
-        pool.begin(partial(Squares, os.getpid(), slow=60), range(9), None)
+        pool.begin(partial(Squares, os.getpid(), slow=600), range(9), None)
         list(pool.steps())
 """
 

@@ -73,6 +73,12 @@ def test_zones(text: str, hour: int) -> None:
     assert local_time(parse_time("2026-11-21T04:10:00Z"), parse_zone(text)).hour == hour
 
 
+def test_after_the_calendar() -> None:
+    """Some file systems keep modification times of the year 10000."""
+    assert local_time(253_402_300_800_000, UTC).year == 9999
+    assert next_start("04", 253_402_300_800_000, UTC) is None
+
+
 @pytest.mark.parametrize("text", ["", "Nowhere/City", "+25:00", "../../etc/passwd", "8", "+08:75", "\0"])
 def test_no_zones(text: str) -> None:
     with pytest.raises(UsageError, match="no time zone"):

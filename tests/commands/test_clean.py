@@ -14,10 +14,10 @@ from tests.clean.planning import HOUR, aged_log, set_mtime
 from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
 
 AT_FOUR = ("--now", "2026-11-25T04:00:00Z", "--time-zone", "UTC", "--disk-used-percent", "50")
-NOBODY = 65534
 
 
 def clean(store: Path, *options: str | Path) -> Result:
@@ -197,7 +197,7 @@ def test_damaged_stores(unpacked: GoldenStore, tmp_path: Path, damage: str) -> N
         assert clean(store, *AT_FOUR, "--json", "--all-runs").status == Exit.OK
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@needs_root
 def test_files_that_may_not_be_read(public_path: Path) -> None:
     """Exit 4, and the file is named."""
     store = aged_log(public_path / "store", 90, 5)

@@ -16,7 +16,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, set_mtime
-from tests.commands.running import ROOT, Result, rmqtool
+from tests.commands.running import KILLED_AT_A_DELETION, ROOT, Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 
@@ -28,22 +28,6 @@ SIZES = {
     "maxHashSlotNum": 50,
     "maxIndexNum": 1000,
 }
-
-# Ends the process at the `sys.argv[1]`th deletion, as a kill would.
-KILLED = """
-import os, sys
-from rmqtool.transaction import system
-unlink, left = system.System.unlink, [int(sys.argv[1])]
-def killed(self, path):
-    if ".rmqtool" not in str(path):
-        left[0] -= 1
-        if left[0] < 0:
-            os._exit(9)
-    unlink(self, path)
-system.System.unlink = killed
-from rmqtool.cli import run
-sys.exit(run(sys.argv[2:]))
-"""
 
 HOLDER = """
 import fcntl, sys
@@ -195,7 +179,7 @@ def test_a_store_in_use(store: Path) -> None:
 def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None:
     """Whatever had gone, the next run deletes the rest of the same files; before, the log has no hole."""
     doomed, before = planned(store), files(store)
-    command = [sys.executable, "-c", KILLED, str(deletions), "clean", str(store), *OPTIONS, "--yes"]
+    command = [sys.executable, "-c", KILLED_AT_A_DELETION, str(deletions), "clean", str(store), *OPTIONS, "--yes"]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert killed.returncode == 9
     left = files(store)

@@ -17,11 +17,8 @@ from rmqtool.store.store import open_store as open_store_at
 from tests.building import LogBuilder
 from tests.commands.running import ROOT, Result, check_json, environment, inspect, listing, rmqtool
 from tests.conftest import GoldenStore
+from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
-
-NOBODY = 65534
-
-only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 
 
 @pytest.fixture
@@ -190,7 +187,7 @@ def open_store() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@only_root
+@needs_root
 def test_no_permission(open_store: Path) -> None:
     """A store that this user may not read gives 4, is named, and the hint says who may."""
     open_store.chmod(0)
@@ -200,7 +197,7 @@ def test_no_permission(open_store: Path) -> None:
 
 
 @pytest.mark.slow
-@only_root
+@needs_root
 @pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000000000"])
 def test_no_permission_for_a_part(open_store: Path, part: str) -> None:
     """A part that this user may not read is told beside the rest, with who may."""
@@ -211,7 +208,7 @@ def test_no_permission_for_a_part(open_store: Path, part: str) -> None:
 
 
 @pytest.mark.slow
-@only_root
+@needs_root
 @pytest.mark.parametrize(("number", "messages"), [(0, 1), (1, 3)])
 def test_a_scan_passes_over_what_it_may_not_read(open_store: Path, number: int, messages: int) -> None:
     """The other file's messages are counted, and the status says that not all are."""
@@ -224,7 +221,7 @@ def test_a_scan_passes_over_what_it_may_not_read(open_store: Path, number: int, 
 
 
 @pytest.mark.slow
-@only_root
+@needs_root
 def test_an_error_after_lines_is_a_line(open_store: Path) -> None:
     """Once JSON lines have begun, an error is the last of them, and the status says so too."""
     second = open_store / "commitlog" / "00000000000000000320"

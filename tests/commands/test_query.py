@@ -11,7 +11,6 @@ import pytest
 from tests.commands.running import query
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.scenarios.test_unnamed_releases import without_signs
 
 STORE = "5.3.3-clean"
 V6_STORE = "5.5.0-clean"
@@ -240,7 +239,7 @@ def test_pull(store: Path, says: dict[str, Any]) -> None:
 
 def test_pulls_differ_by_version(golden_store: GoldenStore, tmp_path: Path) -> None:
     """Beyond the end an old broker begins anew; without a version the newest answers, and the difference is said."""
-    store = without_signs(golden_store("4.4.0-clean"), tmp_path / "store")
+    store = stores.without_signs(golden_store("4.4.0-clean"), tmp_path / "store")
     place = ("--json", "--pull", "--topic", "orders", "--queue", "0", "--queue-offset", "1000")
     newest, old = query(store, *place), query(store, *place, "--broker-version", "4.9.3")
     assert newest.lines[0]["next_begin_offset"] == newest.lines[0]["max_offset"]

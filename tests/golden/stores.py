@@ -2,13 +2,36 @@
 
 import json
 import lzma
+import os
+import shutil
 import tarfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 _ARCHIVE = ".tar.xz"
 _ORACLE = ".oracle.json.xz"
+_LARGE = 1 << 20
+_BLOCK = 1 << 16
+_SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
+
+
+class _SparseArchive(tarfile.TarFile):
+    """Unpacks large files with holes, as a broker has them; the archive holds 38 MB of zeros of a timer wheel."""
+
+    def makefile(self, tarinfo: tarfile.TarInfo, targetpath: Any) -> None:
+        source = self.extractfile(tarinfo)
+        if source is None or tarinfo.size < _LARGE:
+            super().makefile(tarinfo, targetpath)
+            return
+        with Path(targetpath).open("wb") as target:
+            while block := source.read(_BLOCK):
+                if block.count(0) < len(block):
+                    target.write(block)
+                else:
+                    target.seek(len(block), os.SEEK_CUR)
+            target.truncate()
 
 
 def names() -> list[str]:
@@ -24,15 +47,25 @@ def driven_names() -> list[str]:
 def unpack(name: str, into: Path) -> Path:
     """Unpack a golden store below `into`, modification times included; its root directory."""
     root = into / name
-    with tarfile.open(HERE / f"{name}{_ARCHIVE}") as archive:
+    with _SparseArchive.open(HERE / f"{name}{_ARCHIVE}") as archive:
         # Python before 3.10.12 and 3.11.4 has no filters, and its `extractall` no such argument.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         archive.extractall(root)
     return root
 
 
+def without_signs(root: Path, into: Path) -> Path:
+    """A copy without whatever shows the release but log and queues."""
+    shutil.copytree(root, into)
+    for name in _SHOWS_RELEASE:
+        path = into / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return into
+
+
+@cache
 def oracle(name: str) -> dict[str, Any]:
-    """What the release that wrote the store says about it; README.md explains the fields."""
+    """What the release that wrote the store says about it, to be read only; README.md explains the fields."""
     found: dict[str, Any] = json.loads(lzma.decompress((HERE / f"{name}{_ORACLE}").read_bytes()))
     return found
 

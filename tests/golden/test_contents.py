@@ -1,12 +1,12 @@
 """The golden stores hold what they are there for; a test that relies on one of them relies on this."""
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.golden import stores
+from tests.golden.stores import oracle
 from tests.real_broker.golden import HOW, NAMES
 from tests.real_broker.harness import GEOMETRY
 from tests.real_broker.versions import VERSIONS, features
@@ -17,11 +17,6 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 Record = dict[str, Any]
 Queue = dict[str, Any]
-
-
-@lru_cache(maxsize=4)
-def oracle(name: str) -> dict[str, Any]:
-    return stores.oracle(name)
 
 
 def clean(version: str) -> list[Record]:

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from rmqtool.formats.java import string_hash
-from rmqtool.inspect.locate import Location, locate
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.registry import count_place, list_place
-from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
-from rmqtool.store.paths import Kind
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.inspect.listings import objects, place_of
 
 STORES = [name for name in stores.names() if not name.endswith("-killed")]
 KILLED = [name for name in stores.names() if name.endswith("-killed")]
-
-
-def place_of(path: Path, kind: Kind | None = None) -> Location:
-    found = locate(path, kind, BrokerConf())
-    assert isinstance(found, Location)
-    return found
-
-
-def objects(path: Path, kind: Kind | None = None, **options: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for part in list_place(place_of(path, kind), ListingOptions(**options)):
-        found += part.dicts() if isinstance(part, Rows) else [part]
-    return found
 
 
 @pytest.mark.parametrize("name", STORES)

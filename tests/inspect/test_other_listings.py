@@ -28,7 +28,7 @@ from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.store.dledger_log import scan_backwards
 from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
-from tests.inspect.test_listings_of_releases import objects, place_of
+from tests.inspect.listings import objects, place_of
 
 MESSAGES = 60
 EXTRAS = "more/5.5.0-extras"
@@ -194,7 +194,7 @@ def test_a_dledger_file_backwards_in_parts(
 
 def test_ext_units_backwards_in_windows(extras: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a file that is read from its end only a window is kept at once; a unit that does not fit is its last."""
-    source = next((extras / "consumequeue_ext/orders/0").iterdir())
+    source = min((extras / "consumequeue_ext/orders/0").iterdir())
     data = bytearray(source.read_bytes())
     units = objects(source)
     for broken in (False, True):

@@ -8,7 +8,6 @@ and its end must agree, each queue up to the last record that was dispatched, an
 from __future__ import annotations
 
 import base64
-from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from rmqtool.formats.properties import split_keys
 from tests.commands.running import inspect, listing
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.golden.stores import oracle
 
 SAME_NAMES = (
     *("physical_offset", "message_size", "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp"),
@@ -35,11 +35,6 @@ HEADER_NAMES = {
     "end_phy_offset": "end_physical_offset",
     "hash_slot_count": "slots_used",
 }
-
-
-@lru_cache(maxsize=2)
-def oracle(name: str) -> dict[str, Any]:
-    return stores.oracle(name)
 
 
 @pytest.fixture(params=stores.names())

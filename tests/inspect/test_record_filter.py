@@ -19,7 +19,7 @@ from rmqtool.scan.rows import Rows
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.inspect.test_listings_of_releases import objects, place_of
+from tests.inspect.listings import objects, place_of
 from tests.unchanged import unchanged
 
 QUEUES, BATCHES, INDEX = "consumequeue", "batchconsumequeue", "index"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from tests.clean.planning import HOUR, set_mtime
-from tests.commands.running import ROOT
-from tests.commands.test_clean_deletes import KILLED
+from tests.commands.running import KILLED_AT_A_DELETION, ROOT
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.real_broker.cleaning import compare
@@ -63,7 +62,7 @@ def test_a_broker_starts_on_what_is_left(
     if deletions is None:
         command = [sys.executable, "-m", "rmqtool", *arguments]
     else:
-        command = [sys.executable, "-c", KILLED, str(deletions), *arguments]
+        command = [sys.executable, "-c", KILLED_AT_A_DELETION, str(deletions), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == (0 if deletions is None else 9), done.stderr
     left = data_files(store)

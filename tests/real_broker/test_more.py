@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inspect.test_listings_of_releases import objects
+from tests.inspect.listings import objects
 from tests.real_broker.harness import VERSIONS, Harness, scenarios
 from tests.unchanged import unchanged
 

@@ -17,7 +17,7 @@ from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.real_broker.harness import GEOMETRY, VERSIONS, Harness
 from tests.real_broker.rebuilds import compare
-from tests.rebuild.test_neutralise import DAMAGE as NEUTRALISED
+from tests.rebuild.log_damages import DAMAGE as NEUTRALISED
 
 BROKER = 65_533
 """User and group of a broker that is not root."""

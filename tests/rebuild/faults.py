@@ -25,9 +25,8 @@ from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder
-from tests.transaction.faults import FAULTS, Fault
+from tests.transaction.faults import FAULTS, Fault, assert_before_or_after, points, recover, run_with
 from tests.transaction.small import SYSTEMS, Tree, tree, undo
-from tests.transaction.test_faults import assert_before_or_after, points, recover, run_with
 
 _CONF = BrokerConf({"mappedFileSizeConsumeQueue": "60", "maxHashSlotNum": "3", "maxIndexNum": "8"})
 _MEMORY = Path("/dev/shm")

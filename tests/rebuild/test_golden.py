@@ -6,38 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.rebuild.options import Part, RebuildOptions
+from rmqtool.rebuild.options import Part
 from rmqtool.rebuild.output_tree import write_output
-from rmqtool.rebuild.plan import RebuildPlan, make_plan
-from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.source import open_source
-from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.rebuild.plans import INDEX, QUEUES, files, options, plan
 
 NAMES = stores.names()
 SOUND = [name for name in NAMES if "-killed" not in name]
 WHOLE = [name for name in SOUND if "-trimmed" not in name and "-shop" not in name]
 BEHIND = {"4.9.7-killed": 1, "5.3.3-killed": 5}
 """Queues that a kill left behind the log, of which a start would derive the last unit again."""
-
-QUEUES: frozenset[Part] = frozenset(["queues"])
-INDEX: frozenset[Part] = frozenset(["index"])
-
-
-def options(name: str, parts: frozenset[Part], order: Order = "stored") -> RebuildOptions:
-    return RebuildOptions(parts, version=parse_version(name.partition("-")[0]), order=order)
-
-
-def plan(name: str, root: Path, parts: frozenset[Part]) -> RebuildPlan:
-    return make_plan(open_source(open_store(root), options(name, parts)))
-
-
-def files(root: Path, *directories: str) -> dict[str, bytes]:
-    """The bytes of every file below some directories of a store, by path."""
-    found = (path for directory in directories for path in (root / directory).rglob("*") if path.is_file())
-    return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
 
 @pytest.mark.parametrize("name", SOUND)

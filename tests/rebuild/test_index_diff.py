@@ -13,7 +13,7 @@ from rmqtool.store.index_files import geometry_of, list_index_files
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.rebuild.test_golden import INDEX, plan
+from tests.rebuild.plans import INDEX, plan
 
 TRIMMED = [name for name in stores.names() if name.endswith("-trimmed")]
 BEHIND = "5.3.3-killed"  # the kill left its index behind the log

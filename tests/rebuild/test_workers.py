@@ -20,7 +20,7 @@ from rmqtool.rebuild.workers import PiecesDoNotMeetError, items_of_processes, pi
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.rebuild.test_golden import files
+from tests.rebuild.plans import files
 
 STORES = ("5.3.3-shop", "5.5.0-killed", "4.9.7-trimmed")
 

@@ -529,12 +529,12 @@ def test_flips_in_a_header(name: str, unpacked: GoldenStore, store: Path) -> Non
 
 
 def test_an_open_string_takes_no_longer_than_another(unpacked: GoldenStore, store: Path) -> None:
-    """A config file that was cut inside of a string of many quotes is read in time."""
+    """A config file that was cut inside of a string of many quotes costs seconds, in CPU time."""
     shutil.copytree(unpacked("5.3.3-single"), store)
     put(OFFSETS, b'{"a":"' + b'\\"' * 60_000)(store)
-    begun = time.monotonic()
+    begun = time.process_time()
     assert inspect(store).status == OK
-    assert time.monotonic() - begun < 30  # minutes, when each quote is tried as the beginning of a string
+    assert time.process_time() - begun < 30  # minutes, when each quote is tried as the beginning of a string
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder, message
 from tests.commands.running import ROOT, environment, finish, inspect, listing, rmqtool, spawn
-from tests.store.test_lock import JAVA, another_process
+from tests.store.other_process import JAVA, another_process
 
 BODY = bytes(3000)
 FILE_SIZE = 1 << 20

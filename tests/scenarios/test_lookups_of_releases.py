@@ -6,7 +6,6 @@ the files as they stand allow must agree.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -19,13 +18,9 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.golden.stores import oracle
 
 NOT_DISPATCHED = 10  # records at the end of a killed store, at most
-
-
-@lru_cache(maxsize=2)
-def oracle(name: str) -> dict[str, Any]:
-    return stores.oracle(name)
 
 
 @pytest.fixture(params=stores.names())

@@ -23,7 +23,6 @@ from tests.commands.running import (
     MAX_SECONDS,
     ROOT,
     check_json,
-    ends_soon,
     environment,
     finish,
     spawn,
@@ -88,20 +87,12 @@ def test_a_fault_of_our_own_is_no_answer(store: Path, options: list[str]) -> Non
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.parametrize("arguments", [["{}", "--scan"], ["{}/commitlog", "--json"]])
 def test_signals_end_it(store: Path, arguments: list[str], number: signal.Signals, status: int) -> None:
-    """A long scan or listing ends within two seconds, with its own status and without a word about it."""
-
-    def interrupt() -> float:
-        process = spawn("inspect", *(argument.format(store) for argument in arguments), "--limit-rate", "64K")
-        wait_until_it_reads(process, store / "commitlog")
-        begun = time.monotonic()
-        process.send_signal(number)
-        found = finish(process)
-        waited = time.monotonic() - begun
-        assert found.status == status
-        assert found.err == ""
-        return waited
-
-    assert ends_soon(interrupt)
+    """A scan or a listing ends with its own status and without a word about it, long before a block is read."""
+    process = spawn("inspect", *(argument.format(store) for argument in arguments), "--limit-rate", "4K")
+    wait_until_it_reads(process, store / "commitlog")
+    process.send_signal(number)
+    found = finish(process)
+    assert (found.status, found.err) == (status, "")
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -175,18 +166,17 @@ def test_a_signal_between_two_commands_of_python(store: Path, moment: str, name:
         assert done.returncode == {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}[name]
 
 
-def test_a_reader_that_has_enough(store: Path) -> None:
+def test_a_reader_that_has_enough(tmp_path: Path) -> None:
     """The first line is there before the rest is read, and when the reader goes the listing ends and says nothing."""
-    process = spawn("inspect", store / "commitlog", "--json", "--limit-rate", "512K")
+    store = LogBuilder(file_size=1 << 16).add_all([{"body": bytes(BIG)}] * 120).write(tmp_path / "store")
+    process = spawn("inspect", store / "commitlog", "--json", "--limit-rate", "64K")  # all of it takes two minutes
     assert process.stdout is not None
     line = process.stdout.readline()
-    begun = time.monotonic()
     process.stdout.close()
     process.stdout = None
     found = finish(process)
     assert line.startswith(b'{"kind":"message"')
     assert (found.status, found.err) == (Exit.OK, "")
-    assert time.monotonic() - begun < 7  # the rest takes longer
 
 
 @pytest.mark.parametrize(

@@ -19,20 +19,10 @@ from tests.verify.verifying import codes_of, verify
 
 DIFFERING = [f"more/{version}-differing" for version in ("4.7.1", "4.9.7", "5.3.3", "5.5.0")]
 LIGHT = DIFFERING[1:]
-_SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
 
 
 def version_of(name: str) -> str:
     return name.removeprefix("more/").partition("-")[0]
-
-
-def without_signs(root: Path, into: Path) -> Path:
-    """A copy without whatever shows the release but log and queues."""
-    shutil.copytree(root, into)
-    for name in _SHOWS_RELEASE:
-        path = into / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    return into
 
 
 def contents(root: Path) -> dict[str, bytes]:
@@ -57,7 +47,7 @@ def test_what_releases_derive_differently_is_sound(name: str, golden_store: Gold
 @pytest.mark.parametrize("name", LIGHT)
 def test_it_is_sound_where_nothing_shows_the_release(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Every release fits, and what each of them would have written is different."""
-    store = without_signs(golden_store(name), tmp_path / "store")
+    store = stores.without_signs(golden_store(name), tmp_path / "store")
     codes = codes_of(verify(store))
     assert not {code for code in codes if code.startswith(("commitlog.", "consumequeue."))}
 
@@ -77,14 +67,14 @@ def test_a_rebuild_plans_nothing(name: str, command: str, golden_store: GoldenSt
 @pytest.mark.parametrize("name", LIGHT)
 def test_a_rebuild_without_signs_plans_nothing(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """The units that are there decide."""
-    store = without_signs(golden_store(name), tmp_path / "store")
+    store = stores.without_signs(golden_store(name), tmp_path / "store")
     assert rmqtool("rebuild-cq", store, "--dry-run", "--json").document["result"]["state"] == "nothing"
 
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_where_only_the_release_decides_a_rebuild_asks(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """A light queue is gone, and with it what showed which records it held."""
-    store = without_signs(golden_store(name), tmp_path / "store")
+    store = stores.without_signs(golden_store(name), tmp_path / "store")
     queues = store / "consumequeue"
     whole = contents(queues)
     shutil.rmtree(queues / "%LMQ%one")
@@ -112,7 +102,7 @@ def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: Gold
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_units_of_several_parts(jobs: int, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Parts of a log are put together with what older releases derive in each."""
-    store = without_signs(golden_store("more/4.9.7-differing"), tmp_path / "store")
+    store = stores.without_signs(golden_store("more/4.9.7-differing"), tmp_path / "store")
     outcome = verify(store, jobs=jobs, part_size=8192)
     assert not {code for code in codes_of(outcome) if code.startswith(("commitlog.", "consumequeue."))}
 

@@ -236,9 +236,12 @@ def test_worker_errors_are_ours(tmp_path: Path) -> None:
     output = tmp_path / "out"
     process = spawn("export", tmp_path / "store", "--output", output, "--master", "local[1]",
                     env=environment())  # fmt: skip
-    wait_for("_temporary/*", output, process)
-    time.sleep(1)  # the plan is made, and Java takes longer to start
-    next(folder.iterdir()).unlink()
+    deadline = time.monotonic() + SECONDS
+    while not any("java" in command for command in descendants(process.pid).values()):
+        assert process.poll() is None, finished(process)
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    next(folder.iterdir()).unlink()  # the plan is made, and no worker is there yet
     status, _, err = finished(process)
     assert status == Exit.FAILED
     assert err.splitlines()[0].endswith("cannot read: no such file or directory")

@@ -17,7 +17,7 @@ from rmqtool.spark.options import OPTIONS, parse_options
 from rmqtool.spark.package import package_zip
 from rmqtool.spark.pushdown import narrowed
 from rmqtool.spark.session import failure
-from tests.test_layers import ROOT, modules_under
+from tests.rooms import ROOT, modules_under
 
 MISMATCH = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 1 times

@@ -83,11 +83,11 @@ class IndexModel:
 
 def geometry(file: IndexFile, configured: tuple[int, int] | None = None) -> Geometry:
     with unchanged(file.path.parent):
-        started = time.monotonic()
+        started = time.process_time()
         try:
             return geometry_of(file, configured)
         finally:
-            assert time.monotonic() - started < MOST_SECONDS
+            assert time.process_time() - started < MOST_SECONDS
 
 
 @pytest.mark.parametrize("name", stores.names())

@@ -6,47 +6,16 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from rmqtool.store.lock import Holder, lock_holder
+from tests.rights import NOBODY, needs_root
+from tests.store.other_process import BYTE_1, FLOCK, JAVA, MAP, NOTHING, ROCKSDB, SHARED, another_process
 from tests.unchanged import unchanged
 
-NOBODY = 65534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives up rights that only root has")
 needs_proc = pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
-
-# What the other process does before it says that it is ready; it ends when its input does.
-HOLD = """
-import fcntl, mmap, sys
-file = open(sys.argv[1], "r+b")
-{action}
-print("ready", flush=True)
-sys.stdin.read()
-"""
-JAVA = "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0, 0)"  # FileChannel#tryLock(0, 1, false)
-SHARED = "fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0, 0)"
-ROCKSDB = "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"  # of the whole file
-BYTE_1 = "fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 1, 0)"
-FLOCK = "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"
-MAP = "held = mmap.mmap(file.fileno(), 0)"
-NOTHING = ""
-
-
-@contextmanager
-def another_process(path: Path, action: str) -> Iterator[int]:
-    """Another process that does `action` with a file; its process id."""
-    command = [sys.executable, "-c", HOLD.format(action=action), str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            yield process.pid
-        finally:
-            process.kill()
 
 
 @pytest.fixture

@@ -15,10 +15,8 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.store import Store, holds_rocksdb, open_store, relative_to
 from tests.conftest import GoldenStore
 from tests.golden import stores
+from tests.rights import NOBODY, needs_root
 from tests.unchanged import unchanged
-
-NOBODY = 65534
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives up rights that only root has")
 
 
 def make(root: Path, *paths: str) -> Path:

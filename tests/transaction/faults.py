@@ -1,14 +1,18 @@
-"""A system that dies or fails at one of its calls."""
+"""A system that dies or fails at one of its calls, and what must be true of a store afterwards."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, cast
 
-from rmqtool.base.errors import UnreadableError
+from rmqtool.base.errors import RmqtoolError, UnreadableError
+from rmqtool.store.lock import HELD_HERE
+from rmqtool.transaction import Undo, interrupted, kept_transactions
 from rmqtool.transaction.system import System
+from tests.transaction.small import Tree, tree, undo
 
 Fault = Literal["kill-before", "kill-after", "fail-once", "fail-on", "full-once", "full-on", "short-once"]
 FAULTS: tuple[Fault, ...] = ("kill-before", "kill-after", "fail-once", "fail-on", "full-once", "full-on", "short-once")
@@ -86,3 +90,43 @@ class Faulty:
         if name == "open_input":
             raise UnreadableError("cannot read: input/output error", file=arguments[0])
         raise OSError(number, os.strerror(number), *arguments[:1])
+
+
+def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:
+    """Do `action`; what became of it: ``done``, ``killed``, or ``failed`` with an error that says so."""
+    faulty = Faulty(system, fault, at)
+    outcome = "done"
+    try:
+        action(cast(System, faulty))
+    except KilledError:
+        outcome = "killed"
+    except RmqtoolError:
+        outcome = "failed"
+    faulty.clean_up()
+    assert not HELD_HERE
+    return faulty, outcome
+
+
+def points(names: list[str], fault: Fault) -> list[int]:
+    """The calls at which a fault makes a difference."""
+    wanted = {"kill": CHANGES, "fail": CALLS, "full": TAKES_SPACE, "short": ("write",)}[fault.partition("-")[0]]
+    return [number for number, name in enumerate(names) if name in wanted]
+
+
+def recover(root: Path, system: System) -> None:
+    with Undo(root, system):
+        pass
+
+
+def assert_before_or_after(root: Path, before: Tree, after: Tree, system: System) -> None:
+    """All or nothing; nothing is left where nothing was done, and what was done can be undone."""
+    found = tree(root)
+    assert found in (before, after)
+    assert interrupted(root) is None
+    if found == before:
+        assert not (root / ".rmqtool").exists()
+    else:
+        assert [kept.state for kept in kept_transactions(root)] == ["done"]
+        undo(root, system)
+        assert tree(root) == before
+        assert not (root / ".rmqtool").exists()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from rmqtool.base.errors import RmqtoolError
-from rmqtool.store.lock import HELD_HERE
-from rmqtool.transaction import Undo, interrupted, kept_transactions
 from rmqtool.transaction.system import SYSTEM, System
-from tests.transaction.faults import CALLS, CHANGES, FAULTS, TAKES_SPACE, Fault, Faulty, KilledError
+from tests.transaction.faults import (
+    FAULTS,
+    Fault,
+    assert_before_or_after,
+    points,
+    recover,
+    run_with,
+)
 from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree, trim, undo
 
 pytestmark = pytest.mark.slow
@@ -25,32 +27,6 @@ CASES = [
     for fault, job, kind in product(FAULTS, JOBS, SYSTEMS)
 ]
 """A repair of one directory on every file system, one of several places on the best."""
-
-
-def run_with(system: System, fault: Fault | None, at: int, action: Callable[[System], Any]) -> tuple[Faulty, str]:
-    """Do `action`; what became of it: ``done``, ``killed``, or ``failed`` with an error that says so."""
-    faulty = Faulty(system, fault, at)
-    outcome = "done"
-    try:
-        action(cast(System, faulty))
-    except KilledError:
-        outcome = "killed"
-    except RmqtoolError:
-        outcome = "failed"
-    faulty.clean_up()
-    assert not HELD_HERE
-    return faulty, outcome
-
-
-def points(names: list[str], fault: Fault) -> list[int]:
-    """The calls at which a fault makes a difference."""
-    wanted = {"kill": CHANGES, "fail": CALLS, "full": TAKES_SPACE, "short": ("write",)}[fault.partition("-")[0]]
-    return [number for number, name in enumerate(names) if name in wanted]
-
-
-def recover(root: Path, system: System) -> None:
-    with Undo(root, system):
-        pass
 
 
 def assert_every_step_is_old_or_new(root: Path, job: str, states: list[Tree], *, may_lack: bool) -> None:
@@ -91,20 +67,6 @@ def reference(scratch: Path, job: str, system: System) -> tuple[Tree, Tree, list
     assert after != before
     shutil.rmtree(root)
     return before, after, faulty.names
-
-
-def assert_before_or_after(root: Path, before: Tree, after: Tree, system: System) -> None:
-    """All or nothing; nothing is left where nothing was done, and what was done can be undone."""
-    found = tree(root)
-    assert found in (before, after)
-    assert interrupted(root) is None
-    if found == before:
-        assert not (root / ".rmqtool").exists()
-    else:
-        assert [kept.state for kept in kept_transactions(root)] == ["done"]
-        undo(root, system)
-        assert tree(root) == before
-        assert not (root / ".rmqtool").exists()
 
 
 @pytest.mark.parametrize(("fault", "job", "kind"), CASES)

@@ -14,8 +14,8 @@ import pytest
 from rmqtool.base.errors import UnwritableError
 from rmqtool.transaction import Transaction, interrupted
 from rmqtool.transaction.system import System
+from tests.transaction.faults import points, recover, run_with
 from tests.transaction.small import make_store, repair_one, tree, trim
-from tests.transaction.test_faults import points, recover, run_with
 
 
 class FullDisk(System):

@@ -20,13 +20,13 @@ from rmqtool.transaction import Transaction, Undo, interrupted, kept_transaction
 from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.system import SYSTEM, System
 from tests.conftest import GoldenStore
+from tests.rights import needs_root
 from tests.transaction.faults import CHANGES, Faulty
 from tests.transaction.small import FILES, MTIME_NS, NEW_MTIME_NS, make_store, put, repair, tree, trim, undo
 from tests.unchanged import unchanged
 
 ROOT = Path(__file__).parents[2]
 BROKER = (7001, 7002)
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
 QUEUE = "consumequeue/A/0"
 FIRST = f"{QUEUE}/{0:020d}"
 

@@ -20,7 +20,7 @@ from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.formats.timer_check import CHECK_DTYPE
 from rmqtool.verify import disk_and_time_checks
 from tests.building import START_TIME, message
-from tests.store.test_lock import JAVA, another_process
+from tests.store.other_process import JAVA, another_process
 from tests.unreadable import forbidden
 from tests.verify.damages import (
     FILE,
@@ -398,7 +398,7 @@ def neutral_unit(store: Path) -> None:
 
 def last_unit_again(store: Path) -> None:
     """The index holds the last key of the last record twice."""
-    path = next((store / "index").iterdir())
+    path = min((store / "index").iterdir())
     data = bytearray(path.read_bytes())
     (count,) = struct.unpack(">i", data[36:40])
     units_at = 40 + 4 * GEOMETRY[0]
@@ -412,7 +412,7 @@ def last_unit_again(store: Path) -> None:
 
 def wrong_names(store: Path) -> None:
     """Two index files, of which the one with the later name begins before the other."""
-    path = next((store / "index").iterdir())
+    path = min((store / "index").iterdir())
     shutil.copy2(path, path.with_name("20991114221320001"))
     overwrite(store, f"index/{path.name}", 16, struct.pack(">q", OFFSETS[5]))
 

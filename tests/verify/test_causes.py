@@ -12,7 +12,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Verification, VerifyRequest
-from tests.commands.test_rebuild_findings import CAUSES as REBUILD_CAUSES
+from tests.rebuild.causes import CAUSES as REBUILD_CAUSES
 from tests.unchanged import unchanged
 from tests.verify.circumstances import Circumstance, circumstances
 from tests.verify.damages import DAMAGES

@@ -16,7 +16,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.store import open_store
 from tests.golden import stores
-from tests.store.test_lock import JAVA, another_process
+from tests.store.other_process import JAVA, another_process
 from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, verify
 

@@ -13,7 +13,7 @@ from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import outcome_of
 from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.golden import stores
-from tests.store.test_lock import JAVA, another_process
+from tests.store.other_process import JAVA, another_process
 from tests.verify.circumstances import both, committed, disk, killed, other_broker
 from tests.verify.damages import DAMAGES, FILE, OTHER_FILE, QUEUE, copy_unit, log_file, patch, tear
 from tests.verify.small_store import small_store

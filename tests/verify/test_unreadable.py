@@ -22,6 +22,7 @@ from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 
 PART = 1 << 16
+SECTORS = ("scandir", "listdir", "pread", "preadv")
 HARDER = ("open", "scandir", "listdir", "fstat", "lseek", "pread", "preadv", "read")
 PLACES = (
     "batchconsumequeue",
@@ -63,7 +64,7 @@ def named(place: str) -> tuple[str, str]:
     return f"{'commitlog' if place.startswith('commitlog/') else 'store'}.unreadable", place
 
 
-@pytest.mark.parametrize("calls", [("scandir", "listdir", "pread", "preadv"), HARDER], ids=["sectors", "harder"])
+@pytest.mark.parametrize("calls", [SECTORS, pytest.param(HARDER, marks=pytest.mark.slow)], ids=["sectors", "harder"])
 @pytest.mark.parametrize("place", PLACES)
 def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tuple[str, ...]) -> None:
     """What cannot be proven without it is not called wrong."""

@@ -15,7 +15,7 @@ from rmqtool.store.store import open_store
 from rmqtool.verify.outcome import Outcome
 from rmqtool.verify.verification import Verification, VerifyRequest
 from tests.conftest import GoldenStore
-from tests.store.test_lock import JAVA, another_process
+from tests.store.other_process import JAVA, another_process
 from tests.unreadable import bad_sectors, forbidden
 from tests.verify.damages import DAMAGES, log_file
 from tests.verify.small_store import FILE_SIZE, small_store

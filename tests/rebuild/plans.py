@@ -1,0 +1,29 @@
+"""Plans of rebuilds of golden stores, and the files that they are about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqtool.rebuild.options import Part, RebuildOptions
+from rmqtool.rebuild.plan import RebuildPlan, make_plan
+from rmqtool.rebuild.queue_placement import Order
+from rmqtool.rebuild.source import open_source
+from rmqtool.rules.versions import parse_version
+from rmqtool.store.store import open_store
+
+QUEUES: frozenset[Part] = frozenset(["queues"])
+INDEX: frozenset[Part] = frozenset(["index"])
+
+
+def options(name: str, parts: frozenset[Part], order: Order = "stored") -> RebuildOptions:
+    return RebuildOptions(parts, version=parse_version(name.partition("-")[0]), order=order)
+
+
+def plan(name: str, root: Path, parts: frozenset[Part]) -> RebuildPlan:
+    return make_plan(open_source(open_store(root), options(name, parts)))
+
+
+def files(root: Path, *directories: str) -> dict[str, bytes]:
+    """The bytes of every file below some directories of a store, by path."""
+    found = (path for directory in directories for path in (root / directory).rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in found}

@@ -1,0 +1,106 @@
+"""The rooms of the house, the modules of the package, and who imports whom."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "rmqtool"
+
+# The rooms of the house, top down, and what each is for: a module imports from its own room and from those below it.
+ROOMS: Mapping[str, str] = {
+    "__main__": "the program",
+    "cli": "errors become exit statuses",
+    "commands": "options in, one job called, the answer shown",
+    "show": "everything anyone sees",
+    "inspect": "what a store, or a path in it, holds",
+    "verify": "log, queues and index compared both ways",
+    "rebuild": "derived files anew",
+    "clean": "the next deletions, and who loses by them",
+    "query": "find and explain one message",
+    "export": "messages to Parquet",
+    "spark": "only what is Spark",
+    "transaction": "the only writer to a store",
+    "broker": "what each release does with a store; never writes",
+    "store": "a store directory as objects",
+    "scan": "log bytes to columns to rows",
+    "rules": "what changed in which release, what broker.conf sets",
+    "findings": "a finding, its page, its report",
+    "base": "nothing of RocketMQ in it",
+    "formats": "bytes to values and back",
+}
+
+
+class Module(NamedTuple):
+    """One source file: dotted name, whether it is a package's ``__init__.py``, text."""
+
+    name: str
+    is_package: bool
+    text: str
+
+
+def modules_under(root: Path) -> dict[str, Module]:
+    """Every module of the package below `root`, by dotted name, symlinked folders included."""
+    modules = {}
+    for folder, _, files in os.walk(root / PACKAGE, followlinks=True):
+        for file in files:
+            if not file.endswith(".py"):
+                continue
+            path = Path(folder, file)
+            parts = path.relative_to(root).with_suffix("").parts
+            is_package = parts[-1] == "__init__"
+            name = ".".join(parts[:-1] if is_package else parts)
+            modules[name] = Module(name, is_package, path.read_text(encoding="utf-8"))
+    return modules
+
+
+@cache
+def imports_of(module: Module) -> tuple[str, ...]:
+    """Every dotted name that a module imports, wherever the import stands; ``from a import b`` gives ``a.b``."""
+    return tuple(_imports_of(module))
+
+
+def _imports_of(module: Module) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(module, node)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module.name.split(".") if module.is_package else module.name.split(".")[:-1]
+    anchor = package[: len(package) - node.level + 1]
+    return ".".join([*anchor, *([node.module] if node.module else [])])
+
+
+def graph_of(modules: Mapping[str, Module]) -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports."""
+    graph: dict[str, set[str]] = {}
+    for name, module in modules.items():
+        targets = (_module_named(imported, modules) for imported in imports_of(module))
+        graph[name] = {target for target in targets if target is not None}
+    return graph
+
+
+def _module_named(imported: str, modules: Mapping[str, Module]) -> str | None:
+    """The module that `imported`, a module or a name in one, comes from; None when it is not ours."""
+    while imported:
+        if imported in modules:
+            return imported
+        imported = imported.rpartition(".")[0]
+    return None
+
+
+def room_of(name: str) -> str | None:
+    """The room of ROOMS that a module belongs to, "" for the package itself; None when it is in no room."""
+    room = name.partition(".")[2].partition(".")[0]
+    return room if not room or room in ROOMS else None
