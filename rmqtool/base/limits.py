@@ -1,4 +1,4 @@
-"""What the system lets this process take, as `ulimit` says it: address space and open files, and how to get by."""
+"""Limits of this process, as `ulimit` sets them: address space and open files, and how to work within them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def cannot_start(error: OSError) -> bool:
 
 
 def exhausted(error: BaseException) -> RmqtoolError | None:
-    """What to say of an error that means that the system gives no more memory, files or threads; None for any other.
+    """The ExhaustedError for an error that means no more memory, files or threads; None for any other error.
 
     pyarrow's is a MemoryError too, a library that cannot be mapped an ImportError.
     """
@@ -125,8 +125,8 @@ def _raise_memory() -> str:
 
 
 def _soft(name: str) -> int | None:
-    """A limit of this process; None where there is none."""
+    """The soft limit of a resource; None when it is unlimited."""
     if sys.platform == "win32" or not hasattr(resource, name):
         return _USUAL_FILES if name == "RLIMIT_NOFILE" else None
-    found = resource.getrlimit(getattr(resource, name))[0]
-    return None if found == resource.RLIM_INFINITY else found
+    limit = resource.getrlimit(getattr(resource, name))[0]
+    return None if limit == resource.RLIM_INFINITY else limit

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from rmqtool.base.parallel import MOST_PARTS, WorkerPool
+from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.store.splits import HasSplit
 
@@ -34,7 +34,7 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
     # Not copied: a copy would have this process's threads' locks and its memory.
     with WorkerPool[R](jobs if jobs > 1 else 0, may_copy=False) as pool:
         here = None if pool.workers else _Splits(work, tasks)
-        pool.begin(partial(_Splits, work, tasks), range(min(len(tasks), MOST_PARTS)), here)
+        pool.begin(partial(_Splits, work, tasks), range(min(len(tasks), MAX_PARTS)), here)
         for step in pool.steps():
             if step.result is not None:
                 results.append(step.result)
@@ -44,13 +44,13 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
 
 
 class _Splits(Job[R], Generic[T, R]):
-    """Works on splits: part n is every MOST_PARTSth task, beginning with the nth."""
+    """Works on splits: part n is every MAX_PARTSth task, beginning with the nth."""
 
     def __init__(self, work: Callable[[T], R], tasks: Sequence[T]) -> None:
         self._work = work
         self._tasks = tasks
 
     def do(self, part: int) -> Iterator[tuple[int, R]]:
-        for task in self._tasks[part::MOST_PARTS]:
+        for task in self._tasks[part::MAX_PARTS]:
             result = self._work(task)
             yield task.split.size, result

@@ -89,20 +89,20 @@ def look(store: Store, version: Version | None = None, limit: RateLimit | None =
     holder = lock_holder(store.root)
     reading = ReadPolicy(limit, drop_page_cache=holder is not None)
     unread = ReadErrors()
-    log, older = store.commit_log(unread.part), store.older_log(unread.part)
-    queues = list(_with_range(store, older.files or log.files, version or NEWEST, unread.part))
-    index = list(_with_geometry(store, unread.part))
+    log, older = store.commit_log(unread.scope), store.older_log(unread.scope)
+    queues = list(_with_range(store, older.files or log.files, version or NEWEST, unread.scope))
+    index = list(_with_geometry(store, unread.scope))
     checkpoint, found_range, older_range = None, None, None
-    with unread.part():
+    with unread.scope():
         checkpoint = read_checkpoint(store)
-    with unread.part():
+    with unread.scope():
         found_range = _log_range(store, log, queues, reading)
-    with unread.part():
+    with unread.scope():
         older_range = log_range(older.files, reading=reading)
     committed = load_offsets(store)
     signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index], committed)
     if found_range is not None:
-        with unread.part():
+        with unread.scope():
             signs |= _signs_in_records(log, index, reading)
     overview = Overview(
         store=store,
@@ -175,7 +175,7 @@ def _with_geometry(store: Store, part: ReadScope) -> Iterator[tuple[IndexFile, G
 
 def _findings(overview: Overview) -> Iterator[Finding]:
     store = overview.store
-    with overview.unread.part():
+    with overview.unread.scope():
         yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in overview.unread.errors)
     yield from layout_findings(store)

@@ -30,14 +30,14 @@ from rmqtool.scan.text import constant_strings, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties
 
 CODED_STRING = pa.dictionary(pa.int32(), pa.string())
-"""Strings as numbers in a dictionary: who writes Parquet takes both as they are, and looks at no string again.
+"""Dictionary-encoded strings: the Parquet writer takes codes and dictionary as they are and reads no string again.
 
-The strings of a dictionary are distinct: with the same one twice, Arrow's writer gives it up.
+The strings of a dictionary must be distinct: with duplicates Arrow's writer gives the encoding up.
 """
 
 
 class ColumnRun:
-    """A run of records with what several columns share, read at most once.
+    """A run of records, and its properties, which several columns share and which are read at most once.
 
     `dictionary_encoded` is that of `record_batches`.
     """
@@ -69,7 +69,7 @@ class ColumnRun:
 class Column:
     """One column; `read` gives its values for a run, as long as the run.
 
-    `dictionary_encoded` is the type of one that has few distinct strings, where they are coded.
+    `dictionary_encoded` is the type of a column of few distinct strings where it is dictionary-encoded.
     """
 
     type: pa.DataType
@@ -86,11 +86,11 @@ def record_batches(
     which may differ from batch to batch. The batches own their memory and may outlive the run.
     """
     schema = message_schema(tuple(names), dictionary_encoded=dictionary_encoded)
-    parts: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
+    pieces: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
     if "body" in names:
-        parts = with_plain_bodies(frames)
-    for part, bodies in parts:
-        run = ColumnRun(part, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
+        pieces = with_plain_bodies(frames)
+    for piece, bodies in pieces:
+        run = ColumnRun(piece, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
         yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
 
 
@@ -156,8 +156,8 @@ def _named(run: ColumnRun, names: Sequence[str], codes: NDArray[Any]) -> pa.Arra
     """The name with the number ``codes[i]`` for each record; mostly all are the first."""
     if not codes.any():
         return constant_strings(names[0], len(codes), dictionary_encoded=run.dictionary_encoded)
-    found = pa.array(names).take(pa.array(codes.astype(np.int32)))
-    return found.dictionary_encode() if run.dictionary_encoded else found
+    values = pa.array(names).take(pa.array(codes.astype(np.int32)))
+    return values.dictionary_encode() if run.dictionary_encoded else values
 
 
 def _transaction(run: ColumnRun) -> pa.Array:

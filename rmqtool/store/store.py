@@ -50,11 +50,11 @@ class Store:
 
     def commit_log(self, part: ReadScope = nullcontext) -> MappedFiles:
         """The commit log files as they stand now, of all its directories; each is a `part`."""
-        return list_mapped_files(*self.commit_log_directories, part=part)
+        return list_mapped_files(*self.commit_log_directories, scope=part)
 
     def older_log(self, part: ReadScope = nullcontext) -> MappedFiles:
         """The plain log files from before a conversion to DLedger."""
-        return list_mapped_files(*self.older_log_directories, part=part)
+        return list_mapped_files(*self.older_log_directories, scope=part)
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""

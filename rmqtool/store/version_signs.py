@@ -92,7 +92,7 @@ def releases_of(store: Store, version: Version | None = None, reading: ReadPolic
     if version is not None:
         return Releases.named(version)
     unread = ReadErrors()
-    index, committed = list_index_files(store, unread.part), load_offsets(store)
+    index, committed = list_index_files(store, unread.scope), load_offsets(store)
     releases = Releases()
     for sign in sorted_signs(_all_signs(store, index, committed, reading)):
         releases = releases.narrow(sign.name, since=sign.since)
@@ -105,10 +105,10 @@ def _all_signs(store: Store, index: Sequence[IndexFile], committed: CommittedOff
     unread = ReadErrors()
     found: set[str] = set()
     with suppress(RmqtoolError):
-        light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, unread.part) else []
+        light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, unread.scope) else []
         found |= version_signs(store, _checkpoint_of(store), light, index, committed)
     with suppress(RmqtoolError):
-        found |= sampled_signs(store.commit_log(unread.part).files, reading)
+        found |= sampled_signs(store.commit_log(unread.scope).files, reading)
     return found
 
 
