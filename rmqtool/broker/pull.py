@@ -19,7 +19,7 @@ from rmqtool.rules.versions import (
 from rmqtool.store.consume_queues import QueueRange
 from rmqtool.store.log_reader import LogBytes
 from rmqtool.store.queue_units import ExtTags, LoadedQueue, Unit
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 Status = Literal[
     "FOUND",
@@ -212,11 +212,11 @@ class _Walk:
         )
 
 
-def puller_of(view: StoreView, topic: str, queue_id: int) -> Puller:
+def puller_of(snapshot: Snapshot, topic: str, queue_id: int) -> Puller:
     """What pulls from one queue of a store, by the rules and limits of the store's version and configuration."""
-    queue = view.queue(topic, queue_id)
-    ext = None if queue is None else ExtTags(view.store, queue.queue)
-    return Puller(queue, view.log_bytes, view.rules, limits_of(view.store.conf), ext)
+    queue = snapshot.queue(topic, queue_id)
+    ext = None if queue is None else ExtTags(snapshot.store, queue.queue)
+    return Puller(queue, snapshot.log_bytes, snapshot.rules, limits_of(snapshot.store.conf), ext)
 
 
 def _int32(value: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
-    from rmqtool.store.snapshot import StoreView
+    from rmqtool.store.snapshot import Snapshot
 
 _EPILOG = examples_and_statuses(
     (
@@ -69,36 +69,36 @@ def query(
     it. Answers are those of the broker on the same files.
     """
     from rmqtool.query.notes import Notes
-    from rmqtool.store.snapshot import StoreView
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import open_store
 
     style.store = str(path)
     question = question_of(click.get_current_context())
-    view = StoreView(open_store(path, broker_conf), broker_version, limit_rate)
+    snapshot = Snapshot(open_store(path, broker_conf), broker_version, limit_rate)
     notes = Notes()
-    status = _answer(style, view, question, asked, notes)
+    status = _answer(style, snapshot, question, asked, notes)
     if not style.quiet:
         for line in notes.lines:
             note(line)
     return Exit.LOSSY if status is Exit.OK and notes.lossy else status
 
 
-def _answer(style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
+def _answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
     from rmqtool.commands import query_answers
 
     match question:
         case "pull":
-            return query_answers.pull(style, view, asked, notes)
+            return query_answers.pull(style, snapshot, asked, notes)
         case "at":
-            return query_answers.offsets_at(style, view, asked, notes)
+            return query_answers.offsets_at(style, snapshot, asked, notes)
         case "group":
-            return query_answers.group(style, view, asked["group"], notes)
+            return query_answers.group(style, snapshot, asked["group"], notes)
         case _:
-            return _show_messages(style, view, question, asked, notes)
+            return _show_messages(style, snapshot, question, asked, notes)
 
 
 def _messages(
-    style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
+    style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes
 ) -> Iterator[Message]:
     """The messages that the command line asks for."""
     from rmqtool.query import by_place
@@ -107,19 +107,19 @@ def _messages(
     body = asked["body"]
     match question:
         case "offset":
-            return by_place.by_offset(view, asked["offset"], body, notes)
+            return by_place.by_offset(snapshot, asked["offset"], body, notes)
         case "msg-id":
-            return by_any_id(view, asked["msg_id"].strip(), body, notes)
+            return by_any_id(snapshot, asked["msg_id"].strip(), body, notes)
         case "queue-offset":
             topic, queue_id = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
-            return by_place.by_queue_offset(view, topic, queue_id, asked["queue_offset"], body, notes)
+            return by_place.by_queue_offset(snapshot, topic, queue_id, asked["queue_offset"], body, notes)
         case "key" | "unique-key":
-            return _by_keys(view, question, asked, notes)
+            return _by_keys(snapshot, question, asked, notes)
         case _:
-            return _by_content(style, view, question, asked, notes)
+            return _by_content(style, snapshot, question, asked, notes)
 
 
-def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Iterator[Message]:
+def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Iterator[Message]:
     from rmqtool.query.by_key import KeyQuery, by_key, why_not_found
     from rmqtool.store.index_query import FOREVER
 
@@ -136,15 +136,15 @@ def _by_keys(view: StoreView, question: Question, asked: dict[str, Any], notes: 
             end=FOREVER if filters.to_timestamp is None else filters.to_timestamp,
             hash_matches=asked["hash_matches"],
         )
-        for message in by_key(view, key_query, asked["body"], notes):
+        for message in by_key(snapshot, key_query, asked["body"], notes):
             found = True
             yield message
     if not found and asked["limit"] != 0:
-        notes.add(why_not_found(view, keys))
+        notes.add(why_not_found(snapshot, keys))
 
 
 def _by_content(
-    style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes
+    style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes
 ) -> Iterator[Message]:
     from rmqtool.query.by_scan import Condition, ScanQuery, by_scan
     from rmqtool.query.by_time import by_time
@@ -158,25 +158,25 @@ def _by_content(
         replace(asked["filters"]), conditions, None if contains is None else contains.encode(), asked["limit"]
     )
     if question == "time":
-        yield from by_time(view, asked["time"], scan, asked["body"], notes)
+        yield from by_time(snapshot, asked["time"], scan, asked["body"], notes)
         return
-    first = max(view.log_min_offset, scan.filters.start)
-    with byte_progress("reading the commit log", view.log.size, quiet=style.quiet) as progress:
-        yield from by_scan(view, scan, asked["body"], notes, lambda done: progress.update(done - first))
+    first = max(snapshot.log_min_offset, scan.filters.start)
+    with byte_progress("reading the commit log", snapshot.log.size, quiet=style.quiet) as progress:
+        yield from by_scan(snapshot, scan, asked["body"], notes, lambda done: progress.update(done - first))
 
 
-def _show_messages(style: Style, view: StoreView, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
+def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:
     save_to = asked["save_body"]
     if save_to is not None:
-        _refuse_inside(view, save_to, asked["body"])
+        _refuse_inside(snapshot, save_to, asked["body"])
     last, count = None, 0
-    for message in _messages(style, view, question, asked, notes):
+    for message in _messages(style, snapshot, question, asked, notes):
         count += 1
         if count > 1 and save_to is not None:
             raise UsageError("--save-body is for one message, but several are found", hint="add --limit 1 or --offset")
         notes.lossy |= not message["body_crc_ok"] or "body_error" in message
         last = message
-        _show_message(style, view, message, asked)
+        _show_message(style, snapshot, message, asked)
     if last is None:
         if not notes.lines:
             notes.add(_NOTHING.get(question, "nothing is shown"))
@@ -184,15 +184,15 @@ def _show_messages(style: Style, view: StoreView, question: Question, asked: dic
     if save_to is not None:
         _save_body(last, save_to)
     if not style.quiet and not style.json:
-        _note_next(view, last, count, asked)
+        _note_next(snapshot, last, count, asked)
     return Exit.OK
 
 
-def _show_message(style: Style, view: StoreView, message: Message, asked: dict[str, Any]) -> None:
+def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dict[str, Any]) -> None:
     if asked["trace"]:
         from rmqtool.query.trace import places_of
 
-        message["places"] = places_of(view, message).as_json(view)
+        message["places"] = places_of(snapshot, message).as_json(snapshot)
     if style.json:
         write_line(style, message)
         return
@@ -205,11 +205,11 @@ def _show_message(style: Style, view: StoreView, message: Message, asked: dict[s
         show_places(style.console(), message)
 
 
-def _refuse_inside(view: StoreView, save_to: Path, body: str) -> None:
+def _refuse_inside(snapshot: Snapshot, save_to: Path, body: str) -> None:
     """A store is only read: nothing is written below it."""
     if body == "none":
         raise UsageError("--save-body needs a body: not --body none")
-    if save_to.resolve().is_relative_to(view.store.root.resolve()):
+    if save_to.resolve().is_relative_to(snapshot.store.root.resolve()):
         raise UsageError(f"{save_to} is inside the store, where nothing is written")
 
 
@@ -222,9 +222,9 @@ def _save_body(message: Message, save_to: Path) -> None:
         raise UsageError(f"{save_to} exists already", hint="--save-body writes a new file only") from None
 
 
-def _note_next(view: StoreView, message: Message, count: int, asked: dict[str, Any]) -> None:
-    store = quote(str(view.store.root))
-    conf = f" --broker-conf {quote(view.store.conf.path)}" if view.store.conf.path else ""
+def _note_next(snapshot: Snapshot, message: Message, count: int, asked: dict[str, Any]) -> None:
+    store = quote(str(snapshot.store.root))
+    conf = f" --broker-conf {quote(snapshot.store.conf.path)}" if snapshot.store.conf.path else ""
     command = f"rmqtool query {store}{conf}"
     note("")
     if not asked["trace"]:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
-    from rmqtool.store.snapshot import StoreView
+    from rmqtool.store.snapshot import Snapshot
 
 
-def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
+def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print what a consumer gets: an answer in any case, whose status says what it is."""
     from rmqtool.broker.pull import Subscription, puller_of
     from rmqtool.query.by_place import why_no_queue
@@ -30,14 +30,14 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
     topic, queue_id = one_queue("pull", filters.topics, filters.queue_ids)
     if asked["queue_offset"] is None:
         raise UsageError("--pull needs --queue-offset", hint="where the consumer stands: rmqtool query STORE --group G")
-    puller = puller_of(view, topic, queue_id)
+    puller = puller_of(snapshot, topic, queue_id)
     if puller.queue is None:
-        notes.add(why_no_queue(view, topic, queue_id))
-    if is_compacted(view.store, topic):
+        notes.add(why_no_queue(snapshot, topic, queue_id))
+    if is_compacted(snapshot.store, topic):
         notes.add(f"{topic} is compacted: a broker answers from compaction/, this is what the plain queue gives")
     subscription = Subscription(filters.tags)
     answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
-    _note_other_releases(view.releases, puller, asked, subscription, answer, notes)
+    _note_other_releases(snapshot.releases, puller, asked, subscription, answer, notes)
     line = {
         "kind": "pull",
         "topic": topic,
@@ -49,7 +49,7 @@ def pull(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> 
         "next_begin_offset": answer.next_begin_offset,
         "min_offset": answer.min_offset,
         "max_offset": answer.max_offset,
-        "messages": [_sent(view, unit, subscription, asked["body"], notes) for unit in answer.units],
+        "messages": [_sent(snapshot, unit, subscription, asked["body"], notes) for unit in answer.units],
     }
     if style.json:
         write_line(style, line)
@@ -76,11 +76,11 @@ def _note_other_releases(
             )
 
 
-def _sent(view: StoreView, unit: Any, subscription: Subscription, body: Any, notes: Notes) -> Message:
+def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, body: Any, notes: Notes) -> Message:
     """What is sent for a unit: the message there, or bytes that are none."""
     from rmqtool.query.by_place import message_at
 
-    message = message_at(view, unit.physical_offset, body)
+    message = message_at(snapshot, unit.physical_offset, body)
     if message is None or message["message_size"] != unit.message_size:
         notes.add(f"the bytes at {unit.physical_offset} are sent, but are no message of that size", lossy=True)
         return {
@@ -101,7 +101,7 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
             write_text("  the client drops it: its tag has the hash of one that is wanted\n")
 
 
-def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Notes) -> Exit:
+def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
     """Print the queue offset for a moment, of one queue or of all queues of a topic."""
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.query.by_place import why_no_queue
@@ -112,13 +112,13 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
         raise UsageError("--at needs one --topic", hint="such as: --at -2h --topic T --queue 0")
     topic = filters.topics[0]
     lines, others = [], []
-    for queue_id in filters.queue_ids or view.queue_ids(topic):
-        queue = view.queue(topic, queue_id)
+    for queue_id in filters.queue_ids or snapshot.queue_ids(topic):
+        queue = snapshot.queue(topic, queue_id)
         if queue is None:
-            notes.add(why_no_queue(view, topic, queue_id))
+            notes.add(why_no_queue(snapshot, topic, queue_id))
             continue
-        times = QueueTimes(queue, view.log_bytes)
-        answer, older = times.broker(timestamp, view.rules), times.broker(timestamp, view.releases.oldest)
+        times = QueueTimes(queue, snapshot.log_bytes)
+        answer, older = times.broker(timestamp, snapshot.rules), times.broker(timestamp, snapshot.releases.oldest)
         if older != answer:
             others.append(f"{older} for queue {queue_id}")
         lines.append(
@@ -136,9 +136,9 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
             }
         )
     if not lines:
-        notes.add(why_no_queue(view, topic, filters.queue_ids[0] if filters.queue_ids else 0))
+        notes.add(why_no_queue(snapshot, topic, filters.queue_ids[0] if filters.queue_ids else 0))
         return Exit.FINDINGS
-    if view.rules < TIME_BY_RECORDS or others:
+    if snapshot.rules < TIME_BY_RECORDS or others:
         answers = f", and answer {', '.join(others)}" if others else ""
         notes.add(
             f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files{answers}: a copy may differ"
@@ -147,19 +147,19 @@ def offsets_at(style: Style, view: StoreView, asked: dict[str, Any], notes: Note
     return Exit.OK
 
 
-def group(style: Style, view: StoreView, name: str, notes: Notes) -> Exit:
+def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     """Print what a consumer group has consumed."""
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.show.query_text import show_consumers
     from rmqtool.store.store import ROCKSDB_CONFIGS, holds_rocksdb
 
-    lines = [offset.as_json() for offset in group_offsets(view, name)]
-    if any(holds_rocksdb(view.store.root / directory) for directory in ROCKSDB_CONFIGS):
+    lines = [offset.as_json() for offset in group_offsets(snapshot, name)]
+    if any(holds_rocksdb(snapshot.store.root / directory) for directory in ROCKSDB_CONFIGS):
         notes.add("consumer offsets are kept in RocksDB, which is not read: some may be missing or old", lossy=True)
-    if view.committed.file.problem:
-        notes.add(f"consumer offsets: {view.committed.file.problem}", lossy=True)
+    if snapshot.committed.file.problem:
+        notes.add(f"consumer offsets: {snapshot.committed.file.problem}", lossy=True)
     if not lines:
-        known = ", ".join(groups_of(view)) or "none"
+        known = ", ".join(groups_of(snapshot)) or "none"
         notes.add(f"group {name} has committed no offset and has no retry queue here; groups: {known}")
         return Exit.FINDINGS
     _show(style, lines, show_consumers)

@@ -17,7 +17,7 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_query import FOREVER, MAX_MATCHES, IndexUnit
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class KeyQuery:
         return message["unique_key"] == self.key or (not self.unique and self.key in message["keys"])
 
 
-def by_key(view: StoreView, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The messages in the order of the log; with `hash_matches` one for each index unit, with `key_matches`."""
-    units = index_units(view, query)
-    limit = limit_of(view, query)
+    units = index_units(snapshot, query)
+    limit = limit_of(snapshot, query)
     if len(units) >= limit:
         notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
     unfit = deleted = 0
@@ -54,10 +54,10 @@ def by_key(view: StoreView, query: KeyQuery, body: BodyChoice, notes: Notes) -> 
         if unit.physical_offset in seen and not query.hash_matches:
             continue
         seen.add(unit.physical_offset)
-        message = message_at(view, unit.physical_offset, body)
+        message = message_at(snapshot, unit.physical_offset, body)
         if message is None:
-            deleted += unit.physical_offset < view.log_min_offset
-            if unit.physical_offset >= view.log_min_offset:
+            deleted += unit.physical_offset < snapshot.log_min_offset
+            if unit.physical_offset >= snapshot.log_min_offset:
                 notes.add(f"an index unit leads to {unit.physical_offset}, where no record begins", lossy=True)
             continue
         matches = query.matches(message)
@@ -70,49 +70,49 @@ def by_key(view: StoreView, query: KeyQuery, body: BodyChoice, notes: Notes) -> 
         notes.add(f"{deleted} index units lead to messages that have been deleted from the log")
     if unfit and not query.hash_matches:
         notes.add(f"{unfit} messages have another key of the same hash: left out; --hash-matches shows them")
-    add_index_notes(view, notes)
+    add_index_notes(snapshot, notes)
 
 
-def by_any_id(view: StoreView, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
     found = False
-    for message in by_message_id(view, text, body, notes):
+    for message in by_message_id(snapshot, text, body, notes):
         found = True
         yield message
     if found:
         return
-    for message in by_key(view, KeyQuery(text.upper(), unique=True), body, notes):
+    for message in by_key(snapshot, KeyQuery(text.upper(), unique=True), body, notes):
         notes.add(f"{text} is the unique key of what is shown: --unique-key finds it at once")
         yield message
 
 
-def index_units(view: StoreView, query: KeyQuery) -> list[IndexUnit]:
+def index_units(snapshot: Snapshot, query: KeyQuery) -> list[IndexUnit]:
     """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
-    limit = limit_of(view, query)
-    topics = dict.fromkeys(query.topics or view.topics)
-    found = view.index.query_topics(topics, query.key, limit, query.begin, query.end)
+    limit = limit_of(snapshot, query)
+    topics = dict.fromkeys(query.topics or snapshot.topics)
+    found = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
     found.sort(key=lambda unit: unit.physical_offset)
     return found[max(0, len(found) - limit) :]
 
 
-def limit_of(view: StoreView, query: KeyQuery) -> int:
+def limit_of(snapshot: Snapshot, query: KeyQuery) -> int:
     """How many index units are collected: as asked, or what a broker collects (`maxMsgsNumBatch`)."""
-    return query.limit if query.limit is not None else view.store.conf.size("maxMsgsNumBatch") or MAX_MATCHES
+    return query.limit if query.limit is not None else snapshot.store.conf.size("maxMsgsNumBatch") or MAX_MATCHES
 
 
-def add_index_notes(view: StoreView, notes: Notes) -> None:
+def add_index_notes(snapshot: Snapshot, notes: Notes) -> None:
     """Say what is wrong with the index, so that not every key can be found."""
-    for path, problem in view.index.problems.items():
-        notes.add(f"{view.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
+    for path, problem in snapshot.index.problems.items():
+        notes.add(f"{snapshot.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
 
 
-def why_not_found(view: StoreView, keys: Sequence[str]) -> str:
+def why_not_found(snapshot: Snapshot, keys: Sequence[str]) -> str:
     """What the index covers, when it leads to no message with one of `keys`."""
     asked = ", ".join(keys)
     nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
     if KEY_SEPARATOR in asked.strip():
         nothing += " (keys are separated by spaces: ask for one of them)"
-    files = [file for file in view.index.files if file.keys]
+    files = [file for file in snapshot.index.files if file.keys]
     if not files:
         return f"{nothing}: there is no index file with a unit; --scan looks at every message"
     first, last = files[0], files[-1]
@@ -120,13 +120,13 @@ def why_not_found(view: StoreView, keys: Sequence[str]) -> str:
         f"{nothing}; the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
         f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}; --scan looks at every message"
     )
-    start = behind_index(view, last.end_physical_offset)
+    start = behind_index(snapshot, last.end_physical_offset)
     return covers if start is None else f"{covers}, --scan --from-offset {start} at those stored since"
 
 
-def behind_index(view: StoreView, last_indexed: int) -> int | None:
+def behind_index(snapshot: Snapshot, last_indexed: int) -> int | None:
     """Where the messages begin that a broker has stored but not indexed before it was stopped; None without one."""
-    if message_at(view, last_indexed) is None:
+    if message_at(snapshot, last_indexed) is None:
         return None
-    events = scan_files(view.log.files, last_indexed + 1, reading=view.reading)
+    events = scan_files(snapshot.log.files, last_indexed + 1, reading=snapshot.reading)
     return next((event.physical_offset for event in events if isinstance(event, RecordRun)), None)

@@ -18,7 +18,7 @@ from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.queue_units import LoadedQueue, Unit
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 Message = dict[str, Any]
 """The message object of the machine interface."""
@@ -26,30 +26,30 @@ Message = dict[str, Any]
 MESSAGE_ID_LENGTHS = (32, 56)
 
 
-def message_at(view: StoreView, physical_offset: int, body: BodyChoice = "none") -> Message | None:
+def message_at(snapshot: Snapshot, physical_offset: int, body: BodyChoice = "none") -> Message | None:
     """The message that begins at a physical offset; None when no sound record does."""
-    frame = record_at(view.log.files, physical_offset)
-    mapped = file_at(view.log.files, physical_offset)
+    frame = record_at(snapshot.log.files, physical_offset)
+    mapped = file_at(snapshot.log.files, physical_offset)
     if frame is None or mapped is None:
         return None
-    (message,) = message_dicts(frame, view.store.relative(mapped.path), body)
+    (message,) = message_dicts(frame, snapshot.store.relative(mapped.path), body)
     return message
 
 
-def by_offset(view: StoreView, physical_offset: int, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+def by_offset(snapshot: Snapshot, physical_offset: int, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message at a physical offset (`DefaultMessageStore#lookMessageByOffset`)."""
-    found = message_at(view, physical_offset, body)
+    found = message_at(snapshot, physical_offset, body)
     if found is None:
-        why, lossy = why_not_at(view, physical_offset)
+        why, lossy = why_not_at(snapshot, physical_offset)
         notes.add(why, lossy=lossy)
     else:
         yield found
 
 
-def by_message_id(view: StoreView, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message with an offset message id; raises UsageError for a text that is none."""
     host, physical_offset = decode_message_id(text)
-    found = message_at(view, physical_offset, body)
+    found = message_at(snapshot, physical_offset, body)
     if found is not None and found["message_id"] == text.upper():
         yield found
         return
@@ -57,7 +57,7 @@ def by_message_id(view: StoreView, text: str, body: BodyChoice, notes: Notes) ->
     if found is not None:
         notes.add(f"{where}; the message there was stored by {found['store_host']}: the id is of another store")
     else:
-        why, _ = why_not_at(view, physical_offset)
+        why, _ = why_not_at(snapshot, physical_offset)
         notes.add(f"{where}; {why}")
 
 
@@ -71,50 +71,50 @@ def decode_message_id(text: str) -> tuple[bytes, int]:
 
 
 def by_queue_offset(
-    view: StoreView, topic: str, queue_id: int, queue_offset: int, body: BodyChoice, notes: Notes
+    snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int, body: BodyChoice, notes: Notes
 ) -> Iterator[Message]:
     """The message that a queue's unit leads to."""
-    queue = view.queue(topic, queue_id)
+    queue = snapshot.queue(topic, queue_id)
     if queue is None:
-        notes.add(why_no_queue(view, topic, queue_id))
+        notes.add(why_no_queue(snapshot, topic, queue_id))
         return
     unit = queue.unit_at(queue_offset) if queue_offset < queue.range.max_offset else None
     if unit is None:
         notes.add(_why_no_unit(queue, queue_offset))
         return
-    found = message_at(view, unit.physical_offset, body)
+    found = message_at(snapshot, unit.physical_offset, body)
     if found is None:
-        why, lossy = why_not_at(view, unit.physical_offset)
+        why, lossy = why_not_at(snapshot, unit.physical_offset)
         notes.add(f"the unit of queue offset {queue_offset} leads to {unit.physical_offset}: {why}", lossy=lossy)
         return
     _compare(queue, unit, queue_offset, found, notes)
     yield found
 
 
-def why_not_at(view: StoreView, physical_offset: int) -> tuple[str, bool]:
+def why_not_at(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
     """Why no message begins at a physical offset, and whether that is damage."""
-    files = view.log.files
+    files = snapshot.log.files
     if not files:
         return "the store has no commit log", True
-    if physical_offset < view.log_min_offset:
-        return f"offset {physical_offset} is below the commit log's minimum {view.log_min_offset}: deleted", False
-    if physical_offset >= view.log_range.max_offset:
-        return f"offset {physical_offset} is beyond the commit log's end {view.log_range.max_offset}", False
-    for event in scan_files(files, max(0, physical_offset), physical_offset + 1, view.reading):
+    if physical_offset < snapshot.log_min_offset:
+        return f"offset {physical_offset} is below the commit log's minimum {snapshot.log_min_offset}: deleted", False
+    if physical_offset >= snapshot.log_range.max_offset:
+        return f"offset {physical_offset} is beyond the commit log's end {snapshot.log_range.max_offset}", False
+    for event in scan_files(files, max(0, physical_offset), physical_offset + 1, snapshot.reading):
         if isinstance(event, Blank):
             return f"at offset {physical_offset} stands the blank that ends a file", False
         if not isinstance(event, RecordRun):
             return f"at offset {physical_offset} is damage: {REASON_MEANINGS[event.reason]}", True
-    return _why_inside(view, physical_offset)
+    return _why_inside(snapshot, physical_offset)
 
 
-def _why_inside(view: StoreView, physical_offset: int) -> tuple[str, bool]:
+def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
     """What covers an offset at which nothing begins; a record is looked for as far back as one may reach."""
-    mapped = file_at(view.log.files, physical_offset)
+    mapped = file_at(snapshot.log.files, physical_offset)
     if mapped is None:
         return f"no file of the commit log holds offset {physical_offset}", True
     before = None
-    for event in scan_files([mapped], max(0, physical_offset - LONGEST_BLANK), physical_offset, view.reading):
+    for event in scan_files([mapped], max(0, physical_offset - LONGEST_BLANK), physical_offset, snapshot.reading):
         before = event if not isinstance(event, RecordRun) else event[len(event) - 1 :]
     if isinstance(before, RecordRun):
         return f"no record begins at offset {physical_offset}; one begins at {before.physical_offset}", False
@@ -124,15 +124,15 @@ def _why_inside(view: StoreView, physical_offset: int) -> tuple[str, bool]:
     return f"offset {physical_offset} is in damage that begins at {before.physical_offset}: {meaning}", True
 
 
-def why_no_queue(view: StoreView, topic: str, queue_id: int) -> str:
+def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
     """What is there instead of a queue; raises UnsupportedError when it may be in a database that is not read."""
-    if view.store.layout == "rocksdb":
+    if snapshot.store.layout == "rocksdb":
         raise UnsupportedError(
             "the consume queues are kept in RocksDB, which is not read",
-            file=view.store.root,
+            file=snapshot.store.root,
             hint=f"--scan --topic {quote(topic)} looks at the commit log",
         )
-    ids = view.queue_ids(topic)
+    ids = snapshot.queue_ids(topic)
     if ids:
         return f"topic {topic} has no queue {queue_id} here; it has {_numbers(ids)}"
     return f"topic {topic} has no queue here; --scan --topic {topic} looks for its messages in the commit log"

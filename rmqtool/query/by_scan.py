@@ -21,7 +21,7 @@ from rmqtool.scan.message_rows import BodyChoice, message_dicts
 from rmqtool.scan.properties import read_properties
 from rmqtool.scan.reader import scan_files
 from rmqtool.store.commit_log import readable_end
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 _OPERATORS = ("!=", "=", "~")
 
@@ -67,25 +67,25 @@ class ScanQuery:
 
 
 def by_scan(
-    view: StoreView, query: ScanQuery, body: BodyChoice, notes: Notes, progress: Progress = lambda _: None
+    snapshot: Snapshot, query: ScanQuery, body: BodyChoice, notes: Notes, progress: Progress = lambda _: None
 ) -> Iterator[Message]:
     """The messages that a scan finds."""
     left = query.limit
     if left == 0:
         return
-    files = view.log.files
-    stop = min(query.filters.stop, readable_end(files, view.reading, live=view.holder is not None))
-    for event in scan_files(files, query.filters.start, stop, view.reading):
+    files = snapshot.log.files
+    stop = min(query.filters.stop, readable_end(files, snapshot.reading, live=snapshot.holder is not None))
+    for event in scan_files(files, query.filters.start, stop, snapshot.reading):
         progress(event.physical_offset + event.size)
-        if isinstance(event, Damage) and not (event.tail and view.holder):
+        if isinstance(event, Damage) and not (event.tail and snapshot.holder):
             notes.add("the log has damage: what was stored there cannot be looked at", lossy=True)
         found = _select(event, query) if isinstance(event, RecordRun) else None
         if found is None:
             continue
         part = found if left is None else found[:left]
-        mapped = file_at(view.log.files, part.physical_offset)
+        mapped = file_at(snapshot.log.files, part.physical_offset)
         if mapped is not None:
-            yield from message_dicts(part, view.store.relative(mapped.path), body)
+            yield from message_dicts(part, snapshot.store.relative(mapped.path), body)
         if left is not None:
             left -= len(part)
             if left <= 0:

@@ -13,7 +13,7 @@ from rmqtool.query.notes import Notes
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.probe import find_next
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 DEFAULT_LIMIT = 10
 """Messages that are shown from a moment on."""
@@ -21,30 +21,30 @@ DEFAULT_LIMIT = 10
 _NEAR = 1 << 20  # from here on a scan is as fast as halving further, bytes
 
 
-def by_time(view: StoreView, timestamp: int, query: ScanQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
+def by_time(snapshot: Snapshot, timestamp: int, query: ScanQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The first messages stored at `timestamp`, epoch ms, or later; the clock is taken never to have gone back."""
-    start = max(query.filters.from_offset, place_of(view, timestamp))
+    start = max(query.filters.from_offset, place_of(snapshot, timestamp))
     filters = replace(query.filters, from_timestamp=timestamp, from_offset=start)
     limit = DEFAULT_LIMIT if query.limit is None else query.limit
-    yield from by_scan(view, replace(query, filters=filters, limit=limit), body, notes)
+    yield from by_scan(snapshot, replace(query, filters=filters, limit=limit), body, notes)
 
 
-def place_of(view: StoreView, timestamp: int) -> int:
+def place_of(snapshot: Snapshot, timestamp: int) -> int:
     """A physical offset before which every message was stored before `timestamp`."""
-    files = view.log.files
+    files = snapshot.log.files
     low, high = 0, len(files)  # files before `low` begin before the moment
     while low < high:
         middle = (low + high) // 2
-        first = _time_from(view, files[middle], 0)
+        first = _time_from(snapshot, files[middle], 0)
         low, high = (middle + 1, high) if first is not None and first[1] < timestamp else (low, middle)
-    return _place_in(view, files[low - 1], timestamp) if low else 0
+    return _place_in(snapshot, files[low - 1], timestamp) if low else 0
 
 
-def _place_in(view: StoreView, mapped: MappedFile, timestamp: int) -> int:
+def _place_in(snapshot: Snapshot, mapped: MappedFile, timestamp: int) -> int:
     low, high = 0, mapped.size
     while high - low > _NEAR:
         middle = (low + high) // 2
-        found = _time_from(view, mapped, middle)
+        found = _time_from(snapshot, mapped, middle)
         if found is None or found[1] >= timestamp:
             high = middle
         else:
@@ -52,9 +52,9 @@ def _place_in(view: StoreView, mapped: MappedFile, timestamp: int) -> int:
     return mapped.start_offset + low
 
 
-def _time_from(view: StoreView, mapped: MappedFile, position: int) -> tuple[int, int] | None:
+def _time_from(snapshot: Snapshot, mapped: MappedFile, position: int) -> tuple[int, int] | None:
     """Position and store time of the first record of a file at or behind `position`."""
-    with InputFile(mapped.path, view.reading) as file:
+    with InputFile(mapped.path, snapshot.reading) as file:
         position = find_next(file, mapped.start_offset, position)
     frame = record_at([mapped], mapped.start_offset + position) if position < mapped.size else None
     return None if frame is None else (position, int(frame.headers.field("store_timestamp")[0]))

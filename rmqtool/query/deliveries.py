@@ -17,7 +17,7 @@ from rmqtool.query.by_place import Message, message_at
 from rmqtool.query.relatives import Relative
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.store.config_json import load_config
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 
 _DELAY_OFFSETS = "delayOffset.json"
@@ -50,7 +50,7 @@ class Delay:
         }
 
 
-def delay_of(view: StoreView, message: Message, tags_code: int | None, relatives: list[Relative]) -> Delay | None:
+def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relatives: list[Relative]) -> Delay | None:
     """The delay of a record in a delay level's queue or in the timer's; `tags_code` is that of its unit."""
     topic, properties = message["topic"], message["properties"]
     if topic not in (SCHEDULE_TOPIC, TIMER_TOPIC):
@@ -62,7 +62,7 @@ def delay_of(view: StoreView, message: Message, tags_code: int | None, relatives
     if topic == SCHEDULE_TOPIC:
         level = message["queue_id"] + 1
         due = tags_code if "DELAY" in properties else None
-        passed = _passed(view, level, message["queue_offset"])
+        passed = _passed(snapshot, level, message["queue_offset"])
     elif _NUMBER.fullmatch(properties.get("TIMER_OUT_MS", "")):
         due = int(properties["TIMER_OUT_MS"])
     return Delay(
@@ -76,10 +76,10 @@ def delay_of(view: StoreView, message: Message, tags_code: int | None, relatives
     )
 
 
-def _passed(view: StoreView, level: int, queue_offset: int) -> bool | None:
+def _passed(snapshot: Snapshot, level: int, queue_offset: int) -> bool | None:
     """Whether the broker has delivered a level's queue beyond an offset, as it wrote down last."""
     try:
-        table = load_config(view.store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
+        table = load_config(snapshot.store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
     except RmqtoolError:
         return None
     # A level that was never delivered is not in the table: it begins at 0.
@@ -112,7 +112,7 @@ class Retry:
         }
 
 
-def retry_of(view: StoreView, message: Message) -> Retry | None:
+def retry_of(snapshot: Snapshot, message: Message) -> Retry | None:
     """What a record in a retry or dead letter topic, or on its way there, is a retry of."""
     properties = message["properties"]
     topic = message["topic"]
@@ -122,7 +122,7 @@ def retry_of(view: StoreView, message: Message) -> Retry | None:
     if kind is None:
         return None
     message_id = properties.get("ORIGIN_MESSAGE_ID") or properties.get("DLQ_ORIGIN_MESSAGE_ID")
-    offset, state = _origin(view, message_id)
+    offset, state = _origin(snapshot, message_id)
     return Retry(
         "retry" if kind == RETRY_PREFIX else "dead-letter",
         topic.removeprefix(kind),
@@ -134,13 +134,13 @@ def retry_of(view: StoreView, message: Message) -> Retry | None:
     )
 
 
-def _origin(view: StoreView, message_id: str | None) -> tuple[int | None, str]:
+def _origin(snapshot: Snapshot, message_id: str | None) -> tuple[int | None, str]:
     """Where the first message is: its offset, and found, deleted, other-store or unknown."""
     try:
         _, offset = parse_message_id(message_id or "")
     except FormatError:
         return None, "unknown"
-    origin = message_at(view, offset)
+    origin = message_at(snapshot, offset)
     if origin is None:
-        return None, "deleted" if offset < view.log_min_offset else "unknown"
+        return None, "deleted" if offset < snapshot.log_min_offset else "unknown"
     return (offset, "found") if origin["message_id"] == message_id else (None, "other-store")

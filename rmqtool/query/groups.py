@@ -11,7 +11,7 @@ from rmqtool.base.times import rfc3339
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_of
 from rmqtool.store.queue_units import LoadedQueue
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 _COPIED_MS = 1000  # a .bak that is so much older than its file was not made with it
 
@@ -57,39 +57,39 @@ class GroupOffset:
         }
 
 
-def group_offsets(view: StoreView, group: str) -> Iterator[GroupOffset]:
+def group_offsets(snapshot: Snapshot, group: str) -> Iterator[GroupOffset]:
     """Every offset that a group has committed, and its retry and dead letter queues, by topic and queue."""
     seen = set()
-    for item in view.committed.offsets:
+    for item in snapshot.committed.offsets:
         if item.group == group:
             seen.add((item.topic, item.queue_id))
-            yield _group_offset(view, item)
+            yield _group_offset(snapshot, item)
     for topic in (RETRY_PREFIX + group, DEAD_LETTER_PREFIX + group):
-        for queue_id in view.queue_ids(topic):
+        for queue_id in snapshot.queue_ids(topic):
             if (topic, queue_id) not in seen:
-                yield GroupOffset(group, topic, queue_id, None, view.queue(topic, queue_id))
+                yield GroupOffset(group, topic, queue_id, None, snapshot.queue(topic, queue_id))
 
 
-def groups_of(view: StoreView) -> list[str]:
+def groups_of(snapshot: Snapshot) -> list[str]:
     """The groups that have committed an offset."""
-    return sorted({item.group for item in view.committed.offsets})
+    return sorted({item.group for item in snapshot.committed.offsets})
 
 
-def _group_offset(view: StoreView, item: CommittedOffset) -> GroupOffset:
-    queue = view.queue(item.topic, item.queue_id)
+def _group_offset(snapshot: Snapshot, item: CommittedOffset) -> GroupOffset:
+    queue = snapshot.queue(item.topic, item.queue_id)
     last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
-    timestamp = view.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
+    timestamp = snapshot.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
     return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, None if timestamp < 0 else timestamp)
 
 
-def passed_by(view: StoreView, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:
+def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:
     """The groups that consume a queue, and whether they have passed an offset, as the two offset files tell.
 
     The broker writes its offsets every few seconds and keeps the file before as ``.bak``: a group that is behind in
     that one passed between the two. Before 5.3.4 the ``.bak`` is a copy, made when the new file is written: its time
     tells nothing then.
     """
-    path = view.committed.file.path
+    path = snapshot.committed.file.path
     if path is None:
         return []
     backup = path.with_name(f"{path.name}.bak") if path.suffix != ".bak" else None
@@ -98,7 +98,7 @@ def passed_by(view: StoreView, topic: str, queue_id: int, queue_offset: int) -> 
     if as_of is None or before_that is None or as_of - before_that < _COPIED_MS:
         before_that = None
     found = []
-    for item in view.committed.offsets:
+    for item in snapshot.committed.offsets:
         if (item.topic, item.queue_id) != (topic, queue_id):
             continue
         before = earlier.get((item.group, topic, queue_id))

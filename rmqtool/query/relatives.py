@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rmqtool.query.by_place import Message, message_at
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.store.index_query import MAX_MATCHES
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 Relation = Literal["half", "commit", "rollback", "delayed", "retry", "dead-letter", "delivered", "original", "copy"]
 """What another record is to the one that is traced."""
@@ -32,15 +32,15 @@ class Relative:
         return {"relation": self.relation, **{name: self.message[name] for name in names}}
 
 
-def relatives_of(view: StoreView, message: Message) -> list[Relative]:
+def relatives_of(snapshot: Snapshot, message: Message) -> list[Relative]:
     """The other records with the unique key of `message`, in the order of the log; none without a unique key."""
     key = message["unique_key"]
     if not key:
         return []
-    topics = {*view.topics, message["topic"]}
-    offsets = {unit.physical_offset for unit in view.index.query_topics(topics, key, MAX_MATCHES)}
+    topics = {*snapshot.topics, message["topic"]}
+    offsets = {unit.physical_offset for unit in snapshot.index.query_topics(topics, key, MAX_MATCHES)}
     offsets.discard(message["physical_offset"])
-    others = [message_at(view, offset) for offset in sorted(offsets)]
+    others = [message_at(snapshot, offset) for offset in sorted(offsets)]
     return [Relative(_relation(message, other), other) for other in others if other and other["unique_key"] == key]
 
 

@@ -19,7 +19,7 @@ from rmqtool.query.trace_queues import QueuePlace, dispatched, queue_places
 from rmqtool.query.transactions import Transaction, transaction_of
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 _DEFAULT_RESERVED_HOURS = 72  # MessageStoreConfig.fileReservedTime
 _HOUR_MS = 3_600_000
@@ -68,9 +68,9 @@ class Places:
     retention: Retention
     contradictions: list[str]
 
-    def as_json(self, view: StoreView) -> dict[str, Any]:
+    def as_json(self, snapshot: Snapshot) -> dict[str, Any]:
         """The object `places` of the machine interface."""
-        relative = view.store.relative
+        relative = snapshot.store.relative
         queues = [place.as_json(relative) for place in self.queues]
         due = self.delay.due_timestamp if self.delay else None
         return {
@@ -90,19 +90,19 @@ class Places:
         }
 
 
-def places_of(view: StoreView, message: Message) -> Places:
+def places_of(snapshot: Snapshot, message: Message) -> Places:
     """Look a message, which has just been read, up everywhere; UnreadableError when it has been deleted since."""
     offset = message["physical_offset"]
-    frame = record_at(view.log.files, offset)
-    mapped = file_at(view.log.files, offset)
+    frame = record_at(snapshot.log.files, offset)
+    mapped = file_at(snapshot.log.files, offset)
     if frame is None or mapped is None:
         raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
-    dispatcher, found = dispatched(view, frame)
-    queues = queue_places(view, dispatcher, found)
-    index = index_places(view, message, found)
-    relatives = relatives_of(view, message)
-    transaction = transaction_of(view, message, relatives)
-    log = _log_place(view, message, frame)
+    dispatcher, found = dispatched(snapshot, frame)
+    queues = queue_places(snapshot, dispatcher, found)
+    index = index_places(snapshot, message, found)
+    relatives = relatives_of(snapshot, message)
+    transaction = transaction_of(snapshot, message, relatives)
+    log = _log_place(snapshot, message, frame)
     place = queues[0] if queues else None
     refused = bool(len(found.refused))
     return Places(
@@ -110,13 +110,16 @@ def places_of(view: StoreView, message: Message) -> Places:
         log=log,
         queues=queues,
         index=index,
-        consumers=passed_by(view, place.topic, place.queue_id, place.queue_offset) if place else [],
+        consumers=passed_by(snapshot, place.topic, place.queue_id, place.queue_offset) if place else [],
         relatives=relatives,
         transaction=transaction,
-        delay=delay_of(view, message, _due(place), relatives),
-        retry=retry_of(view, message),
+        delay=delay_of(snapshot, message, _due(place), relatives),
+        retry=retry_of(snapshot, message),
         retention=_retention(
-            view, message["file"], mapped.path.stat().st_mtime_ns // 1_000_000, is_last=mapped == view.log.files[-1]
+            snapshot,
+            message["file"],
+            mapped.path.stat().st_mtime_ns // 1_000_000,
+            is_last=mapped == snapshot.log.files[-1],
         ),
         contradictions=list(_contradictions(log, queues, index, transaction, refused=refused)),
     )
@@ -129,9 +132,9 @@ def _due(place: QueuePlace | None) -> int | None:
     return place.unit.tags_code if place.unit and place.state in ("ok", "expired") else place.tags_code
 
 
-def _log_place(view: StoreView, message: Message, frame: RecordRun) -> dict[str, Any]:
+def _log_place(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str, Any]:
     offset, size = message["physical_offset"], message["message_size"]
-    mapped = file_at(view.log.files, offset)
+    mapped = file_at(snapshot.log.files, offset)
     start = int(frame.positions[0])
     record = bytes(frame.block.view[start : start + size])
     stored = stored_record_crc(record)
@@ -140,15 +143,15 @@ def _log_place(view: StoreView, message: Message, frame: RecordRun) -> dict[str,
         "position": offset - (mapped.start_offset if mapped else 0),
         "physical_offset": offset,
         "next_physical_offset": offset + size,
-        "min_offset": view.log_min_offset,
-        "max_offset": view.log_range.max_offset,
+        "min_offset": snapshot.log_min_offset,
+        "max_offset": snapshot.log_range.max_offset,
         "body_crc_ok": message["body_crc_ok"],
         "record_crc_ok": None if stored is None else stored == record_crc(record),
     }
 
 
-def _retention(view: StoreView, file: str, modified: int, *, is_last: bool) -> Retention:
-    hours = view.store.conf.size("fileReservedTime") or _DEFAULT_RESERVED_HOURS
+def _retention(snapshot: Snapshot, file: str, modified: int, *, is_last: bool) -> Retention:
+    hours = snapshot.store.conf.size("fileReservedTime") or _DEFAULT_RESERVED_HOURS
     return Retention(file, modified, hours, is_last)
 
 

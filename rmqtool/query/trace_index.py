@@ -9,7 +9,7 @@ from rmqtool.broker.dispatcher import Dispatched
 from rmqtool.broker.index_keys import KEY, TAGS, UNIQUE_KEY
 from rmqtool.query.by_place import Message
 from rmqtool.store.index_query import IndexUnit
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 State = Literal["ok", "missing", "not-indexed", "no-index", "unknown"]
 """A unit is there; is not where its key leads; the index ends before the message or begins behind it; there is none;
@@ -49,28 +49,28 @@ class IndexPlace:
         }
 
 
-def index_places(view: StoreView, message: Message, found: Dispatched) -> list[IndexPlace]:
+def index_places(snapshot: Snapshot, message: Message, found: Dispatched) -> list[IndexPlace]:
     """The places of all keys that the broker puts for one record, in the order of the puts."""
     texts = [*([message["unique_key"]] if message["unique_key"] else []), *message["keys"]]
     texts += [message["tags"]] if len(found.keys) > len(texts) and message["tags"] else []
     used: set[tuple[str, int]] = set()
     rows = zip(texts, found.keys.key_hashes.tolist(), found.keys.kinds.tolist(), strict=False)
-    places = [_place(view, message, text, stored_hash, _KINDS[kind], used) for text, stored_hash, kind in rows]
+    places = [_place(snapshot, message, text, stored_hash, _KINDS[kind], used) for text, stored_hash, kind in rows]
     # Only some releases index tags; where nobody has told which one counts, their unit need not be there.
-    return [place for place in places if place.kind != "tags" or view.version or place.state == "ok"]
+    return [place for place in places if place.kind != "tags" or snapshot.version or place.state == "ok"]
 
 
 def _place(
-    view: StoreView, message: Message, text: str, stored_hash: int, kind: str, used: set[tuple[str, int]]
+    snapshot: Snapshot, message: Message, text: str, stored_hash: int, kind: str, used: set[tuple[str, int]]
 ) -> IndexPlace:
     offset = message["physical_offset"]
-    files = [file for file in view.index.files if file.keys]
+    files = [file for file in snapshot.index.files if file.keys]
     if not files:
         return IndexPlace(text, kind, stored_hash, "no-index")
     holding = [file for file in files if file.begin_physical_offset <= offset <= file.end_physical_offset]
     for file in holding:
         length, place, unit = 0, None, None
-        for length, candidate in enumerate(view.index.chain(file, stored_hash), 1):
+        for length, candidate in enumerate(snapshot.index.chain(file, stored_hash), 1):
             is_it = (candidate.key_hash, candidate.physical_offset) == (stored_hash, offset)
             if is_it and unit is None and (str(candidate.file), candidate.number) not in used:
                 unit, place = candidate, length
@@ -79,6 +79,6 @@ def _place(
         if unit is not None:
             used.add((str(unit.file), unit.number))
             return IndexPlace(text, kind, stored_hash, "ok", unit, place, length)
-    if view.index.problems:
+    if snapshot.index.problems:
         return IndexPlace(text, kind, stored_hash, "unknown")
     return IndexPlace(text, kind, stored_hash, "missing" if holding else "not-indexed")

@@ -13,7 +13,7 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.consume_queues import has_light_queues
 from rmqtool.store.queue_units import LoadedQueue, Unit
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.topics import load_topics
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
@@ -88,29 +88,33 @@ class QueuePlace:
         }
 
 
-def dispatched(view: StoreView, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
+def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
     """What the broker derives from one record, by the rules of the store's version and configuration."""
-    light = has_light_queues(view.store)
+    light = has_light_queues(snapshot.store)
     rules = DispatchRules.of(
-        view.rules, view.store.conf, view.delay_levels, lmq_seen=light, may_be_older=not view.releases.is_named
+        snapshot.rules,
+        snapshot.store.conf,
+        snapshot.delay_levels,
+        lmq_seen=light,
+        may_be_older=not snapshot.releases.is_named,
     )
-    dispatcher = Dispatcher(rules, load_topics(view.store).with_batch_queues)
+    dispatcher = Dispatcher(rules, load_topics(snapshot.store).with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 
 
-def queue_places(view: StoreView, dispatcher: Dispatcher, found: Dispatched) -> list[QueuePlace]:
+def queue_places(snapshot: Snapshot, dispatcher: Dispatcher, found: Dispatched) -> list[QueuePlace]:
     """The queues that one record belongs to: its own first, then those that its properties name.
 
     Of those that only an older release gives it, the ones that hold it.
     """
-    places = _places(view, dispatcher, found.units)
+    places = _places(snapshot, dispatcher, found.units)
     if found.optional_units is not None:
-        optional = _places(view, dispatcher, found.optional_units)
+        optional = _places(snapshot, dispatcher, found.optional_units)
         places += [place for place in optional if place.state in ("ok", "expired")]
     return places
 
 
-def _places(view: StoreView, dispatcher: Dispatcher, units: QueueUnits) -> list[QueuePlace]:
+def _places(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> list[QueuePlace]:
     rows = zip(
         units.queues.tolist(), units.queue_offsets.tolist(), units.physical_offsets.tolist(),
         units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
@@ -120,13 +124,13 @@ def _places(view: StoreView, dispatcher: Dispatcher, units: QueueUnits) -> list[
     state: State
     for number, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
         topic, queue_id = dispatcher.queues[number]
-        queue = view.queue(topic, queue_id)
+        queue = snapshot.queue(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
         if same and unit is not None and unit.tags_code not in (tags_code, tags_hash):
             is_delay = topic == SCHEDULE_TOPIC and _is_delay(unit.tags_code - timestamp)
             same = is_delay or is_ext_address(unit.tags_code)
-        in_rocksdb = queue is None and view.store.layout == "rocksdb"
+        in_rocksdb = queue is None and snapshot.store.layout == "rocksdb"
         state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
         places.append(

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rmqtool.query.by_place import Message, message_at
 from rmqtool.query.relatives import Relative
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 
 State = Literal["pending", "committed", "rolled-back", "ended", "unknown"]
 """No end was found; a committed copy is there; ended without one; ended, and it cannot be told how; not to be told."""
@@ -48,20 +48,20 @@ class Transaction:
         }
 
 
-def transaction_of(view: StoreView, message: Message, relatives: list[Relative]) -> Transaction | None:
+def transaction_of(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Transaction | None:
     """The transaction of a record, None when it has none; `relatives` are the records with its unique key."""
     if message["topic"] == HALF_TOPIC:
-        return _half(view, message, relatives)
+        return _half(snapshot, message, relatives)
     match message["transaction"]:
         case "commit":
-            return _commit(view, message)
+            return _commit(snapshot, message)
         case "prepared":
             ends = [other for other in relatives if _points_at(other.message, message)]
             commit = next((end.message["physical_offset"] for end in ends if end.relation == "commit"), None)
             # A roll back is not indexed: nothing leads to it.
             return Transaction("prepared", "unknown" if commit is None else "committed", commit=commit)
         case "rollback":
-            return Transaction("rollback", "rolled-back", half=_half_at(view, message))
+            return Transaction("rollback", "rolled-back", half=_half_at(snapshot, message))
     return None
 
 
@@ -69,7 +69,7 @@ def _points_at(other: Message, message: Message) -> bool:
     return bool(other["prepared_transaction_offset"] == message["physical_offset"])
 
 
-def _half(view: StoreView, message: Message, relatives: list[Relative]) -> Transaction:
+def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Transaction:
     real = message["properties"].get("REAL_TOPIC"), message["properties"].get("REAL_QID")
     commit = next(
         (
@@ -79,10 +79,10 @@ def _half(view: StoreView, message: Message, relatives: list[Relative]) -> Trans
         ),
         None,
     )
-    op, complete = _op_of(view, message)
+    op, complete = _op_of(snapshot, message)
     state: State = "committed" if commit is not None else "pending"
     if commit is None and op is not None:
-        indexed = bool(view.index.files) and not view.index.problems and message["unique_key"]
+        indexed = bool(snapshot.index.files) and not snapshot.index.problems and message["unique_key"]
         state = "rolled-back" if indexed else "ended"
     elif commit is None and not complete:
         state = "unknown"
@@ -91,33 +91,33 @@ def _half(view: StoreView, message: Message, relatives: list[Relative]) -> Trans
     )
 
 
-def _op_of(view: StoreView, message: Message) -> tuple[int | None, bool]:
+def _op_of(snapshot: Snapshot, message: Message) -> tuple[int | None, bool]:
     """Physical offset of the op message that ends a half message, and whether all that might were read."""
-    queue = view.queue(OP_TOPIC, message["queue_id"])
+    queue = snapshot.queue(OP_TOPIC, message["queue_id"])
     if queue is None:
         return None, True
     for read, unit in enumerate(queue.units_behind(message["physical_offset"])):
         if read >= _MOST_OPS:
             return None, False
-        op = message_at(view, unit.physical_offset, "decompressed")
+        op = message_at(snapshot, unit.physical_offset, "decompressed")
         if op and str(message["queue_offset"]) in _OFFSETS.findall(op["body"] or ""):
             return unit.physical_offset, True
     return None, True
 
 
-def _commit(view: StoreView, message: Message) -> Transaction:
-    half = _half_at(view, message)
+def _commit(snapshot: Snapshot, message: Message) -> Transaction:
+    half = _half_at(snapshot, message)
     contradiction = None
     offset = message["prepared_transaction_offset"]
-    if half is None and offset >= view.log_min_offset:
+    if half is None and offset >= snapshot.log_min_offset:
         contradiction = f"the message says that its half is at {offset}, but no such record is there"
     return Transaction("commit", "committed", half=half, commit=message["physical_offset"], contradiction=contradiction)
 
 
-def _half_at(view: StoreView, message: Message) -> int | None:
+def _half_at(snapshot: Snapshot, message: Message) -> int | None:
     """Where the half of a commit or a roll back is, None when it is not there any more or another message is."""
     offset = int(message["prepared_transaction_offset"])
-    half = message_at(view, offset)
+    half = message_at(snapshot, offset)
     if half is None:
         return None
     # Before 4.3 the half stands in the topic itself; since then its topic is another, so that the key must tell.

@@ -23,7 +23,7 @@ from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Stor
 from rmqtool.store.version_signs import releases_of
 
 
-class StoreView:
+class Snapshot:
     """A store and the rules that count: those of `version`, without it of the newest release that fits."""
 
     def __init__(self, store: Store, version: Version | None = None, limit: RateLimit | None = None) -> None:

@@ -12,7 +12,7 @@ from rmqtool.formats.consume_queue_ext import address_of
 from rmqtool.formats.java import string_hash
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import parse_version
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.query.making import StoreMaker, write_queue
 from tests.unchanged import unchanged
@@ -46,14 +46,14 @@ def test_hashes_and_texts_of_tags() -> None:
 
 def test_limits_of_broker_conf(tmp_path: Path) -> None:
     """The number of messages, and of bytes, in memory and on disk; the first message is sent whatever its size."""
-    view = made(body=b"x" * 1000).view(tmp_path)
+    snapshot = made(body=b"x" * 1000).snapshot(tmp_path)
     settings = {
         "maxTransferCountOnMessageInMemory": "5",
         "maxTransferCountOnMessageInDisk": "3",
         "maxTransferBytesOnMessageInDisk": "2500",
     }
-    view = StoreView(replace(view.store, conf=BrokerConf(settings)))
-    puller = puller_of(view, "orders", 0)
+    snapshot = Snapshot(replace(snapshot.store, conf=BrokerConf(settings)))
+    puller = puller_of(snapshot, "orders", 0)
     assert len(pull(puller, 0, 32).units) == 5
     on_disk = replace(puller, limits=replace(puller.limits, memory=0))
     assert len(pull(on_disk, 0, 32).units) == 2
@@ -66,9 +66,9 @@ def test_several_files_in_one_pull(tmp_path: Path) -> None:
     """Since 5.0 a broker may be told to look into further files while it has found nothing."""
     store = made()
     store.units["orders", 0] = store.units["orders", 0][:35]
-    view = store.view(tmp_path)
+    snapshot = store.snapshot(tmp_path)
     wanted = Subscription(("nobody",))
-    one = puller_of(view, "orders", 0)
+    one = puller_of(snapshot, "orders", 0)
     two = replace(one, limits=replace(one.limits, files=2))
     assert pull(one, 0, 32, wanted).next_begin_offset == 30
     assert pull(two, 0, 32, wanted).next_begin_offset == 35
@@ -89,7 +89,7 @@ def test_tags_in_ext_units(tmp_path: Path) -> None:
     ext.mkdir(parents=True)
     (ext / f"{0:020d}").write_bytes(first.ljust(1024, b"\0"))
     with unchanged(root):
-        puller = puller_of(StoreView(open_store(root)), "orders", 0)
+        puller = puller_of(Snapshot(open_store(root)), "orders", 0)
         sent = [unit.queue_offset for unit in pull(puller, 0, 32, Subscription(("Aa",))).units]
         assert sent == [1]
         sent = [unit.queue_offset for unit in pull(puller, 0, 32, Subscription(("Cc",))).units]
@@ -103,6 +103,6 @@ def test_a_read_at_offset_0_when_file_0_is_gone(tmp_path: Path) -> None:
         store.add()
     root = store.write(tmp_path)
     min((root / "commitlog").iterdir()).unlink()
-    puller = puller_of(StoreView(open_store(root), parse_version("4.9.7")), "orders", 0)
+    puller = puller_of(Snapshot(open_store(root), parse_version("4.9.7")), "orders", 0)
     assert puller.log.file_of(0, 100) is not None
     assert puller.log.file_of(200, 100) is None

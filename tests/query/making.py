@@ -15,7 +15,7 @@ from rmqtool.formats.index_file import HEADER_SIZE, file_size, key_hash, unit_po
 from rmqtool.formats.message_id import format_message_id
 from rmqtool.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys, tags_code
 from rmqtool.formats.sys_flag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, V4, LogBuilder, message
 
@@ -72,9 +72,9 @@ class StoreMaker:
             (root / "config" / name).write_text(json.dumps(content), encoding="utf-8")
         return root
 
-    def view(self, root: Path) -> StoreView:
+    def snapshot(self, root: Path) -> Snapshot:
         """The store, written and opened."""
-        return StoreView(open_store(self.write(root)))
+        return Snapshot(open_store(self.write(root)))
 
 
 def write_queue(root: Path, topic: str, queue_id: int, units: list[bytes]) -> Path:

@@ -17,7 +17,7 @@ def test_messages_stored_after_the_last_one_indexed(tmp_path: Path) -> None:
     made.add(properties={"KEYS": "a"})
     made.add(properties={"KEYS": "b"})
     made.keys.pop()
-    view = made.view(tmp_path)
+    view = made.snapshot(tmp_path)
     assert list(by_key(view, KeyQuery("b", ["orders"]), "none", Notes())) == []
     assert f"--scan --from-offset {made.offsets[1]} at those stored since" in why_not_found(view, ["b"])
 
@@ -25,7 +25,7 @@ def test_messages_stored_after_the_last_one_indexed(tmp_path: Path) -> None:
 def test_an_index_of_the_whole_log(tmp_path: Path) -> None:
     made = StoreMaker()
     made.add(properties={"KEYS": "a"})
-    assert "--from-offset" not in why_not_found(made.view(tmp_path), ["b"])
+    assert "--from-offset" not in why_not_found(made.snapshot(tmp_path), ["b"])
 
 
 def test_a_log_that_ends_with_a_blank(tmp_path: Path) -> None:
@@ -33,21 +33,21 @@ def test_a_log_that_ends_with_a_blank(tmp_path: Path) -> None:
     made = StoreMaker(log_file=512)
     made.add(properties={"KEYS": "a"})
     made.log.roll()
-    assert "--from-offset" not in why_not_found(made.view(tmp_path), ["b"])
+    assert "--from-offset" not in why_not_found(made.snapshot(tmp_path), ["b"])
 
 
 @pytest.mark.parametrize(("key", "said"), [("a b", "separated by spaces"), ("", "is not empty")])
 def test_keys_that_no_message_can_have(tmp_path: Path, key: str, said: str) -> None:
     made = StoreMaker()
     made.add(properties={"KEYS": "a"})
-    assert said in why_not_found(made.view(tmp_path), [key])
+    assert said in why_not_found(made.snapshot(tmp_path), [key])
 
 
 def test_deleted_messages_are_counted(tmp_path: Path) -> None:
     made = StoreMaker(log_file=4096)
     for _ in range(40):
         made.add(properties={"KEYS": "a"})
-    view = made.view(tmp_path)
+    view = made.snapshot(tmp_path)
     min((tmp_path / "commitlog").iterdir()).unlink()
     notes = Notes()
     found = [message["physical_offset"] for message in by_key(view, KeyQuery("a", ["orders"]), "none", notes)]

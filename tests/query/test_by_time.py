@@ -11,7 +11,7 @@ from rmqtool.query.by_scan import ScanQuery, by_scan
 from rmqtool.query.by_time import by_time, place_of
 from rmqtool.query.notes import Notes
 from rmqtool.scan.filters import Filters
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
@@ -26,13 +26,13 @@ def test_the_first_message_from_a_moment_on(
 ) -> None:
     """However near halving goes: before the first record, behind the last, on and between store times."""
     monkeypatch.setattr(searching, "_NEAR", near)
-    view = StoreView(open_store(golden_store(name)))
+    snapshot = Snapshot(open_store(golden_store(name)))
     records = stores.oracle(name)["records"]
     times = sorted({record["store_timestamp"] for record in records})
     for timestamp in (0, times[0] - 1, *times[:: len(times) // 12], times[-1], times[-1] + 1):
         first = next((r["physical_offset"] for r in records if r["store_timestamp"] >= timestamp), None)
-        assert place_of(view, timestamp) <= (first if first is not None else view.log_range.max_offset)
-        found = list(by_time(view, timestamp, ScanQuery(limit=1), "none", Notes()))
+        assert place_of(snapshot, timestamp) <= (first if first is not None else snapshot.log_range.max_offset)
+        found = list(by_time(snapshot, timestamp, ScanQuery(limit=1), "none", Notes()))
         assert [message["physical_offset"] for message in found] == ([] if first is None else [first])
 
 
@@ -42,9 +42,9 @@ def test_little_is_left_to_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     made = StoreMaker(log_file=8192)
     for _ in range(300):
         made.add()
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     for number in range(0, 300, 17):
-        place = place_of(view, START_TIME + 1000 * number)
+        place = place_of(snapshot, START_TIME + 1000 * number)
         assert made.offsets[number] - 700 <= place <= made.offsets[number]
 
 
@@ -53,16 +53,16 @@ def test_moments_and_filters(tmp_path: Path) -> None:
     made = StoreMaker()
     for number in range(20):
         made.add("orders" if number % 2 else "payments")
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     query = ScanQuery(Filters(topics=("orders",)), limit=3)
-    found = [message["physical_offset"] for message in by_time(view, START_TIME + 4000, query, "none", Notes())]
+    found = [message["physical_offset"] for message in by_time(snapshot, START_TIME + 4000, query, "none", Notes())]
     assert found == [made.offsets[5], made.offsets[7], made.offsets[9]]
-    default = list(by_time(view, START_TIME, ScanQuery(), "none", Notes()))
+    default = list(by_time(snapshot, START_TIME, ScanQuery(), "none", Notes()))
     assert len(default) == searching.DEFAULT_LIMIT
 
 
 def test_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
-    view = StoreView(open_store(tmp_path))
-    assert list(by_time(view, 0, ScanQuery(), "none", Notes())) == []
-    assert list(by_scan(view, ScanQuery(), "none", Notes())) == []
+    snapshot = Snapshot(open_store(tmp_path))
+    assert list(by_time(snapshot, 0, ScanQuery(), "none", Notes())) == []
+    assert list(by_scan(snapshot, ScanQuery(), "none", Notes())) == []

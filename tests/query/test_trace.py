@@ -11,7 +11,7 @@ import pytest
 from rmqtool.query.by_place import message_at
 from rmqtool.query.trace import Places, places_of
 from rmqtool.rules.versions import parse_version
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from tests.building import START_TIME
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -24,13 +24,13 @@ HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
-def places(view: StoreView, offset: int) -> Places:
+def places(snapshot: Snapshot, offset: int) -> Places:
     """The page on the message at `offset`; looking it up changes nothing."""
-    with unchanged(view.store.root):
-        found = message_at(view, offset)
+    with unchanged(snapshot.store.root):
+        found = message_at(snapshot, offset)
         assert found is not None
-        page = places_of(view, found)
-        page.as_json(view)
+        page = places_of(snapshot, found)
+        page.as_json(snapshot)
         return page
 
 
@@ -40,11 +40,11 @@ def test_every_message_of_a_sound_store_stands_where_it_should(golden_store: Gol
     from rmqtool.store.store import open_store
 
     says = stores.oracle(name)
-    view = StoreView(open_store(golden_store(name)), parse_version(says["version"]))
+    snapshot = Snapshot(open_store(golden_store(name)), parse_version(says["version"]))
     for record in says["records"][::23]:
-        message = message_at(view, record["physical_offset"])
+        message = message_at(snapshot, record["physical_offset"])
         assert message is not None
-        page = places_of(view, message)
+        page = places_of(snapshot, message)
         assert {place.state for place in page.queues} <= {"ok"}
         assert {place.state for place in page.index} <= {"ok"}
         assert page.contradictions == []
@@ -55,7 +55,7 @@ def test_a_plain_message(tmp_path: Path) -> None:
     made = StoreMaker()
     for number in range(3):
         made.add(properties={"UNIQ_KEY": KEY[:-1] + str(number), "KEYS": f"k{number} same", "TAGS": "paid"})
-    page = places(made.view(tmp_path), made.offsets[1])
+    page = places(made.snapshot(tmp_path), made.offsets[1])
     (queue,) = page.queues
     assert (queue.state, queue.queue_offset, queue.unit and queue.unit.position) == ("ok", 1, 20)
     assert [(place.key, place.kind, place.state) for place in page.index] == [
@@ -71,7 +71,7 @@ def test_a_plain_message(tmp_path: Path) -> None:
 def test_the_same_key_twice_has_two_units(tmp_path: Path) -> None:
     made = StoreMaker()
     made.add(properties={"KEYS": "a a"})
-    page = places(made.view(tmp_path), 0)
+    page = places(made.snapshot(tmp_path), 0)
     assert [(place.unit and place.unit.number, place.place) for place in page.index] == [(2, 1), (1, 2)]
 
 
@@ -87,7 +87,7 @@ def test_a_pending_transaction(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = half(made)
     made.add(OP, body=b"7", properties={"TAGS": "d"})
-    found = places(made.view(tmp_path), offset).transaction
+    found = places(made.snapshot(tmp_path), offset).transaction
     assert found is not None
     assert (found.part, found.state, found.op, found.commit) == ("half", "pending", None, None)
     assert (found.real_topic, found.real_queue_id) == ("pay", "1")
@@ -98,12 +98,12 @@ def test_a_committed_transaction_from_both_sides(tmp_path: Path) -> None:
     first = half(made)
     second = commit(made, first)
     op = made.add(OP, body=b"0", properties={"TAGS": "d"})
-    view = made.view(tmp_path)
-    page = places(view, first)
+    snapshot = made.snapshot(tmp_path)
+    page = places(snapshot, first)
     assert page.transaction is not None
     assert (page.transaction.state, page.transaction.op, page.transaction.commit) == ("committed", op, second)
     assert [(other.relation, other.message["physical_offset"]) for other in page.relatives] == [("commit", second)]
-    other = places(view, second)
+    other = places(snapshot, second)
     assert other.transaction is not None
     assert (other.transaction.part, other.transaction.half) == ("commit", first)
     assert [relative.relation for relative in other.relatives] == ["half"]
@@ -117,7 +117,7 @@ def test_a_rolled_back_transaction(tmp_path: Path, body: bytes) -> None:
     half(made, KEY[:-1] + "2")
     offset = half(made)
     op = made.add(OP, body=body, properties={"TAGS": "d"})
-    found = places(made.view(tmp_path), offset).transaction
+    found = places(made.snapshot(tmp_path), offset).transaction
     assert found is not None
     assert (found.state, found.op) == ("rolled-back", op)
 
@@ -127,9 +127,9 @@ def test_an_ended_transaction_without_index(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = half(made)
     made.add(OP, body=b"0", properties={"TAGS": "d"})
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     (tmp_path / "index" / INDEX).unlink()
-    found = places(view, offset).transaction
+    found = places(snapshot, offset).transaction
     assert found is not None
     assert found.state == "ended"
 
@@ -142,7 +142,7 @@ def test_a_commit_whose_half_is_another_message(tmp_path: Path) -> None:
 
 
 def places_after(made: StoreMaker, root: Path, offset: int) -> Places:
-    return places(made.view(root), offset)
+    return places(made.snapshot(root), offset)
 
 
 def test_a_commit_whose_half_was_deleted(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_a_commit_whose_half_was_deleted(tmp_path: Path) -> None:
     for _ in range(40):
         made.add()
     second = commit(made, first)
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     min((tmp_path / "commitlog").iterdir()).unlink()
-    page = places(view, second)
+    page = places(snapshot, second)
     assert page.transaction is not None
     assert page.transaction.half is None
     assert page.contradictions == []
@@ -168,7 +168,7 @@ def test_a_delayed_message(tmp_path: Path, committed: int | None, delivered: boo
     offset = made.add(SCHEDULE, 2, code=due, properties=properties)
     if committed is not None:
         made.config["delayOffset.json"] = {"offsetTable": {"3": committed}}
-    page = places(made.view(tmp_path), offset)
+    page = places(made.snapshot(tmp_path), offset)
     assert page.delay is not None
     assert (page.delay.level, page.delay.due_timestamp, page.delay.delivered) == (3, due, delivered)
     assert (page.delay.real_topic, page.delay.real_queue_id) == ("orders", "1")
@@ -180,11 +180,11 @@ def test_a_delivered_message(tmp_path: Path) -> None:
     properties = {"UNIQ_KEY": KEY, "DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"}
     waiting = made.add(SCHEDULE, 0, code=START_TIME + 1000, properties=properties)
     copy = made.add(properties={"UNIQ_KEY": KEY})
-    view = made.view(tmp_path)
-    page = places(view, waiting)
+    snapshot = made.snapshot(tmp_path)
+    page = places(snapshot, waiting)
     assert page.delay is not None
     assert (page.delay.delivered, page.delay.delivered_physical_offset) == (True, copy)
-    assert [relative.relation for relative in places(view, copy).relatives] == ["delayed"]
+    assert [relative.relation for relative in places(snapshot, copy).relatives] == ["delayed"]
 
 
 def test_a_timer_message(tmp_path: Path) -> None:
@@ -205,13 +205,13 @@ def test_the_way_back_of_a_retry(tmp_path: Path, topic: str) -> None:
         properties |= {"REAL_TOPIC": "%RETRY%billing", "REAL_QID": "0", "DELAY": "3"}
     code = START_TIME + 11_000 if topic == SCHEDULE else None
     again = made.add(topic, 2, code=code, reconsume_times=3, properties=properties)
-    view = made.view(tmp_path)
-    found = places(view, again).retry
+    snapshot = made.snapshot(tmp_path)
+    found = places(snapshot, again).retry
     assert found is not None
     assert (found.group, found.times, found.origin_topic) == ("billing", 3, "orders")
     assert (found.origin_state, found.origin_physical_offset) == ("found", origin)
     expected = {"%RETRY%billing": "retry", "%DLQ%billing": "dead-letter", SCHEDULE: "delayed"}[topic]
-    assert [relative.relation for relative in places(view, origin).relatives] == [expected]
+    assert [relative.relation for relative in places(snapshot, origin).relatives] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -238,11 +238,11 @@ def test_groups_and_when_they_passed(tmp_path: Path) -> None:
         made.add()
     made.config["consumerOffset.json"] = {"offsetTable": {"orders@a": {"0": 6}, "orders@b": {"0": 5}, "x@c": {"0": 1}}}
     made.config["consumerOffset.json.bak"] = {"offsetTable": {"orders@a": {"0": 2}, "orders@b": {"0": 2}}}
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     config = tmp_path / "config"
     os.utime(config / "consumerOffset.json", ns=(2_000_000_000_000, 2_000_000_000_000))
     os.utime(config / "consumerOffset.json.bak", ns=(1_000_000_000_000, 1_000_000_000_000))
-    found = {item["group"]: item for item in places(view, made.offsets[5]).consumers}
+    found = {item["group"]: item for item in places(snapshot, made.offsets[5]).consumers}
     assert found.keys() == {"a", "b"}
     assert (found["a"]["consumed"], found["a"]["passed_after_timestamp"]) == (True, 1_000_000)
     assert found["a"]["as_of_timestamp"] == 2_000_000
@@ -253,18 +253,18 @@ def test_retention(tmp_path: Path) -> None:
     made = StoreMaker(log_file=4096)
     for _ in range(60):
         made.add()
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     first = min((tmp_path / "commitlog").iterdir())
     os.utime(first, ns=(0, START_TIME * 1_000_000))
-    page = places(view, 0)
+    page = places(snapshot, 0)
     assert page.retention.expires_timestamp == START_TIME + 72 * 3_600_000
-    assert places(view, made.offsets[-1]).retention.expires_timestamp is None
+    assert places(snapshot, made.offsets[-1]).retention.expires_timestamp is None
 
 
 def changed(made: StoreMaker, root: Path, units: list[bytes]) -> Places:
-    view = made.view(root)
+    snapshot = made.snapshot(root)
     write_queue(root, "orders", 0, units)
-    return places(view, made.offsets[1])
+    return places(snapshot, made.offsets[1])
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_delays_of_another_configuration(tmp_path: Path, delay: int, ok: bool) -
     """A unit may tell another delay than its level has now, but only one that a level can have."""
     made = StoreMaker()
     offset = made.add(SCHEDULE, 2, code=START_TIME + delay, properties={"DELAY": "3"})
-    page = places(made.view(tmp_path), offset)
+    page = places(made.snapshot(tmp_path), offset)
     assert [place.state for place in page.queues] == ["ok" if ok else "differs"]
     assert any("its unit tells" in line for line in page.contradictions) is not ok
 
@@ -299,7 +299,7 @@ def test_delays_of_another_configuration(tmp_path: Path, delay: int, ok: bool) -
 def test_a_unit_of_another_tag(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = made.add(code=7, properties={"TAGS": "Aa"})
-    (line,) = places(made.view(tmp_path), offset).contradictions
+    (line,) = places(made.snapshot(tmp_path), offset).contradictions
     assert "its unit tells" in line
     assert "tags code 7 instead of" in line
 
@@ -307,8 +307,8 @@ def test_a_unit_of_another_tag(tmp_path: Path) -> None:
 def test_a_log_without_queues_and_index(tmp_path: Path) -> None:
     made = StoreMaker()
     offset = made.add(properties={"KEYS": "a"})
-    view = StoreView(open_log_only(made, tmp_path))
-    page = places(view, offset)
+    snapshot = Snapshot(open_log_only(made, tmp_path))
+    page = places(snapshot, offset)
     assert [place.state for place in page.queues] == ["no-queue"]
     assert [place.state for place in page.index] == ["no-index"]
     assert page.contradictions == ["queue 0 of orders does not exist: no consumer gets the message"]
@@ -324,10 +324,10 @@ def open_log_only(made: StoreMaker, root: Path) -> Any:
 def test_a_record_of_which_a_byte_was_changed(tmp_path: Path) -> None:
     made = StoreMaker()
     made.add(body=b"hello body", properties={"KEYS": "a"})
-    view = made.view(tmp_path)
+    snapshot = made.snapshot(tmp_path)
     path = next((tmp_path / "commitlog").iterdir())
     path.write_bytes(path.read_bytes().replace(b"hello", b"jello"))
-    assert places(view, 0).contradictions == ["the body does not have the CRC that is stored with it"]
+    assert places(snapshot, 0).contradictions == ["the body does not have the CRC that is stored with it"]
 
 
 def test_a_key_that_the_index_lost(tmp_path: Path) -> None:
@@ -345,8 +345,8 @@ def test_prepared_and_rolled_back_have_no_unit(tmp_path: Path) -> None:
     made = StoreMaker()
     prepared = made.add(sys_flag=PREPARED, queue_offset=0, properties={"UNIQ_KEY": KEY})
     rolled_back = made.add(sys_flag=ROLLBACK, prepared_transaction_offset=prepared, properties={"UNIQ_KEY": KEY})
-    view = made.view(tmp_path)
-    first, second = places(view, prepared), places(view, rolled_back)
+    snapshot = made.snapshot(tmp_path)
+    first, second = places(snapshot, prepared), places(snapshot, rolled_back)
     assert first.queues == second.queues == []
     assert [place.state for place in first.index] == ["ok"]
     assert second.index == []

@@ -18,7 +18,7 @@ from rmqtool.formats.java import string_hash
 from rmqtool.rules.versions import TIME_BY_RECORDS, parse_version
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.snapshot import StoreView
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder, message
 from tests.golden import stores
@@ -186,30 +186,32 @@ def time_questions(
 
 def answers(root: Path, version: str, asked: Questions) -> dict[str, list[Any]]:
     """What we say; messages by their physical offsets."""
-    view = StoreView(open_store(root), parse_version(version))
+    snapshot = Snapshot(open_store(root), parse_version(version))
     return {
-        "query": [query(view, *question) for question in asked["query"]],
-        "look": [look(view, *question) for question in asked["look"]],
-        "pull": [pull(view, *question) for question in asked["pull"]],
-        "time": [time_offset(view, *question) for question in asked["time"]],
+        "query": [query(snapshot, *question) for question in asked["query"]],
+        "look": [look(snapshot, *question) for question in asked["look"]],
+        "pull": [pull(snapshot, *question) for question in asked["pull"]],
+        "time": [time_offset(snapshot, *question) for question in asked["time"]],
     }
 
 
-def query(view: StoreView, topic: str, key: str, limit: int, begin: int, end: int) -> list[int]:
-    units = view.index.query(topic, key, limit, begin, end)
-    return sorted(unit.physical_offset for unit in units if record_at(view.log.files, unit.physical_offset))
+def query(snapshot: Snapshot, topic: str, key: str, limit: int, begin: int, end: int) -> list[int]:
+    units = snapshot.index.query(topic, key, limit, begin, end)
+    return sorted(unit.physical_offset for unit in units if record_at(snapshot.log.files, unit.physical_offset))
 
 
-def look(view: StoreView, offset: int) -> dict[str, Any] | None:
-    frame = record_at(view.log.files, offset)
+def look(snapshot: Snapshot, offset: int) -> dict[str, Any] | None:
+    frame = record_at(snapshot.log.files, offset)
     if frame is None:
         return None
     (message,) = message_dicts(frame, "", "none")
     return {name: message[name] for name in ("topic", "queue_id", "queue_offset", "physical_offset", "message_id")}
 
 
-def pull(view: StoreView, topic: str, queue_id: int, offset: int, most: int, tags: list[str] | None) -> dict[str, Any]:
-    answer = puller_of(view, topic, queue_id).pull(offset, most, Subscription(tuple(tags or ())))
+def pull(
+    snapshot: Snapshot, topic: str, queue_id: int, offset: int, most: int, tags: list[str] | None
+) -> dict[str, Any]:
+    answer = puller_of(snapshot, topic, queue_id).pull(offset, most, Subscription(tuple(tags or ())))
     return {
         "status": answer.status,
         "next_begin_offset": answer.next_begin_offset,
@@ -219,10 +221,10 @@ def pull(view: StoreView, topic: str, queue_id: int, offset: int, most: int, tag
     }
 
 
-def time_offset(view: StoreView, topic: str, queue_id: int, timestamp: int, boundary: str | None) -> int:
-    queue = view.queue(topic, queue_id)
+def time_offset(snapshot: Snapshot, topic: str, queue_id: int, timestamp: int, boundary: str | None) -> int:
+    queue = snapshot.queue(topic, queue_id)
     assert queue is not None
-    times = QueueTimes(queue, view.log_bytes)
+    times = QueueTimes(queue, snapshot.log_bytes)
     if boundary is None:
-        return times.broker(timestamp, view.rules)
+        return times.broker(timestamp, snapshot.rules)
     return times.boundary(timestamp, "lower" if boundary == "LOWER" else "upper")
