@@ -12,7 +12,7 @@ from rmqtool.show.output import Style, flush, json_text, note, write_bytes, writ
 if TYPE_CHECKING:
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.record_filter import RecordFilter
-    from rmqtool.inspect.registry import Found
+    from rmqtool.inspect.registry import Listed
     from rmqtool.scan.rows import Rows
     from rmqtool.show.message_text import BodyFormat
     from rmqtool.show.tables import TableWriter
@@ -40,7 +40,7 @@ class Shown:
     _begun: bool = False
     _group: tuple[Any, ...] = ()
 
-    def show(self, found: Found) -> None:
+    def show(self, found: Listed) -> None:
         """Show some rows."""
         self.empty = False
         self.lossy = self.lossy or _is_lossy(found)
@@ -61,7 +61,7 @@ class Shown:
         listing = LISTINGS[self.place.kind]
         return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
 
-    def _as_json(self, found: Found) -> None:
+    def _as_json(self, found: Listed) -> None:
         from rmqtool.show.json_lines import json_lines
 
         if isinstance(found, dict):
@@ -70,7 +70,7 @@ class Shown:
         self.style.lines_begun = True
         write_bytes(json_lines(self._selected(found)))
 
-    def _as_csv(self, found: Found) -> None:
+    def _as_csv(self, found: Listed) -> None:
         import sys
 
         from rmqtool.show.csv_lines import csv_header, csv_lines
@@ -112,7 +112,7 @@ class Shown:
         if rows.batch.column(0)[0].as_py() == "index_slot":
             return rows.names[2:]
         names = [name for name in LISTINGS[self.place.kind].table if name in rows.names]
-        if len(self.place.parts) == 1 and not LISTINGS[self.place.kind].has_messages:
+        if len(self.place.groups) == 1 and not LISTINGS[self.place.kind].has_messages:
             names = [name for name in names if name not in ("topic", "queue_id")]
         return names or rows.names
 
@@ -158,7 +158,7 @@ class Shown:
         return rows.select((*self.columns, "hex") if self.with_hex else self.columns)
 
 
-def list_at(shown: Shown, found: Iterator[Found | None], by_record: RecordFilter | None) -> Exit:
+def list_at(shown: Shown, found: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
     """Show everything that is found; None asks for what was shown to be seen at once."""
     for part in found:
         if part is None:
@@ -210,7 +210,7 @@ def checked_columns(text: str | None, place: Location) -> tuple[str, ...]:
     return names
 
 
-def _is_lossy(found: Found) -> bool:
+def _is_lossy(found: Listed) -> bool:
     import pyarrow.compute as pc
 
     if isinstance(found, dict):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.options import ListingOptions
     from rmqtool.inspect.record_filter import RecordFilter
-    from rmqtool.inspect.registry import Found
+    from rmqtool.inspect.registry import Listed
     from rmqtool.scan.filters import Filters
     from rmqtool.scan.message_rows import BodyChoice
     from rmqtool.show.message_text import BodyFormat
@@ -47,13 +47,13 @@ class Wanted:
 
 def list_from(style: Style, place: Location, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
     """Show what is at a place in a store, by the options of inspect; raise UsageError where they do not fit."""
-    from rmqtool.inspect.registry import count_place
+    from rmqtool.inspect.registry import count_location
 
     _check(place, wanted, style)
     names = checked_columns(wanted.columns, place)
     options = _options(place, wanted, names, limit_rate, conf)
     if wanted.count:
-        return show_counts(style, count_place(place, options), as_json=style.json, by_record=options.by_record)
+        return show_counts(style, count_location(place, options), as_json=style.json, by_record=options.by_record)
     listing_format = "json" if style.json else wanted.output_format or "text"
     shown = Shown(style, place, listing_format, wanted.body_format, names, wanted.as_hex)
     status = list_at(shown, _found(place, wanted, options), options.by_record)
@@ -94,12 +94,12 @@ def _options(
     )
 
 
-def _found(place: Location, wanted: Wanted, options: ListingOptions) -> Iterator[Found | None]:
+def _found(place: Location, wanted: Wanted, options: ListingOptions) -> Iterator[Listed | None]:
     from rmqtool.inspect.follow import follow_log
-    from rmqtool.inspect.registry import limited, list_place
+    from rmqtool.inspect.registry import limited, list_location
 
     if not wanted.follow:
-        return list_place(place, options)
+        return list_location(place, options)
     from_end = not (is_given("from_offset") or is_given("from"))
     return limited(follow_log(place, options, from_end=from_end), wanted.limit)
 
@@ -113,12 +113,12 @@ def _nothing(place: Location, filters: Filters) -> str:
 
 def _print_other_kind(place: Location) -> None:
     """Say of a file that was told to be something when it looks like something else."""
-    from rmqtool.inspect.file_kind import as_hint, looks_unlike, name_of
+    from rmqtool.inspect.file_kind import as_hint, name_of, other_kind_of
 
     files = place.files
     if len(files) != 1 or files[0].path.name != place.path.name:
         return
-    looks = looks_unlike(files[0].path, place.kind)
+    looks = other_kind_of(files[0].path, place.kind)
     if looks:
         note(f"this looks like {name_of(looks)} rather than {name_of(place.kind)}: {as_hint(looks)}")
 

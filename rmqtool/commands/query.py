@@ -111,8 +111,8 @@ def _messages(
         case "msg-id":
             return by_any_id(snapshot, asked["msg_id"].strip(), body, notes)
         case "queue-offset":
-            topic, queue_id = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
-            return by_place.by_queue_offset(snapshot, topic, queue_id, asked["queue_offset"], body, notes)
+            queue = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
+            return by_place.by_queue_offset(snapshot, queue, asked["queue_offset"], body, notes)
         case "key" | "unique-key":
             return _by_keys(snapshot, question, asked, notes)
         case _:
@@ -190,9 +190,9 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: 
 
 def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dict[str, Any]) -> None:
     if asked["trace"]:
-        from rmqtool.query.trace import places_of
+        from rmqtool.query.trace import trace_of
 
-        message["places"] = places_of(snapshot, message).as_json(snapshot)
+        message["places"] = trace_of(snapshot, message).as_json(snapshot)
     if style.json:
         write_line(style, message)
         return

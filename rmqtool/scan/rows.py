@@ -49,6 +49,11 @@ class Rows:
         """The rows, last first."""
         return replace(self, batch=self.batch.take(pa.array(np.arange(len(self) - 1, -1, -1))))
 
+    def filter(self, mask: NDArray[np.bool_], *, reverse: bool = False) -> Rows:
+        """The rows where `mask` is true; last first with `reverse`."""
+        rows = self if mask.all() else replace(self, batch=self.batch.filter(pa.array(mask)))
+        return rows.reversed() if reverse else rows
+
     def select(self, names: Sequence[str]) -> Rows:
         """The columns `names` and KIND before them; those that the rows do not have are left out."""
         wanted = [KIND, *(name for name in names if name != KIND and name in self.names)]

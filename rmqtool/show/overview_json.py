@@ -151,10 +151,10 @@ def _scan(statistics: LogStatistics) -> dict[str, Any]:
         "first_store_time": rfc3339(statistics.first_store_timestamp),
         "last_store_timestamp": statistics.last_store_timestamp,
         "last_store_time": rfc3339(statistics.last_store_timestamp),
-        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.parts()],
+        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.bins()],
         "times": [
             {"begin_timestamp": begin, "begin_time": rfc3339(begin), "messages": count}
-            for begin, count in statistics.times.parts(MOST_TIMES)
+            for begin, count in statistics.times.bins(MOST_TIMES)
         ],
         "topics": [{"topic": topic, **_totals(totals)} for topic, totals in statistics.topics.items()],
         "queues": [

@@ -129,9 +129,9 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
 
 def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
     """A bar for each part of sizes and times: how high it is tells how many messages are in there."""
-    sizes = statistics.sizes.parts()
+    sizes = statistics.sizes.bins()
     yield "sizes", f"{_bars([count for _, count in sizes])}  {byte_size(sizes[0][0])} to {byte_size(2 * sizes[-1][0])}"
-    times = statistics.times.parts(_PICTURE_WIDTH)
+    times = statistics.times.bins(_PICTURE_WIDTH)
     if len(times) > 1:
         yield "times", f"{_bars([count for _, count in times])}  from {rfc3339(times[0][0])}"
 

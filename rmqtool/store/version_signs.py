@@ -1,4 +1,4 @@
-"""What a store shows of the releases that wrote it: signs that some release brought, and traces that one took away."""
+"""Evidence in a store of the releases that wrote it: signs that a release introduced, and traces that one removed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _BY_PATH = {
     f"{CONFIG}/messageRequestMode.json": "config-5.0",
     f"{CONFIG}/transactionMetrics": "transaction-metrics",
 }
-_MOST_OF_OFFSETS = 1 << 20  # bytes of the offsets that are read for the way in which they are written
+_MAX_OFFSETS_READ = 1 << 20  # bytes of the offsets that are read for the way in which they are written
 _BY_CHECKPOINT = {
     "master_flushed_offset": "checkpoint-master-flushed-offset",
     "confirm_physical_offset": "checkpoint-confirm-offset",
@@ -87,12 +87,12 @@ class Trace(NamedTuple):
 def releases_of(store: Store, version: Version | None = None, reading: ReadPolicy = UNLIMITED) -> Releases:
     """The releases that the last broker on a store may have been of: `version` where it is named.
 
-    What cannot be read shows nothing.
+    Files that cannot be read are no evidence.
     """
     if version is not None:
         return Releases.named(version)
-    unread = ReadErrors()
-    index, committed = list_index_files(store, unread.scope), load_offsets(store)
+    read_errors = ReadErrors()
+    index, committed = list_index_files(store, read_errors.scope), load_offsets(store)
     releases = Releases()
     for sign in sorted_signs(_all_signs(store, index, committed, reading)):
         releases = releases.narrow(sign.name, since=sign.since)
@@ -102,14 +102,14 @@ def releases_of(store: Store, version: Version | None = None, reading: ReadPolic
 
 
 def _all_signs(store: Store, index: Sequence[IndexFile], committed: CommittedOffsets, reading: ReadPolicy) -> set[str]:
-    unread = ReadErrors()
-    found: set[str] = set()
+    read_errors = ReadErrors()
+    names: set[str] = set()
     with suppress(RmqtoolError):
-        light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, unread.scope) else []
-        found |= version_signs(store, _checkpoint_of(store), light, index, committed)
+        light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, read_errors.scope) else []
+        names |= version_signs(store, _checkpoint_of(store), light, index, committed)
     with suppress(RmqtoolError):
-        found |= sampled_signs(store.commit_log(unread.scope).files, reading)
-    return found
+        names |= sampled_signs(store.commit_log(read_errors.scope).files, reading)
+    return names
 
 
 def _checkpoint_of(store: Store) -> dict[str, int] | None:
@@ -123,7 +123,7 @@ def _offset_traces(path: Path | None) -> Iterator[Trace]:
     if path is None:
         return
     try:
-        text = decode_text(read_all(path, _MOST_OF_OFFSETS))
+        text = decode_text(read_all(path, _MAX_OFFSETS_READ))
     except RmqtoolError:
         return
     if _FASTJSON_2.search(text):
@@ -156,13 +156,13 @@ def version_signs(
     committed: CommittedOffsets,
 ) -> set[str]:
     """Names of the signs that files, checkpoint, configuration, names of queues and index headers show."""
-    found = {*_path_signs(store.root), *_config_signs(store.root / CONFIG, committed.file)}
+    names = {*_path_signs(store.root), *_config_signs(store.root / CONFIG, committed.file)}
     if any(queue.topic.startswith(LMQ_PREFIX) for queue in queues):
-        found.add("lmq-queue")
-    found.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
+        names.add("lmq-queue")
+    names.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
     if any(0 < file.hash_slot_count < file.keys for file in index_files):
-        found.add("index-slots-counted-once")
-    return found
+        names.add("index-slots-counted-once")
+    return names
 
 
 def _path_signs(root: Path) -> Iterator[str]:
@@ -188,7 +188,7 @@ def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
 
 
 _PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
-_MOST_PROBES = 64  # of so many units, from the newest ones back, until one tells
+_MAX_PROBES = 64  # of so many units, from the newest ones back, until one is evidence
 _NEWEST_FILES = 3  # the last two may be allocated ahead and empty
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 
@@ -196,36 +196,36 @@ _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.
 def sampled_signs(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> set[str]:
     """Names of the signs in the first records of the first, the middle and the last files."""
     sampled = {*files[:1], *files[len(files) // 2 :][:1], *files[-_NEWEST_FILES:]}
-    found: set[str] = set()
+    names: set[str] = set()
     for mapped in sampled:
         frames = next((event for event in scan_files([mapped], reading=reading) if isinstance(event, RecordRun)), None)
         if frames is not None:
-            found |= record_signs(frames)
-    return found
+            names |= record_signs(frames)
+    return names
 
 
 def record_signs(frames: RecordRun) -> set[str]:
     """Names of the signs that some record of a run shows."""
-    found = set()
+    names = set()
     flags = frames.headers.field("sys_flag")
     if (flags & HOST_BITS).any():
-        found.add("ipv6-host")
+        names.add("ipv6-host")
     if (flags & INNER_BATCH).any():
-        found.add("inner-batch")
+        names.add("inner-batch")
     if (((flags & COMPRESSED) != 0) & ((flags & COMPRESSION_TYPE_MASK) != 0)).any():
-        found.add("compression-type")
+        names.add("compression-type")
     if (frames.headers.field("magic_code") == MAGIC_CODE_V2).any():
-        found.add("magic-code-v2")
+        names.add("magic-code-v2")
     if _has_crc32_property(frames):
-        found.add("crc32-property")
-    return found
+        names.add("crc32-property")
+    return names
 
 
 def _has_crc32_property(frames: RecordRun) -> bool:
     long_enough = frames.properties_sizes >= CRC32_PROPERTY_SIZE
-    places = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
-    names = frames.block.gather("<u8", places)
-    return bool((names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
+    positions = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
+    property_names = frames.block.gather("<u8", positions)
+    return bool((property_names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
 
 
 def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> Iterator[str]:
@@ -237,11 +237,11 @@ def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFil
 def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> bool | None:
     """Whether the newest units of an index file are of tags too; None where no message in it has tags.
 
-    Messages without tags show nothing: then older units are read.
+    Messages without tags are no evidence: then older units are read.
     """
     stop = newest.keys + 1
     with InputFile(newest.path) as file:
-        for _ in range(_MOST_PROBES):
+        for _ in range(_MAX_PROBES):
             first = max(1, stop - _PROBED_UNITS)
             units = decode_units(file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE))
             has_tags = set()

@@ -10,7 +10,7 @@ import pytest
 from rmqtool.formats.java import string_hash
 from rmqtool.inspect.locate import Location, locate
 from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.registry import count_place, list_place
+from rmqtool.inspect.registry import count_location, list_location
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
@@ -22,7 +22,7 @@ STORES = [name for name in stores.names() if not name.endswith("-killed")]
 KILLED = [name for name in stores.names() if name.endswith("-killed")]
 
 
-def place_of(path: Path, kind: Kind | None = None) -> Location:
+def location_of(path: Path, kind: Kind | None = None) -> Location:
     found = locate(path, kind, BrokerConf())
     assert isinstance(found, Location)
     return found
@@ -30,7 +30,7 @@ def place_of(path: Path, kind: Kind | None = None) -> Location:
 
 def objects(path: Path, kind: Kind | None = None, **options: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for part in list_place(place_of(path, kind), ListingOptions(**options)):
+    for part in list_location(location_of(path, kind), ListingOptions(**options)):
         found += part.dicts() if isinstance(part, Rows) else [part]
     return found
 
@@ -79,12 +79,12 @@ def test_index_hits(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     if not (store / "index").is_dir():
         pytest.skip("no message, no index")
-    place = place_of(store / "index")
+    place = location_of(store / "index")
     min_offset = stores.oracle(name)["commit_log"]["min_offset"]  # a broker finds nothing below it
     for query in stores.oracle(name)["index"]["queries"][::7]:
         filters = Filters(topics=(query["topic"],), keys=(query["key"],), from_offset=min_offset)
         found = set()
-        for part in list_place(place, ListingOptions(filters=filters)):
+        for part in list_location(place, ListingOptions(filters=filters)):
             assert isinstance(part, Rows)
             if part.counted:
                 found.update(part.batch.column("physical_offset").to_pylist())
@@ -107,7 +107,7 @@ def test_index_headers_and_chains(golden_store: GoldenStore, name: str) -> None:
         own = [slot for slot in slots if slot["file"] == header["file"]]
         assert sum(slot["chain_length"] for slot in own) == header["keys"]
         assert all(slot["chain_ok"] for slot in own)
-    counts = count_place(place_of(store / "index"), ListingOptions())
+    counts = count_location(location_of(store / "index"), ListingOptions())
     assert counts == {"index_header": len(headers), "index_unit": sum(header["keys"] for header in headers)}
 
 
