@@ -216,7 +216,7 @@ def puller_of(snapshot: Snapshot, topic: str, queue_id: int) -> Puller:
     """What pulls from one queue of a store, by the rules and limits of the store's version and configuration."""
     queue = snapshot.queue(topic, queue_id)
     ext = None if queue is None else ExtTags(snapshot.store, queue.queue)
-    return Puller(queue, snapshot.log_bytes, snapshot.rules, limits_of(snapshot.store.conf), ext)
+    return Puller(queue, snapshot.log_bytes, snapshot.release, limits_of(snapshot.store.conf), ext)
 
 
 def _int32(value: int) -> int:

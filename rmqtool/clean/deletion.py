@@ -22,7 +22,7 @@ def doomed_files(plan: CleanPlan) -> Iterator[Path]:
 
 def refuse(plan: CleanPlan) -> None:
     """Raise where deleting would harm: a foreign broker.conf, or nothing left of the log."""
-    store, run = plan.facts.store, plan.runs[0]
+    store, run = plan.snapshot.store, plan.runs[0]
     wrong = next(geometry_findings(plan.facts), None)
     if wrong:
         raise UsageError(
@@ -47,7 +47,7 @@ def delete(plan: CleanPlan, transaction: Transaction) -> Committed:
     An interrupted deletion is finished by the next command that writes.
     """
     for path in doomed_files(plan):
-        transaction.delete(plan.facts.store.relative(path))
+        transaction.delete(plan.snapshot.store.relative(path))
     return transaction.commit()
 
 

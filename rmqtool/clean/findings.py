@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from shlex import quote
 
@@ -35,7 +34,7 @@ _DIFFERENT_RULES = (OLDEST, DISK_RATIO_AS_DF, DISK_LEVELS_CONFIGURED, TEXT_SETTI
 
 def findings_of(plan: CleanPlan) -> Iterator[Finding]:
     """All findings about a plan and the store below it, the most important first."""
-    store = plan.facts.store
+    snapshot, store = plan.snapshot, plan.snapshot.store
     yield from _interrupted(plan)
     yield from geometry_findings(plan.facts)
     yield from _delete_when(plan)
@@ -46,15 +45,15 @@ def findings_of(plan: CleanPlan) -> Iterator[Finding]:
     yield from _ambiguous(plan)
     yield from _settings(plan)
     yield from layout_findings(store)
-    yield from log_findings(store, plan.facts.log, plan.facts.releases, live=plan.facts.holder is not None)
-    yield from offset_findings(store, plan.facts.committed.file)
+    yield from log_findings(store, snapshot.log, snapshot.releases, live=snapshot.holder is not None)
+    yield from offset_findings(store, snapshot.committed.file)
 
 
 def _interrupted(plan: CleanPlan) -> Iterator[Finding]:
     """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
-    root = plan.facts.store.root
+    root = plan.snapshot.store.root
     yield from interrupted_findings(root)
-    if plan.facts.holder is None and (root / ABORT_FILE).exists():
+    if plan.snapshot.holder is None and (root / ABORT_FILE).exists():
         yield finding(
             "store.unclean-stop",
             store=root,
@@ -99,7 +98,7 @@ def _blocked(plan: CleanPlan) -> Iterator[Finding]:
     size = sum(fate.log_file.allocated for fate in shielded)
     yield finding(
         "clean.blocked-by-older-file",
-        file=plan.facts.store.relative(first.log_file.file.path),
+        file=plan.snapshot.store.relative(first.log_file.file.path),
         message=f"{len(shielded)} files behind this one have expired ({size} bytes), but it is younger: it expires "
         f"{rfc3339(first.expires)}",
         count=len(shielded),
@@ -175,7 +174,7 @@ def _wrong_time(plan: CleanPlan, lie: str, files: Sequence[WrongTime]) -> Findin
     when = datetime.fromtimestamp(first.written / 1000, timezone.utc).isoformat(timespec="seconds")
     return finding(
         f"clean.mtime-{lie}",
-        file=plan.facts.store.relative(path),
+        file=plan.snapshot.store.relative(path),
         message=messages[lie],
         effect=effects[lie],
         remedy=f"touch -m -d {when} {quote(str(path))}" + ("  (and the others alike)" if len(files) > 1 else ""),
@@ -195,14 +194,14 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
         or failing_hours(rules.settings.delete_when)
     ):
         return
-    holder = plan.facts.holder
+    holder = plan.snapshot.holder
     why = "no broker runs on the store"
     if holder:
         why = "the running broker has other settings than these, or somebody still reads the file"
     yield finding(
         "clean.overdue",
         severity="info" if holder is None else "warning",
-        file=plan.facts.store.relative(files[0].file.path),
+        file=plan.snapshot.store.relative(files[0].file.path),
         message=f"expired {rfc3339(fates[0].expires)}, and deleteWhen has come since, but it is still there: {why}",
         effect="none" if holder is None else "look for 'destroy mapped file[REF' in its store.log",
     )
@@ -210,9 +209,9 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
 
 def _ambiguous(plan: CleanPlan) -> Iterator[Finding]:
     """Whether a broker of another version that may have written the store would decide otherwise."""
-    facts = plan.facts
-    oldest = facts.releases.oldest
-    candidates = [oldest, *(version for version in _DIFFERENT_RULES if oldest < version < facts.version)]
+    snapshot = plan.snapshot
+    oldest = snapshot.releases.oldest
+    candidates = [oldest, *(version for version in _DIFFERENT_RULES if oldest < version < snapshot.release)]
     expected = [fate.log_file for fate in plan.runs[0].log.deleted]
     for version in candidates:
         other = _deleted_by(plan, version)
@@ -220,8 +219,8 @@ def _ambiguous(plan: CleanPlan) -> Iterator[Finding]:
             yield finding(
                 "store.version-ambiguous",
                 message=f"a broker of {version} would delete {len(other)} log files with these settings, "
-                f"one of {facts.version} {len(expected)} (shown)",
-                remedy=f"rmqtool clean {quote(str(facts.store.root))} --dry-run --broker-version {version}",
+                f"one of {snapshot.release} {len(expected)} (shown)",
+                remedy=f"rmqtool clean {quote(str(snapshot.store.root))} --dry-run --broker-version {version}",
             )
             return
 
@@ -230,7 +229,7 @@ def _deleted_by(plan: CleanPlan, version: Version) -> list[object]:
     shown = {setting.name: setting.given for setting in plan.rules.settings.shown if setting.given is not None}
     settings = settings_of(shown, {}, version)
     rules = Rules(settings, version, plan.rules.zone, plan.rules.manual, plan.rules.first_in_use)
-    cleaner = cleaner_of(replace(plan.facts, states=[], index_files=[]), rules)
+    cleaner = cleaner_of(plan.facts, rules, log_only=True)
     return [fate.log_file for fate in cleaner.run(plan.now).log.deleted]
 
 

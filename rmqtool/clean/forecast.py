@@ -61,7 +61,7 @@ def forecast(plan: CleanPlan) -> Forecast:
     growth = growth_of(facts)
     first = next((fate for fate in plan.kept if fate.reason not in ("last-file", "ahead")), None)
     times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
-    disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.version), default=None)
+    disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
     usable = growth is not None and disk is not None and disk.total > 0
     return Forecast(
         growth,
@@ -86,8 +86,8 @@ def growth_of(facts: Facts) -> Growth | None:
     if last - since < _SHORTEST_MS:
         return None
     per_hour = (facts.log_range.max_offset - offset) * HOUR_MS / (last - since)
-    others = facts.disks.major_file_size - facts.log.size
-    share = others / facts.log.size if facts.log.size else 0.0
+    others = facts.disks.major_file_size - facts.snapshot.log.size
+    share = others / facts.snapshot.log.size if facts.snapshot.log.size else 0.0
     return Growth(per_hour, per_hour * (1 + share), since, last)
 
 
@@ -140,7 +140,7 @@ def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterat
     for hour in range(min(rules.settings.file_reserved_time + _BEHIND_RESERVED, _MOST_HOURS)):
         time = plan.now + hour * HOUR_MS
         now = disk.after(-int(written - kept_since))
-        yield time, now.ratio(plan.facts.version)
+        yield time, now.ratio(plan.snapshot.release)
         disks = replace(plan.facts.disks, log=[now], queues=now)
         if trigger_at(rules.settings, disks, time, rules.zone, rules.version).runs:
             while waiting and waiting[-1][0] <= time:

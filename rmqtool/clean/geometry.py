@@ -22,29 +22,29 @@ from rmqtool.rules.file_sizes import (
 
 def geometry_findings(facts: Facts) -> Iterator[Finding]:
     """Sizes by broker.conf that are not the store's; what the file does not give is the default, as for the broker."""
-    conf = facts.store.conf
+    conf = facts.snapshot.store.conf
     if not conf.settings:
         return
     size = _size(conf, DEFAULT_LOG_FILE_SIZE, lambda: conf.size(*LOG_FILE_SIZE))
-    if size and facts.log.file_size not in (0, size):
-        yield _finding(LOG_FILE_SIZE[0], size, facts.log.file_size, "commitlog")
+    if size and facts.snapshot.log.file_size not in (0, size):
+        yield _finding(LOG_FILE_SIZE[0], size, facts.snapshot.log.file_size, "commitlog")
     for kind, names in QUEUE_FILE_SIZE.items():
         size = _size(conf, DEFAULT_QUEUE_FILE_SIZE[kind], partial(queue_file_size, conf, kind))
         found = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
         if size and found and found.files.file_size != size:
-            place = facts.store.relative(found.files.files[0].path.parent)
+            place = facts.snapshot.store.relative(found.files.files[0].path.parent)
             yield _finding(names[0], size, found.files.file_size, place)
     yield from _index_finding(facts)
 
 
 def _index_finding(facts: Facts) -> Iterator[Finding]:
-    first = facts.index_files[0] if facts.index_files else None
-    conf = facts.store.conf
+    first = facts.snapshot.index_files[0] if facts.snapshot.index_files else None
+    conf = facts.snapshot.store.conf
     slots = _size(conf, DEFAULT_SLOTS, lambda: conf.size("maxHashSlotNum"))
     units = _size(conf, DEFAULT_UNITS, lambda: conf.size("maxIndexNum"))
     if first and slots and units and first.size != file_size(slots, units):
         effect = "not detected: keys are looked up and written at wrong places of the index"
-        place = facts.store.relative(first.path)
+        place = facts.snapshot.store.relative(first.path)
         yield _finding("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, place, effect)
 
 

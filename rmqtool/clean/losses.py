@@ -77,11 +77,11 @@ def losses_of(plan: CleanPlan) -> Losses:
     after = {(state.queue.topic, state.queue.queue_id): state for state in plan.states}
     groups = [
         _group_loss(item.group, item.topic, item.queue_id, item.offset, facts.by_queue, after)
-        for item in facts.committed.offsets
+        for item in facts.snapshot.committed.offsets
     ]
-    committed = {(item.group, item.topic, item.queue_id): item.offset for item in facts.committed.offsets}
+    committed = {(item.group, item.topic, item.queue_id): item.offset for item in facts.snapshot.committed.offsets}
     log = [log_file.file for log_file in facts.log_files]
-    waiting = waiting_messages(facts.store, facts.states, plan.states, committed, log, plan.now)
+    waiting = waiting_messages(facts.snapshot.store, facts.states, plan.states, committed, log, plan.now)
     return Losses(plan, groups, list(waiting))
 
 

@@ -13,6 +13,7 @@ from rmqtool.broker.queue_cleaner import QueueCleaner
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.broker.trigger import Trigger
 from rmqtool.clean.snapshot import Facts
+from rmqtool.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class CleanPlan:
     last: CleanerRun
     states: Sequence[QueueAfterRun]
     freed: Mapping[int, int]  # by device, bytes
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The store that it is about."""
+        return self.facts.snapshot
 
     @property
     def trigger(self) -> Trigger:
@@ -67,13 +73,13 @@ def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> Cle
     return CleanPlan(facts, rules, now, shown, runs[-1], cleaner.queues.states(), cleaner.freed)
 
 
-def cleaner_of(facts: Facts, rules: Rules) -> Cleaner:
-    """The cleaner of a broker that has started on the store as it is."""
+def cleaner_of(facts: Facts, rules: Rules, *, log_only: bool = False) -> Cleaner:
+    """The cleaner of a broker that has started on the store as it is, or on its log alone."""
     return Cleaner(
         rules=rules,
         log_files=list(facts.log_files),
         max_offset=facts.log_range.max_offset,
         disks=facts.disks,
-        index_files=list(facts.index_files),
-        queues=QueueCleaner(facts.states, rules.version),
+        index_files=[] if log_only else list(facts.snapshot.index_files),
+        queues=QueueCleaner([] if log_only else facts.states, rules.version),
     )

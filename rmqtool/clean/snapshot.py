@@ -17,16 +17,12 @@ from rmqtool.broker.disks import disk_of
 from rmqtool.broker.log_deletion import LogFile, stat_log_file
 from rmqtool.broker.queue_deletion import QueueAfterRun, first_state
 from rmqtool.broker.trigger import Disks
-from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import SEVERAL_LOG_PATHS, Version
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
-from rmqtool.store.index_files import IndexFile, list_index_files
-from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.index_files import IndexFile
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE, Store
-from rmqtool.store.version_signs import releases_of
 
 T = TypeVar("T")
 
@@ -36,24 +32,14 @@ _BETWEEN_LOOKS_S = 0.2
 
 @dataclass(frozen=True)
 class Facts:
-    """A store as it stood when it was looked at, and the releases that may have written it."""
+    """What the cleaner of a broker goes by: a snapshot of the store, and times and sizes of its files and disks."""
 
-    store: Store
-    releases: Releases
-    holder: Holder | None
-    log: MappedFiles
+    snapshot: Snapshot
     log_range: LogRange
     log_files: Sequence[LogFile]
     first_timestamps: Sequence[int | None]  # store timestamp of each file's first message, epoch ms
     disks: Disks
     states: Sequence[QueueAfterRun]
-    index_files: Sequence[IndexFile]
-    committed: CommittedOffsets
-
-    @property
-    def version(self) -> Version:
-        """The release whose rules count: the newest that fits."""
-        return self.releases.newest
 
     @property
     def log_bytes(self) -> int:
@@ -81,32 +67,20 @@ def take_snapshot(
     store: Store, version: Version | None = None, used_ratio: float | None = None, limit: RateLimit | None = None
 ) -> Facts:
     """Look at a store; `used_ratio` (a fraction) replaces what would be measured of every disk."""
-    holder = lock_holder(store.root)
-    reading = ReadPolicy(limit, drop_page_cache=holder is not None)
-    releases = releases_of(store, version, reading)
-    rules = releases.newest
-    log = store.commit_log()
-    index_files = list(list_index_files(store))
-    log_min_offset = log.files[0].start_offset if log.files else -1
-    queues = list(list_queues(store))
-    states = [first_state(queue, log_min_offset, rules) for queue in queues]
+    snapshot = Snapshot(store, version, limit)
+    log, release, reading = snapshot.log, snapshot.release, snapshot.reading
+    states = [first_state(queue, snapshot.log_min_offset, release) for queue in snapshot.queues]
     log_files = [found for found in map(stat_log_file, log.files) if found]
-    committed = load_offsets(store)
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
-    disks = [disk_of(path, rules, used_ratio) for path in _measured_paths(store, rules)]
-    queue_disk = disk_of(store.root / CONSUME_QUEUE, rules, used_ratio)
+    disks = [disk_of(path, release, used_ratio) for path in _measured_paths(store, release)]
+    queue_disk = disk_of(store.root / CONSUME_QUEUE, release, used_ratio)
     return Facts(
-        store=store,
-        releases=releases,
-        holder=holder,
-        log=log,
+        snapshot=snapshot,
         log_range=log_range(log.files, max(ends, default=None), reading),
         log_files=log_files,
         first_timestamps=[_first_timestamp(found.file, reading) for found in log_files],
-        disks=Disks(disks, queue_disk, _major_size(log, states, index_files)),
+        disks=Disks(disks, queue_disk, _major_size(log, states, snapshot.index_files)),
         states=states,
-        index_files=index_files,
-        committed=committed,
     )
 
 

@@ -90,8 +90,8 @@ def clean(
 
     def look() -> CleanPlan:
         facts = take_snapshot(store, broker_version, None if percent is None else percent / 100, limit_rate)
-        settings = settings_of(broker_conf.settings, options, facts.version)
-        rules = Rules(settings, facts.version, asked["zone"], asked["manual"], asked["first_file_in_use"])
+        settings = settings_of(broker_conf.settings, options, facts.snapshot.release)
+        rules = Rules(settings, facts.snapshot.release, asked["zone"], asked["manual"], asked["first_file_in_use"])
         return plan(facts, rules, moment, all_runs=all_runs)
 
     given = given_options(options, broker_conf, broker_version, asked)
@@ -111,17 +111,17 @@ def _delete(shown: _Shown, look: Callable[[], CleanPlan], *, yes: bool, as_if: b
     style, found = shown.style, shown.plan
     refuse(found)
     _require_release(shown)
-    unfinished = interrupted(found.facts.store.root)
+    unfinished = interrupted(found.snapshot.store.root)
     count = sum(1 for _ in doomed_files(found))
     if not count and not unfinished:
         shown.show("nothing")
         return
     if not style.json:
         shown.show("planned", next_commands=False)
-    if found.facts.holder:  # before anybody is asked; the transaction looks again
-        raise _in_use(found.facts.store.root, found.facts.holder)
+    if found.snapshot.holder:  # before anybody is asked; the transaction looks again
+        raise _in_use(found.snapshot.store.root, found.snapshot.holder)
     confirm(_question(count, unfinished, as_if=as_if), yes=yes)
-    with Transaction(found.facts.store, "clean") as transaction:
+    with Transaction(found.snapshot.store, "clean") as transaction:
         recovered = transaction.recovered
         print_recovered(recovered)
         if recovered:  # what was shown is not true any more
@@ -129,7 +129,7 @@ def _delete(shown: _Shown, look: Callable[[], CleanPlan], *, yes: bool, as_if: b
             return
         if not same_deletion(look(), found):
             message = "the store or the hour has changed since it was shown: nothing was deleted"
-            raise RmqtoolError(message, file=found.facts.store.root, hint="run it again")
+            raise RmqtoolError(message, file=found.snapshot.store.root, hint="run it again")
         committed = delete(found, transaction)
     shown.done(committed.state, committed.id, ())
 

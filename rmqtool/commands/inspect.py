@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, UnreadableError, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
 from rmqtool.commands.inspect_place import FILTERS, Wanted, is_given, list_from, spelt
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
@@ -19,12 +19,12 @@ from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit, ReadPolicy
+    from rmqtool.base.files import RateLimit
     from rmqtool.base.mapped_files import MappedFile, MappedFiles
     from rmqtool.inspect.log_statistics import LogStatistics
-    from rmqtool.inspect.overview import Overview
     from rmqtool.scan.reader import Event
     from rmqtool.store.paths import Kind
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.store.store import Store
 
 _KINDS = (  # those of `store.paths`, written out so that `--help` loads nothing
@@ -139,13 +139,15 @@ def inspect(
 
 
 def _show_store(style: Style, store: Store, *, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
-    from rmqtool.inspect.overview import look
+    from rmqtool.inspect.overview import overview_of
     from rmqtool.show.overview_json import overview_json
     from rmqtool.show.overview_text import show_overview
 
-    overview = look(store, version, limit)
-    statistics = _scan_log(style, overview, limit) if scan else None
-    lossy = overview.unread.errors or (statistics and statistics.is_lossy)
+    overview, statistics = overview_of(store, version, limit), None
+    if scan:
+        statistics, unread = _scan_log(style, overview.snapshot)
+        overview = overview.with_scan(statistics.signs, unread)
+    lossy = overview.unread or (statistics and statistics.is_lossy)
     status = Exit.LOSSY if lossy else Exit.OK
     if style.json:
         write_document(
@@ -156,43 +158,39 @@ def _show_store(style: Style, store: Store, *, scan: bool, version: Version | No
     return status
 
 
-def _scan_log(style: Style, overview: Overview, limit: RateLimit | None) -> LogStatistics:
-    from rmqtool.base.files import ReadPolicy
+def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[RmqtoolError]]:
+    """Statistics of all records, and what could not be read."""
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.show.progress import byte_progress
 
-    files = overview.older_log.files or overview.log.files
-    first = files[0].start_offset if files else 0
-    live = overview.holder is not None
-    statistics = LogStatistics(live=live)
-    with byte_progress(
-        "reading the commit log", overview.older_log.size + overview.log.size, quiet=style.quiet
-    ) as progress:
-        for event in _events(overview, ReadPolicy(limit, drop_page_cache=live)):
+    older, log = snapshot.older_log, snapshot.log
+    first = next((file.start_offset for file in (*older.files, *log.files)), 0)
+    statistics, unread = LogStatistics(live=snapshot.holder is not None), list[RmqtoolError]()
+    with byte_progress("reading the commit log", older.size + log.size, quiet=style.quiet) as progress:
+        for event in _events(snapshot, unread):
             statistics.add(event)
             progress.update(event.physical_offset + event.size - first)
-    overview.add_signs(statistics.signs)
-    return statistics
+    return statistics, unread
 
 
-def _events(overview: Overview, reading: ReadPolicy) -> Iterator[Event]:
+def _events(snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]:
     """The scan of the whole log, of a converted broker first of the one before DLedger."""
     from rmqtool.scan.reader import scan_files
     from rmqtool.store.commit_log import readable_end
     from rmqtool.store.dledger_log import scan_entries
 
-    live = overview.holder is not None
+    reading, live = snapshot.reading, snapshot.holder is not None
 
     def scan(files: Sequence[MappedFile], start: int) -> Iterator[Event]:
         return scan_files(files, start, readable_end(files, reading, live=live), reading)
 
-    yield from _readable_events(overview, scan, overview.older_log)
+    yield from _readable_events(scan, snapshot.older_log, unread)
     entries = partial(scan_entries, reading=reading)
-    yield from _readable_events(overview, entries if overview.store.layout == "dledger" else scan, overview.log)
+    yield from _readable_events(entries if snapshot.store.layout == "dledger" else scan, snapshot.log, unread)
 
 
 def _readable_events(
-    overview: Overview, scan: Callable[[Sequence[MappedFile], int], Iterator[Event]], log: MappedFiles
+    scan: Callable[[Sequence[MappedFile], int], Iterator[Event]], log: MappedFiles, unread: list[RmqtoolError]
 ) -> Iterator[Event]:
     """The scan of some files; one that cannot be read is told and left out from there on."""
     files, position = list(log.files), 0
@@ -203,5 +201,5 @@ def _readable_events(
                 yield event
             return
         except UnreadableError as error:  # noqa: PERF203 - once for each file that cannot be read
-            overview.add_unread(error)
+            unread.append(error)
             files = [file for file in files if str(file.path) != error.file]

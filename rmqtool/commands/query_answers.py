@@ -118,7 +118,7 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
             notes.add(why_no_queue(snapshot, topic, queue_id))
             continue
         times = QueueTimes(queue, snapshot.log_bytes)
-        answer, older = times.broker(timestamp, snapshot.rules), times.broker(timestamp, snapshot.releases.oldest)
+        answer, older = times.broker(timestamp, snapshot.release), times.broker(timestamp, snapshot.releases.oldest)
         if older != answer:
             others.append(f"{older} for queue {queue_id}")
         lines.append(
@@ -138,7 +138,7 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
     if not lines:
         notes.add(why_no_queue(snapshot, topic, filters.queue_ids[0] if filters.queue_ids else 0))
         return Exit.FINDINGS
-    if snapshot.rules < TIME_BY_RECORDS or others:
+    if snapshot.release < TIME_BY_RECORDS or others:
         answers = f", and answer {', '.join(others)}" if others else ""
         notes.add(
             f"brokers before {TIME_BY_RECORDS} go by the modification times of queue files{answers}: a copy may differ"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from shlex import quote
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import RateLimit, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.files import RateLimit
 from rmqtool.base.tolerant import ReadErrors, ReadScope
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
-from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import Queue, QueueRange, list_queues, queue_range
-from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, load_offsets
+from rmqtool.store.consume_queues import Queue, QueueRange, queue_range
+from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.dledger_log import dledger_range
 from rmqtool.store.file_findings import (
     index_finding,
@@ -30,112 +28,91 @@ from rmqtool.store.file_findings import (
     unread_finding,
     with_next_command,
 )
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
-from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
+from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
-from rmqtool.store.version_signs import index_signs, sampled_signs, version_signs
 from rmqtool.transaction.findings import interrupted_findings
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A store at a glance; every part is as its files stood when it was looked at.
+    """A store at a glance.
 
     What could not be read is in `unread` and not in its part; without `log_range` the log's first or last records.
-    `older_log` is the plain log of a broker that was converted to DLedger.
+    `older_range` is that of the plain log of a broker that was converted to DLedger.
     """
 
-    store: Store
-    version: Version | None
-    holder: Holder | None
+    snapshot: Snapshot
     last_exit: str
-    signs: list[Sign]
-    log: MappedFiles
+    signs: tuple[Sign, ...]
     log_range: LogRange | None
-    queues: list[tuple[Queue, QueueRange]]
-    index: list[tuple[IndexFile, Geometry | None]]
-    checkpoint: dict[str, int] | None
-    committed: CommittedOffsets
-    unread: ReadErrors
-    older_log: MappedFiles
     older_range: LogRange | None
-    findings: list[Finding] = field(default_factory=list)
+    queues: tuple[tuple[Queue, QueueRange], ...]
+    checkpoint: dict[str, int] | None
+    unread: tuple[RmqtoolError, ...]
+    findings: tuple[Finding, ...] = ()
 
     def lag(self, committed: CommittedOffset) -> int | None:
         """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
         found = self.range_of(committed.topic, committed.queue_id)
         return found.max_offset - committed.offset if found else None
 
-    def add_unread(self, error: RmqtoolError) -> None:
-        """Add what a scan of all records could not read."""
-        self.unread.errors.append(error)
-        self.findings.append(with_next_command(self.store, unread_finding(self.store, error)))
-
     def range_of(self, topic: str, queue_id: int) -> QueueRange | None:
         """The range of a queue, None without it."""
         return self._ranges.get((topic, queue_id))
 
-    def add_signs(self, names: Iterable[str]) -> None:
-        """Add signs of the version that a scan of all records has shown."""
-        self.signs[:] = sorted_signs([*names, *(sign.name for sign in self.signs)])
+    def with_scan(self, signs: Iterable[str], unread: Iterable[RmqtoolError]) -> Overview:
+        """The overview with what a scan of all records has shown: signs of the version, and what could not be read."""
+        errors, store = tuple(unread), self.snapshot.store
+        return replace(
+            self,
+            signs=tuple(sorted_signs([*signs, *(sign.name for sign in self.signs)])),
+            unread=(*self.unread, *errors),
+            findings=(*self.findings, *(with_next_command(store, unread_finding(store, error)) for error in errors)),
+        )
 
     @cached_property
     def _ranges(self) -> dict[tuple[str, int], QueueRange]:
         return {(queue.topic, queue.queue_id): found for queue, found in self.queues}
 
 
-def look(store: Store, version: Version | None = None, limit: RateLimit | None = None) -> Overview:
-    """Look at a store; `version` decides rules that changed, and without it the newest that fits."""
-    holder = lock_holder(store.root)
-    reading = ReadPolicy(limit, drop_page_cache=holder is not None)
+def overview_of(store: Store, version: Version | None = None, limit: RateLimit | None = None) -> Overview:
+    """Look at a store; `version` decides rules that changed, and without it those of the newest release are shown."""
     unread = ReadErrors()
-    log, older = store.commit_log(unread.scope), store.older_log(unread.scope)
-    queues = list(_with_range(store, older.files or log.files, version or NEWEST, unread.scope))
-    index = list(_with_geometry(store, unread.scope))
+    snapshot = Snapshot(store, version, limit, scope=unread.scope)
     checkpoint, found_range, older_range = None, None, None
+    queues = tuple(_with_range(snapshot, unread.scope))
     with unread.scope():
-        checkpoint = read_checkpoint(store)
+        checkpoint = snapshot.checkpoint
     with unread.scope():
-        found_range = _log_range(store, log, queues, reading)
+        found_range = _log_range(snapshot, queues)
     with unread.scope():
-        older_range = log_range(older.files, reading=reading)
-    committed = load_offsets(store)
-    signs = version_signs(store, checkpoint, [queue for queue, _ in queues], [file for file, _ in index], committed)
+        older_range = log_range(snapshot.older_log.files, reading=snapshot.reading)
+    signs = set(snapshot.file_signs)
     if found_range is not None:
         with unread.scope():
-            signs |= _signs_in_records(log, index, reading)
+            signs |= snapshot.record_signs
     overview = Overview(
-        store=store,
-        version=version,
-        holder=holder,
-        last_exit=_last_exit(store, holder),
-        signs=sorted_signs(signs),
-        log=log,
+        snapshot=snapshot,
+        last_exit=_last_exit(store, snapshot.holder),
+        signs=tuple(sorted_signs(signs)),
         log_range=found_range,
-        queues=queues,
-        index=index,
-        checkpoint=checkpoint,
-        committed=committed,
-        unread=unread,
-        older_log=older,
         older_range=older_range,
+        queues=queues,
+        checkpoint=checkpoint,
+        unread=(),
     )
-    overview.findings.extend(with_next_command(store, found) for found in _findings(overview))
-    return overview
+    findings = tuple(with_next_command(store, found) for found in _findings(overview, unread))
+    return replace(overview, unread=tuple(unread.errors), findings=findings)
 
 
-def _log_range(store: Store, log: MappedFiles, queues: list[tuple[Queue, QueueRange]], reading: ReadPolicy) -> LogRange:
-    if store.layout == "dledger":
-        return dledger_range(log.files, reading)
-    return log_range(log.files, _last_record_hint(queues), reading)
-
-
-def _signs_in_records(
-    log: MappedFiles, index: list[tuple[IndexFile, Geometry | None]], reading: ReadPolicy
-) -> set[str]:
-    found = sampled_signs(log.files, reading)
-    newest, geometry = index[-1] if index else (None, None)
-    return found | set(index_signs(newest, geometry, log.files)) if newest and geometry else found
+def _log_range(snapshot: Snapshot, queues: Iterable[tuple[Queue, QueueRange]]) -> LogRange:
+    """The range of the log, whose end is near where the queues' last units point."""
+    files, reading = snapshot.log.files, snapshot.reading
+    if snapshot.store.layout == "dledger":
+        return dledger_range(files, reading)
+    ends = (found.last_physical_offset for _, found in queues if found.last_physical_offset is not None)
+    return log_range(files, max(ends, default=None), reading)
 
 
 def _last_exit(store: Store, holder: Holder | None) -> str:
@@ -147,59 +124,43 @@ def _last_exit(store: Store, holder: Holder | None) -> str:
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
-def _last_record_hint(queues: list[tuple[Queue, QueueRange]]) -> int | None:
-    ends = [found.last_physical_offset for _, found in queues if found.last_physical_offset is not None]
-    return max(ends, default=None)
-
-
-def _with_range(
-    store: Store, log: Sequence[MappedFile], version: Version, part: ReadScope
-) -> Iterator[tuple[Queue, QueueRange]]:
+def _with_range(snapshot: Snapshot, part: ReadScope) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range."""
+    log = snapshot.older_log.files or snapshot.log.files
     log_min_offset = log[0].start_offset if log else -1
-    for queue in list_queues(store, part):
+    for queue in snapshot.queues:
         with part():
-            yield queue, queue_range(queue, log_min_offset, version)
+            yield queue, queue_range(queue, log_min_offset, snapshot.version or NEWEST)
 
 
-def _with_geometry(store: Store, part: ReadScope) -> Iterator[tuple[IndexFile, Geometry | None]]:
-    """The index files, each with its geometry, which is most often that of the one before."""
-    known = store.conf.index_geometry
-    for file in list_index_files(store, part):
-        geometry = None
-        with part():
-            geometry = geometry_or_none(file, known)
-            known = (geometry.slots, geometry.units) if geometry else known
-        yield file, geometry
-
-
-def _findings(overview: Overview) -> Iterator[Finding]:
-    store = overview.store
-    with overview.unread.scope():
+def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
+    snapshot = overview.snapshot
+    store, is_live = snapshot.store, snapshot.holder is not None
+    with unread.scope():
         yield from interrupted_findings(store.root)
-    yield from (unread_finding(store, error) for error in overview.unread.errors)
+    yield from (unread_finding(store, error) for error in unread.errors)
     yield from layout_findings(store)
     if overview.last_exit == "unclean":
         message = "the last broker was killed or crashed: the file abort is there and no broker runs"
         yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
-    releases = Releases.named(overview.version) if overview.version else ANY_RELEASE
-    yield from log_findings(store, overview.older_log, releases)
-    yield from log_findings(store, overview.log, releases, live=overview.holder is not None)
-    if overview.holder is None:  # a file that a broker has just begun is as long as it is for a moment only
+    releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
+    yield from log_findings(store, snapshot.older_log, releases)
+    yield from log_findings(store, snapshot.log, releases, live=is_live)
+    if not is_live:  # a file that a broker has just begun is as long as it is for a moment only
         queues = [queue for queue, _ in overview.queues]
         yield from one_of_each(found for queue in queues for found in queue_findings(store, queue, releases))
-    unread = {error.file for error in overview.unread.errors}
-    for file, geometry in overview.index:
-        if geometry is None and file.keys and str(file.path) not in unread:
+    unread_files = {error.file for error in unread.errors}
+    for file, geometry in snapshot.index_geometries:
+        if geometry is None and file.keys and str(file.path) not in unread_files:
             yield index_finding(store, file)
     yield from _version_findings(overview)
-    yield from offset_findings(store, overview.committed.file)
+    yield from offset_findings(store, snapshot.committed.file)
 
 
 def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
     expired = sum(found.expired for _, found in overview.queues)
-    if overview.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
+    if overview.snapshot.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
         message = f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)"
-        remedy = f"rmqtool inspect {quote(str(overview.store.root))} --broker-version 4.9"
+        remedy = f"rmqtool inspect {quote(str(overview.snapshot.store.root))} --broker-version 4.9"
         yield finding("store.version-ambiguous", message, remedy=remedy, count=expired)

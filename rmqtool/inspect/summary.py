@@ -97,7 +97,7 @@ def bytes_per_hour(overview: Overview) -> int | None:
 
 def index_coverage(overview: Overview) -> tuple[int, int] | None:
     """Store timestamps of the first and last message in an index file, epoch ms; None without a key."""
-    files = [file for file, _ in overview.index if file.keys]
+    files = [file for file, _ in overview.snapshot.index_geometries if file.keys]
     if not files:
         return None
     return min(file.begin_timestamp for file in files), max(file.end_timestamp for file in files)
@@ -108,7 +108,7 @@ def _messages_of(overview: Overview, topic: str) -> int:
 
 
 def _delayed(overview: Overview) -> Iterator[DelayLevel]:
-    table = load_config(overview.store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
+    table = load_config(overview.snapshot.store.root / CONFIG / "delayOffset.json").content.get("offsetTable")
     done = {
         int(level): offset
         for level, offset in (table.items() if isinstance(table, dict) else ())

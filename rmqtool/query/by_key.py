@@ -89,7 +89,7 @@ def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> 
 def index_units(snapshot: Snapshot, query: KeyQuery) -> list[IndexUnit]:
     """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
     limit = limit_of(snapshot, query)
-    topics = dict.fromkeys(query.topics or snapshot.topics)
+    topics = dict.fromkeys(query.topics or snapshot.topic_names)
     units = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
     units.sort(key=lambda unit: unit.physical_offset)
     return units[max(0, len(units) - limit) :]

@@ -37,7 +37,7 @@ def relatives_of(snapshot: Snapshot, message: Message) -> list[Relative]:
     key = message["unique_key"]
     if not key:
         return []
-    topics = {*snapshot.topics, message["topic"]}
+    topics = {*snapshot.topic_names, message["topic"]}
     offsets = {unit.physical_offset for unit in snapshot.index.query_topics(topics, key, MAX_MATCHES)}
     offsets.discard(message["physical_offset"])
     others = [message_at(snapshot, offset) for offset in sorted(offsets)]

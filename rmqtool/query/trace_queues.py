@@ -11,13 +11,11 @@ from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
-from rmqtool.store.consume_queues import has_light_queues
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.topics import load_topics
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
-"""ok: the unit is there. expired: it is below the queue's minimum. deleted: so is its file. behind: the queue ends before
+"""ok: the unit is there. expired: it is below the queue's minimum. deleted: with its file. behind: the queue ends before
 it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: the queue is in RocksDB."""
 
 _SECOND = 1000  # ms: levels are whole seconds
@@ -90,15 +88,14 @@ class QueueTrace:
 
 def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
     """The units and keys that the broker derives from one record, by the store's version and configuration."""
-    light = has_light_queues(snapshot.store)
     rules = DispatchRules.of(
-        snapshot.rules,
+        snapshot.release,
         snapshot.store.conf,
         snapshot.delay_levels,
-        lmq_seen=light,
+        lmq_seen=snapshot.has_light_queues,
         may_be_older=not snapshot.releases.is_named,
     )
-    dispatcher = Dispatcher(rules, load_topics(snapshot.store).with_batch_queues)
+    dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 
 

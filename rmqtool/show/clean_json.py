@@ -17,7 +17,7 @@ from rmqtool.store.store import Store
 
 def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str, Any]:
     """The `result` of ``clean STORE``."""
-    store = plan.facts.store
+    store = plan.snapshot.store
     return {
         **_moment("now", plan.now),
         "broker_version": str(plan.rules.version),
@@ -68,7 +68,7 @@ def _zone(plan: CleanPlan) -> str | None:
 
 
 def _trigger(plan: CleanPlan) -> dict[str, Any]:
-    trigger, facts = plan.trigger, plan.facts
+    trigger, disks, snapshot = plan.trigger, plan.facts.disks, plan.snapshot
     return {
         "time": trigger.time,
         "space": trigger.space,
@@ -78,7 +78,7 @@ def _trigger(plan: CleanPlan) -> dict[str, Any]:
         "failure": trigger.failure,
         "writes_refused": trigger.writes_refused,
         "disk_used_percent": _percent(trigger.log_ratio),
-        "disks": [_disk(facts.store, disk, facts.version) for disk in (*facts.disks.log, facts.disks.queues)],
+        "disks": [_disk(snapshot.store, disk, snapshot.release) for disk in (*disks.log, disks.queues)],
         "next_timestamp": plan.next_start,
         "next_time": rfc3339(plan.next_start),
     }

@@ -47,14 +47,14 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
 
 def note_next(plan: CleanPlan, options: str, *, done: bool = False) -> None:
     """Say on stderr what to run next; `options` are those of this run that count for the next too."""
-    command = f"rmqtool clean {quote(str(plan.facts.store.root))}{options}"
+    command = f"rmqtool clean {quote(str(plan.snapshot.store.root))}{options}"
     note("")
     if done:
         note(f"what the next run would delete: {command} --dry-run")
         return
     if len(plan.runs) == 1 and plan.runs[0].log.deleted:
         note(f"the runs that follow: {command} --dry-run --all-runs")
-    if plan.runs[0].deletes and not plan.facts.holder:
+    if plan.runs[0].deletes and not plan.snapshot.holder:
         note(f"delete it now, with the broker stopped: {command}")
     elif not plan.runs[0].deletes and plan.next_start is not None:
         when = local_time(plan.next_start, plan.rules.zone).isoformat(timespec="seconds")
@@ -62,12 +62,13 @@ def note_next(plan: CleanPlan, options: str, *, done: bool = False) -> None:
 
 
 def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
-    facts, trigger, settings = plan.facts, plan.trigger, plan.rules.settings
+    snapshot, trigger, settings = plan.snapshot, plan.trigger, plan.rules.settings
     running = "no broker runs on it"
-    if facts.holder:
-        running = f"broker running, process {facts.holder.pid}" if facts.holder.pid else "broker running"
-    yield "store", f"{facts.store.root}, {running}"
-    another = "" if facts.releases.is_named else f" (releases {facts.releases} fit; --broker-version names one)"
+    if snapshot.holder:
+        running = f"broker running, process {snapshot.holder.pid}" if snapshot.holder.pid else "broker running"
+    yield "store", f"{snapshot.store.root}, {running}"
+    releases = snapshot.releases
+    another = "" if releases.is_named else f" (releases {releases} fit; --broker-version names one)"
     yield "rules of", f"{plan.rules.version}{another}"
     zone = "" if plan.rules.zone else " (this machine's time zone; --time-zone for another)"
     yield "now", f"{moment(plan.now, plan)}{zone}"
@@ -85,7 +86,7 @@ def _disk_line(plan: CleanPlan) -> str:
     parts = []
     for disk in dict.fromkeys((*disks.log, disks.queues)):
         ratio = disk.ratio(plan.rules.version)
-        name = plan.facts.store.relative(disk.path)
+        name = plan.snapshot.store.relative(disk.path)
         level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g} % of {byte_size(disk.total)}"
         parts.append((name, level))
     if len({level for _, level in parts}) == 1:

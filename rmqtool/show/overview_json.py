@@ -23,7 +23,10 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
         "broker": _broker(overview),
         "commit_log": _commit_log(overview, statistics),
         "queues": [_queue(queue, found, statistics) for queue, found in overview.queues],
-        "index": [_index_file(overview.store, file, geometry) for file, geometry in overview.index],
+        "index": [
+            _index_file(overview.snapshot.store, file, geometry)
+            for file, geometry in overview.snapshot.index_geometries
+        ],
         "checkpoint": _with_times(overview.checkpoint) if overview.checkpoint else None,
         "consumers": [
             {
@@ -34,7 +37,7 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
                 "lag": overview.lag(committed),
                 "out_of_range": out_of_range(overview, committed),
             }
-            for committed in overview.committed.offsets
+            for committed in overview.snapshot.committed.offsets
         ],
         "groups": [asdict(found) for found in group_failures(overview)],
         "waiting": asdict(waiting(overview)),
@@ -47,22 +50,22 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
 
 def _broker(overview: Overview) -> dict[str, Any]:
     return {
-        "running": overview.holder is not None,
+        "running": overview.snapshot.holder is not None,
         "last_exit": overview.last_exit,
-        "pid": overview.holder.pid if overview.holder else None,
-        "layout": overview.store.layout,
+        "pid": overview.snapshot.holder.pid if overview.snapshot.holder else None,
+        "layout": overview.snapshot.store.layout,
         "version_at_least": str(overview.signs[-1].since) if overview.signs else None,
         "version_signs": [{"sign": sign.name, "since": str(sign.since)} for sign in overview.signs],
     }
 
 
 def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[str, Any]:
-    files, found = overview.log.files, overview.log_range
+    files, found = overview.snapshot.log.files, overview.log_range
     first, last = (found.first_store_timestamp, found.last_store_timestamp) if found else (None, None)
     return {
         "files": len(files),
-        "bytes": overview.log.size,
-        "file_size": overview.log.file_size,
+        "bytes": overview.snapshot.log.size,
+        "file_size": overview.snapshot.log.file_size,
         "min_offset": found.min_offset if found else files[0].start_offset,
         "max_offset": found.max_offset if found else None,
         "first_store_timestamp": first,
@@ -76,7 +79,7 @@ def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[st
 
 
 def _older_log(overview: Overview) -> dict[str, Any] | None:
-    older, found = overview.older_log, overview.older_range
+    older, found = overview.snapshot.older_log, overview.older_range
     if not older.files:
         return None
     return {

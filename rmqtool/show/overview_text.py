@@ -54,8 +54,8 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
     written = (
         f"written by {signs[-1].since} or later ({signs[-1].name})" if signs else "no sign of its broker's version"
     )
-    layout = "" if overview.store.layout == "default" else f", {overview.store.layout}"
-    yield "store", f"{overview.store.root}{layout}, {written}"
+    layout = "" if overview.snapshot.store.layout == "default" else f", {overview.snapshot.store.layout}"
+    yield "store", f"{overview.snapshot.store.root}{layout}, {written}"
     yield "broker", _broker(overview)
     yield from _log_facts(overview)
     if statistics:
@@ -68,15 +68,15 @@ def _facts(overview: Overview, statistics: LogStatistics | None) -> Iterator[tup
 
 
 def _broker(overview: Overview) -> str:
-    if overview.holder:
-        pid = overview.holder.pid
+    if overview.snapshot.holder:
+        pid = overview.snapshot.holder.pid
         return f"running, process {pid}" if pid else "running"
     why = {"clean": " (no file abort)", "unclean": " (the file abort is there)"}.get(overview.last_exit, "")
     return f"not running, last stop {overview.last_exit}{why}"
 
 
 def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
-    log, found = overview.log, overview.log_range
+    log, found = overview.snapshot.log, overview.log_range
     if not log.files:
         yield "commit log", "no file"
         return
@@ -95,9 +95,9 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 def _older_log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
     """The log from before a conversion to DLedger, which the broker goes on to read."""
-    older, found = overview.older_log, overview.older_range
+    older, found = overview.snapshot.older_log, overview.older_range
     if older.files:
-        where = overview.store.relative(older.files[0].path.parent)
+        where = overview.snapshot.store.relative(older.files[0].path.parent)
         end = found.max_offset if found else "an end that cannot be read"
         files = f"{_count(len(older.files), 'file')} of {byte_size(older.file_size)}"
         yield "", f"before DLedger in {where}: {files}, offsets {older.files[0].start_offset} to {end}"
@@ -199,11 +199,11 @@ def _show_topics_without_queue(console: Console, overview: Overview, statistics:
 
 
 def _show_index(console: Console, overview: Overview) -> None:
-    if not overview.index:
+    if not overview.snapshot.index_geometries:
         return
     rows = [
         [file.path.name, file.keys, _moment(file.begin_timestamp), _moment(file.end_timestamp)]
-        for file, _ in overview.index
+        for file, _ in overview.snapshot.index_geometries
     ]
     console.print()
     columns: Columns = [("File", "left"), ("Keys", "right"), ("From", "left"), ("To", "left")]
@@ -211,7 +211,7 @@ def _show_index(console: Console, overview: Overview) -> None:
 
 
 def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None:
-    if not overview.committed.offsets:
+    if not overview.snapshot.committed.offsets:
         return
     console.print()
     show_table(console, _offset_table(overview) if each else _lag_table(overview))
@@ -246,7 +246,7 @@ def _offset_table(overview: Overview) -> Table:
     columns += [("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
     rows = [
         [item.group, item.topic, item.queue_id, item.offset, _lag_cell(overview.lag(item))]
-        for item in overview.committed.offsets
+        for item in overview.snapshot.committed.offsets
     ]
     return table("Consumers", columns, rows)
 
@@ -254,7 +254,7 @@ def _offset_table(overview: Overview) -> Table:
 def _lag_table(overview: Overview) -> Table:
     lags: dict[tuple[str, str], list[int | None]] = {}
     below: Counter[tuple[str, str]] = Counter()
-    for item in overview.committed.offsets:
+    for item in overview.snapshot.committed.offsets:
         lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
         below[item.group, item.topic] += out_of_range(overview, item) == "below"
     columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
@@ -293,9 +293,9 @@ def _moment(timestamp: int) -> str:
 
 def note_next(overview: Overview, *, is_scanned: bool) -> None:
     """Tell on standard error which commands go on from here; findings name their own."""
-    if not overview.log.files:
+    if not overview.snapshot.log.files:
         return
-    store, conf = overview.store, overview.store.conf
+    store, conf = overview.snapshot.store, overview.snapshot.store.conf
     options = f" --broker-conf {quote(conf.path)}" if conf.path else ""
     note("")
     for label, command in _look_closer(overview):
@@ -307,8 +307,8 @@ def note_next(overview: Overview, *, is_scanned: bool) -> None:
 
 def _look_closer(overview: Overview) -> Iterator[tuple[str, str]]:
     """What of the tables is odd, with the command that looks closer; of each sort the first."""
-    store = overview.store
-    outside = [item.group for item in overview.committed.offsets if out_of_range(overview, item)]
+    store = overview.snapshot.store
+    outside = [item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item)]
     if outside and store.layout != "dledger":
         yield (
             f"offsets of {_groups(outside)} out of range",

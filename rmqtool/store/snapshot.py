@@ -1,46 +1,62 @@
-"""A store of which only those parts are looked at that a question needs; each once."""
+"""A snapshot of a store, which every job reads from: each part is read when it is first asked for, and only once."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext, suppress
 from functools import cached_property
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
+from rmqtool.base.tolerant import ReadScope
 from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
+from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.config_json import load_config
-from rmqtool.store.consume_queues import list_queues, queue_range
+from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues, queue_range
 from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
+from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
 from rmqtool.store.index_query import Index, open_index
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.log_reader import LogBytes
 from rmqtool.store.queue_units import LoadedQueue, find_queue
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONFIG, CONSUME_QUEUE, Store
-from rmqtool.store.version_signs import releases_of
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.topics import Topics, load_topics
+from rmqtool.store.version_signs import (
+    checkpoint_signs,
+    file_signs,
+    holds_tags,
+    index_signs,
+    index_traces,
+    offset_traces,
+    releases_of,
+    sampled_signs,
+)
 
 
 class Snapshot:
-    """A store and the rules that count: those of `version`, without it of the newest release that fits."""
+    """A store as it stands; what has been read of it stays as it is, whatever a running broker does meanwhile.
 
-    def __init__(self, store: Store, version: Version | None = None, limit: RateLimit | None = None) -> None:
+    `version` is the release whose rules count; without it that is the newest release that fits. Each directory and
+    file of a listing is read in a `scope`, which decides what becomes of one that cannot be read; a file that is asked
+    for by itself raises RmqtoolError.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        version: Version | None = None,
+        limit: RateLimit | None = None,
+        *,
+        scope: ReadScope = nullcontext,
+    ) -> None:
         self.store = store
         self.version = version
         self._limit = limit
-        self._queues: dict[tuple[str, int], LoadedQueue | None] = {}
-
-    @cached_property
-    def releases(self) -> Releases:
-        """The releases that may have written it."""
-        return releases_of(self.store, self.version, self.reading)
-
-    @property
-    def rules(self) -> Version:
-        """The release whose rules count."""
-        return self.releases.newest
+        self._scope = scope
+        self._loaded: dict[tuple[str, int], LoadedQueue | None] = {}
 
     @cached_property
     def holder(self) -> Holder | None:
@@ -49,13 +65,18 @@ class Snapshot:
 
     @cached_property
     def reading(self) -> ReadPolicy:
-        """How much is read, and whether the page cache is spared."""
+        """How fast files are read, and whether the page cache is spared."""
         return ReadPolicy(self._limit, drop_page_cache=self.holder is not None)
 
     @cached_property
     def log(self) -> MappedFiles:
         """The commit log files."""
-        return self.store.commit_log()
+        return self.store.commit_log(self._scope)
+
+    @cached_property
+    def older_log(self) -> MappedFiles:
+        """The plain log of a broker that was converted to DLedger."""
+        return self.store.older_log(self._scope)
 
     @property
     def log_min_offset(self) -> int:
@@ -73,9 +94,78 @@ class Snapshot:
         return LogBytes(self.log, self.log_range.max_offset, self.reading)
 
     @cached_property
+    def queues(self) -> tuple[Queue, ...]:
+        """All consume queues, by kind, topic and number."""
+        return tuple(list_queues(self.store, self._scope))
+
+    @cached_property
+    def has_light_queues(self) -> bool:
+        """Whether there are light queues, by the names of the topics' directories."""
+        return has_light_queues(self.store, self._scope)
+
+    def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
+        """One queue as a broker has loaded it, None when it is not there."""
+        name = topic, queue_id
+        if name not in self._loaded:
+            queue = find_queue(self.store, topic, queue_id)
+            self._loaded[name] = (
+                None if queue is None else LoadedQueue(queue, queue_range(queue, self.log_min_offset, self.release))
+            )
+        return self._loaded[name]
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """Numbers of the queues of a topic that are there."""
+        return [queue.queue_id for queue in self.queues if queue.topic == topic]
+
+    @cached_property
+    def index_files(self) -> tuple[IndexFile, ...]:
+        """The headers of the index files, in name order."""
+        return tuple(list_index_files(self.store, self._scope))
+
+    @cached_property
+    def index_geometries(self) -> tuple[tuple[IndexFile, Geometry | None], ...]:
+        """The index files, each with its geometry, which is most often that of the one before."""
+        known = self.store.conf.index_geometry
+        files: list[tuple[IndexFile, Geometry | None]] = []
+        for file in self.index_files:
+            geometry = None
+            with self._scope():
+                geometry = geometry_or_none(file, known)
+            known = (geometry.slots, geometry.units) if geometry else known
+            files.append((file, geometry))
+        return tuple(files)
+
+    @cached_property
     def index(self) -> Index:
-        """The index files."""
+        """The index files, to look up keys in."""
         return open_index(self.store, live=self.holder is not None)
+
+    @property
+    def newest_index(self) -> tuple[IndexFile, Geometry] | None:
+        """The newest index file that holds units, with its geometry; None without one or where it is not known."""
+        newest = next(((file, geometry) for file, geometry in reversed(self.index_geometries) if file.keys), None)
+        return (newest[0], newest[1]) if newest and newest[1] else None
+
+    @cached_property
+    def index_holds_tags(self) -> bool | None:
+        """Whether the newest index units are of tags, too; None where nothing shows it."""
+        return holds_tags(*self.newest_index, self.log.files) if self.newest_index else None
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The topics that are configured."""
+        return load_topics(self.store)
+
+    @cached_property
+    def topic_names(self) -> list[str]:
+        """Every topic that has queues or is configured, by name."""
+        with_queues = {
+            entry.name
+            for directory in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
+            for entry in list_directory(self.store.root / directory)
+            if entry.is_dir()
+        }
+        return sorted(with_queues | set(self.topics.by_name))
 
     @cached_property
     def committed(self) -> CommittedOffsets:
@@ -83,35 +173,44 @@ class Snapshot:
         return load_offsets(self.store)
 
     @cached_property
+    def checkpoint(self) -> dict[str, int] | None:
+        """The fields of the file `checkpoint`, None without the file."""
+        return read_checkpoint(self.store)
+
+    @cached_property
     def delay_levels(self) -> DelayLevels:
         """The delay levels that its broker has."""
         return delay_levels_of_store(self.store)
 
     @cached_property
-    def topics(self) -> list[str]:
-        """Every topic that has queues or is configured, by name."""
-        names = {
-            entry.name
-            for directory in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
-            for entry in list_directory(self.store.root / directory)
-            if entry.is_dir()
-        }
-        try:
-            table = load_config(self.store.root / CONFIG / "topics.json").content.get("topicConfigTable")
-        except RmqtoolError:
-            table = None
-        return sorted(names | set(table if isinstance(table, dict) else ()))
+    def record_signs(self) -> set[str]:
+        """Names of the signs of newer releases that records and index units show; only samples are read."""
+        return sampled_signs(self.log.files, self.reading) | ({"index-of-tags"} if self.index_holds_tags else set())
 
-    def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
-        """A queue of a topic, None when it is not there."""
-        place = topic, queue_id
-        if place not in self._queues:
-            found = find_queue(self.store, topic, queue_id)
-            self._queues[place] = (
-                None if found is None else LoadedQueue(found, queue_range(found, self.log_min_offset, self.rules))
-            )
-        return self._queues[place]
+    @cached_property
+    def file_signs(self) -> set[str]:
+        """Names of the signs of newer releases that names, headers and small files show."""
+        signs = file_signs(self.store, self.committed, is_lmq=self.has_light_queues)
+        with suppress(RmqtoolError):
+            signs |= checkpoint_signs(self.checkpoint)
+        with suppress(RmqtoolError):
+            signs |= index_signs(self.index_files)
+        return signs
 
-    def queue_ids(self, topic: str) -> list[int]:
-        """Numbers of the queues of a topic that are there."""
-        return [queue.queue_id for queue in list_queues(self.store) if queue.topic == topic]
+    @cached_property
+    def releases(self) -> Releases:
+        """The releases that may have written it; what cannot be read shows nothing."""
+        if self.version is not None:
+            return Releases.named(self.version)
+        signs, traces = set(self.file_signs), [*offset_traces(self.committed.file.path)]
+        with suppress(RmqtoolError):
+            signs |= self.record_signs
+        with suppress(RmqtoolError):
+            if self.newest_index:
+                traces += index_traces(*self.newest_index, has_tags=self.index_holds_tags)
+        return releases_of(signs, traces)
+
+    @property
+    def release(self) -> Version:
+        """The release whose rules count: the newest that fits."""
+        return self.releases.newest

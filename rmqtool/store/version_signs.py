@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,15 +12,13 @@ import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
-from rmqtool.base.tolerant import ReadErrors
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.crc import CRC32_PROPERTY, CRC32_PROPERTY_SIZE
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, key_hash, unit_position
 from rmqtool.formats.java import decode_text
 from rmqtool.formats.message import HOST_BITS, MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH
 from rmqtool.rules.releases import Releases
-from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import (
     FASTJSON_2,
     INDEX_COUNTS_SLOTS,
@@ -34,11 +31,9 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consume_queues import Queue, has_light_queues
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
+from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import (
     BATCH_CONSUME_QUEUE,
@@ -84,41 +79,17 @@ class Trace(NamedTuple):
     before: Version | None = None
 
 
-def releases_of(store: Store, version: Version | None = None, reading: ReadPolicy = UNLIMITED) -> Releases:
-    """The releases that the last broker on a store may have been of: `version` where it is named.
-
-    Files that cannot be read are no evidence.
-    """
-    if version is not None:
-        return Releases.named(version)
-    read_errors = ReadErrors()
-    index, committed = list_index_files(store, read_errors.scope), load_offsets(store)
+def releases_of(signs: Iterable[str], traces: Iterable[Trace]) -> Releases:
+    """The releases that the last broker on a store may have been of, by the evidence in the store."""
     releases = Releases()
-    for sign in sorted_signs(_all_signs(store, index, committed, reading)):
+    for sign in sorted_signs(signs):
         releases = releases.narrow(sign.name, since=sign.since)
-    for trace in (*_offset_traces(committed.file.path), *_index_traces(store, index)):
+    for trace in traces:
         releases = releases.narrow(trace.name, since=trace.since, before=trace.before)
     return releases
 
 
-def _all_signs(store: Store, index: Sequence[IndexFile], committed: CommittedOffsets, reading: ReadPolicy) -> set[str]:
-    read_errors = ReadErrors()
-    names: set[str] = set()
-    with suppress(RmqtoolError):
-        light = [Queue(LMQ_PREFIX, 0, "simple", MappedFiles())] if has_light_queues(store, read_errors.scope) else []
-        names |= version_signs(store, _checkpoint_of(store), light, index, committed)
-    with suppress(RmqtoolError):
-        names |= sampled_signs(store.commit_log(read_errors.scope).files, reading)
-    return names
-
-
-def _checkpoint_of(store: Store) -> dict[str, int] | None:
-    with suppress(RmqtoolError):
-        return read_checkpoint(store)
-    return None
-
-
-def _offset_traces(path: Path | None) -> Iterator[Trace]:
+def offset_traces(path: Path | None) -> Iterator[Trace]:
     """A running broker writes its offsets every few seconds, so they are as the last one wrote them."""
     if path is None:
         return
@@ -134,35 +105,29 @@ def _offset_traces(path: Path | None) -> Iterator[Trace]:
             yield Trace("offsets-without-data-version", before=OFFSETS_HAVE_DATA_VERSION)
 
 
-def _index_traces(store: Store, index: Sequence[IndexFile]) -> Iterator[Trace]:
-    with suppress(RmqtoolError):
-        newest = next((file for file in reversed(index) if file.keys), None)
-        if newest is None:
-            return
-        geometry = geometry_of(newest, store.conf.index_geometry)
-        if newest.hash_slot_count == newest.keys > geometry.slots:
-            yield Trace("index-slots-counted-per-put", before=INDEX_COUNTS_SLOTS)
-        tags = holds_tags(newest, geometry, store.commit_log().files)
-        if tags is not None:
-            name = "index-of-tags" if tags else "index-without-tags"
-            yield Trace(name, since=INDEX_OF_TAGS if tags else None, before=None if tags else INDEX_OF_TAGS)
+def index_traces(newest: IndexFile, geometry: Geometry, *, has_tags: bool | None) -> Iterator[Trace]:
+    """Traces in the newest index file that holds units; `has_tags` is the result of `holds_tags` for it."""
+    if newest.hash_slot_count == newest.keys > geometry.slots:
+        yield Trace("index-slots-counted-per-put", before=INDEX_COUNTS_SLOTS)
+    if has_tags is not None:
+        name = "index-of-tags" if has_tags else "index-without-tags"
+        yield Trace(name, since=INDEX_OF_TAGS if has_tags else None, before=None if has_tags else INDEX_OF_TAGS)
 
 
-def version_signs(
-    store: Store,
-    checkpoint: dict[str, int] | None,
-    queues: Iterable[Queue],
-    index_files: Iterable[IndexFile],
-    committed: CommittedOffsets,
-) -> set[str]:
-    """Names of the signs that files, checkpoint, configuration, names of queues and index headers show."""
-    names = {*_path_signs(store.root), *_config_signs(store.root / CONFIG, committed.file)}
-    if any(queue.topic.startswith(LMQ_PREFIX) for queue in queues):
-        names.add("lmq-queue")
-    names.update(sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0)
-    if any(0 < file.hash_slot_count < file.keys for file in index_files):
-        names.add("index-slots-counted-once")
-    return names
+def file_signs(store: Store, committed: CommittedOffsets, *, is_lmq: bool) -> set[str]:
+    """Names of the signs that paths and configuration show, and light queues (`is_lmq`)."""
+    return {*_path_signs(store.root), *_config_signs(store.root / CONFIG, committed.file), *(["lmq-queue"] * is_lmq)}
+
+
+def checkpoint_signs(checkpoint: Mapping[str, int] | None) -> set[str]:
+    """Names of the signs that the checkpoint shows: fields that older releases leave 0."""
+    return {sign for name, sign in _BY_CHECKPOINT.items() if checkpoint and checkpoint[name] > 0}
+
+
+def index_signs(index_files: Iterable[IndexFile]) -> set[str]:
+    """Names of the signs that the headers of the index files show."""
+    is_counted_once = any(0 < file.hash_slot_count < file.keys for file in index_files)
+    return {"index-slots-counted-once"} if is_counted_once else set()
 
 
 def _path_signs(root: Path) -> Iterator[str]:
@@ -226,12 +191,6 @@ def _has_crc32_property(frames: RecordRun) -> bool:
     positions = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
     property_names = frames.block.gather("<u8", positions)
     return bool((property_names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
-
-
-def index_signs(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> Iterator[str]:
-    """Names of the signs that the newest units of an index file show, looked up in the commit log."""
-    if holds_tags(newest, geometry, files):
-        yield "index-of-tags"
 
 
 def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> bool | None:

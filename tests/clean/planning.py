@@ -36,8 +36,8 @@ def planned(
 ) -> CleanPlan:
     """A plan with disks of `percent`, in UTC."""
     facts = take_snapshot(open_store(root, conf), version, percent / 100)
-    found = settings_of(conf.settings if conf else {}, settings, facts.version)
-    rules = Rules(found, facts.version, timezone.utc, first_in_use=first_in_use)
+    found = settings_of(conf.settings if conf else {}, settings, facts.snapshot.release)
+    rules = Rules(found, facts.snapshot.release, timezone.utc, first_in_use=first_in_use)
     return plan(facts, rules, now, all_runs=all_runs)
 
 

@@ -17,7 +17,7 @@ from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.findings.finding import Finding
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.inspect.overview import Overview, look
+from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
 from rmqtool.store.commit_log import LogRange
@@ -47,7 +47,7 @@ def store(tmp_path: Path) -> Path:
 
 def seen(root: Path, version: Version | None = None, conf: BrokerConf | None = None) -> Overview:
     with unchanged(root):
-        return look(open_store(root, conf), version)
+        return overview_of(open_store(root, conf), version)
 
 
 def codes(root: Path, version: Version | None = None) -> list[str]:
@@ -62,9 +62,14 @@ def the_finding(root: Path) -> Finding:
 def test_a_clean_store(store: Path) -> None:
     """Nothing is found in a sound store, and the parts are there."""
     overview = seen(store)
-    assert overview.findings == []
+    assert overview.findings == ()
     assert overview.last_exit == "clean"
-    assert (overview.holder, overview.version, overview.signs, overview.index) == (None, None, [], [])
+    assert (
+        overview.snapshot.holder,
+        overview.snapshot.version,
+        overview.signs,
+        overview.snapshot.index_geometries,
+    ) == (None, None, (), ())
     assert overview.log_range is not None
     assert overview.log_range.min_offset == 1 << 16
     assert overview.log_range.last_store_timestamp == START_TIME + 1
@@ -78,14 +83,14 @@ def test_a_clean_store(store: Path) -> None:
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Whatever release wrote them, sound stores have no finding above info, and killed ones only that they were."""
     for version in (None, parse_version(name.partition("-")[0])):
-        overview = look(open_store(golden_store(name)), version)
+        overview = overview_of(open_store(golden_store(name)), version)
         killed = name.endswith("-killed")
         assert overview.last_exit == ("unclean" if killed else "clean")
         assert [finding.code for finding in overview.findings if finding.severity != "info"] == (
             ["store.unclean-stop"] if killed else []
         )
-        assert overview.holder is None
-        assert all(geometry is not None for _, geometry in overview.index)
+        assert overview.snapshot.holder is None
+        assert all(geometry is not None for _, geometry in overview.snapshot.index_geometries)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +127,9 @@ def test_a_running_broker(store: Path) -> None:
         process.stdout.readline()
         overview = seen(store)
         process.kill()
-    assert overview.holder == Holder(process.pid, "lock")
+    assert overview.snapshot.holder == Holder(process.pid, "lock")
     assert overview.last_exit == "unknown"
-    assert overview.findings == []
+    assert overview.findings == ()
     assert seen(store).last_exit == "unclean"
 
 
@@ -161,7 +166,7 @@ def test_strays_in_the_log(
     assert (finding.code, finding.severity, finding.fault) == expected
     assert finding.file == f"commitlog/{name}"
     assert "move it out of the directory" in finding.effect
-    assert len(seen(store).log.files) == 2
+    assert len(seen(store).snapshot.log.files) == 2
 
 
 def test_an_empty_last_file(store: Path) -> None:
@@ -232,7 +237,7 @@ def test_offsets_in_rocksdb_are_told(store: Path, name: str) -> None:
     """That committed offsets may be missing is said, for a database and not for a directory of that name."""
     make_directory(store / "config")
     make_directory(store / "config" / name)
-    assert not look(open_store(store)).findings
+    assert not overview_of(open_store(store)).findings
     make_file(store / "config" / name / "CURRENT")
     finding = the_finding(store)
     assert (finding.code, finding.severity, finding.file) == ("config.rocksdb", "info", f"config/{name}")
@@ -289,7 +294,7 @@ def test_an_expired_queue_with_a_version(store: Path) -> None:
     expire(store)
     for version, min_offset in ((Version(4, 9, 7), 0), (Version(5, 0, 0), 15)):
         overview = seen(store, version)
-        assert overview.findings == []
+        assert overview.findings == ()
         assert [found.min_offset for _, found in overview.queues] == [min_offset]
 
 
@@ -323,7 +328,7 @@ def test_lag(store: Path) -> None:
     """It is what is left to consume, negative beyond the maximum, and unknown without the queue."""
     offsets(store, {"orders@g": {"0": 5, "1": 5}, "orders@h": {"0": 15}, "orders@i": {"0": 25}, "gone@g": {"0": 1}})
     overview = seen(store)
-    lags = {(item.group, item.topic, item.queue_id): overview.lag(item) for item in overview.committed.offsets}
+    lags = {(item.group, item.topic, item.queue_id): overview.lag(item) for item in overview.snapshot.committed.offsets}
     assert lags == {
         ("g", "orders", 0): 10,
         ("g", "orders", 1): None,
@@ -336,14 +341,14 @@ def test_lag(store: Path) -> None:
 @pytest.mark.parametrize("name", ["4.4.0-clean", "5.3.3-trimmed", "5.5.0-clean"])
 def test_golden_lag(name: str, golden_store: GoldenStore) -> None:
     """The group beyond has a lag of -10 everywhere, and the one behind that of the whole queue."""
-    overview = look(open_store(golden_store(name)))
+    overview = overview_of(open_store(golden_store(name)))
     maxima = {(queue["topic"], queue["queue_id"]): queue["max_offset"] for queue in stores.oracle(name)["queues"]}
-    for item in overview.committed.offsets:
+    for item in overview.snapshot.committed.offsets:
         if item.group == "beyond":
             assert overview.lag(item) == -10
         elif item.group == "behind":
             assert overview.lag(item) == maxima[item.topic, item.queue_id]
-    assert {item.group for item in overview.committed.offsets} == {"beyond", "behind", "middle"}
+    assert {item.group for item in overview.snapshot.committed.offsets} == {"beyond", "behind", "middle"}
 
 
 def test_lag_is_looked_up(store: Path) -> None:
@@ -369,9 +374,9 @@ def test_a_store_of_queues_only(tmp_path: Path) -> None:
     queue.mkdir(parents=True)
     (queue / file_name(600)).write_bytes(build_unit(7, 100, 0) + bytes(580))
     overview = seen(tmp_path)
-    assert (overview.log, overview.log_range) == (MappedFiles(), LogRange(-1, 0))
+    assert (overview.snapshot.log, overview.log_range) == (MappedFiles(), LogRange(-1, 0))
     assert [(found.min_offset, found.max_offset) for _, found in overview.queues] == [(30, 31)]
-    assert (overview.findings, overview.last_exit, overview.checkpoint) == ([], "unknown", None)
+    assert (overview.findings, overview.last_exit, overview.checkpoint) == ((), "unknown", None)
 
 
 def test_a_multi_path_store(store: Path, tmp_path: Path) -> None:
@@ -383,7 +388,7 @@ def test_a_multi_path_store(store: Path, tmp_path: Path) -> None:
     conf = BrokerConf({"storePathCommitLog": f"{store / LOG},{tmp_path / 'second'}"})
     overview = seen(store, conf=conf)
     assert overview.log_range == expected
-    assert overview.store.layout == "multi-path"
+    assert overview.snapshot.store.layout == "multi-path"
 
 
 def test_a_file_that_cannot_be_read_is_told_beside_the_rest(store: Path) -> None:
@@ -434,7 +439,7 @@ def test_few_files_are_opened(tmp_path: Path, opened: list[Path]) -> None:
     for log_files, queues in ((10, 10), (100, 10), (100, 1000)):
         root = write_large_store(tmp_path / f"{log_files}-{queues}", log_files, queues)
         opened.clear()
-        overview = look(open_store(root))
+        overview = overview_of(open_store(root))
         assert len(overview.queues) == queues
         assert {(found.min_offset, found.max_offset) for _, found in overview.queues} == {(0, 600_100)}
         assert overview.log_range is not None

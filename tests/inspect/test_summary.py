@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.file_name import file_name
-from rmqtool.inspect.overview import Overview, look
+from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.inspect.summary import (
     DelayLevel,
     GroupFailures,
@@ -35,7 +35,7 @@ def queue(store: Path, topic: str, queue_id: int, units: int) -> None:
 
 def look_at(store: Path) -> Overview:
     with unchanged(store):
-        return look(open_store(store))
+        return overview_of(open_store(store))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_what_waits(store: Path) -> None:
 def test_offsets_out_of_range(store: Path) -> None:
     """At the end is within; without the queue nothing can be said."""
     overview = look_at(store)
-    found = {(item.topic, item.group): out_of_range(overview, item) for item in overview.committed.offsets}
+    found = {(item.topic, item.group): out_of_range(overview, item) for item in overview.snapshot.committed.offsets}
     assert found == {("orders", "in"): None, ("orders", "beyond"): "beyond", ("gone", "g"): None}
 
 
@@ -89,10 +89,10 @@ def test_growth(store: Path) -> None:
 
 def test_a_trimmed_store(golden_store: GoldenStore) -> None:
     """A group behind the cleaner is below the minimum; the index covers what its headers tell."""
-    overview = look(open_store(golden_store("5.3.3-trimmed")))
-    below = {item.group for item in overview.committed.offsets if out_of_range(overview, item) == "below"}
+    overview = overview_of(open_store(golden_store("5.3.3-trimmed")))
+    below = {item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item) == "below"}
     assert "behind" in below
     assert "beyond" not in below
     files = [file for file in stores.oracle("5.3.3-trimmed")["index"]["files"] if file["index_count"] > 1]
     assert index_coverage(overview) == (files[0]["begin_timestamp"], files[-1]["end_timestamp"])
-    assert index_coverage(look(open_store(golden_store("5.3.3-empty")))) is None
+    assert index_coverage(overview_of(open_store(golden_store("5.3.3-empty")))) is None

@@ -192,7 +192,9 @@ def _on_disks(found: Scenario, facts: Facts, run: Mapping[str, Any]) -> Facts:
     queues = disk(first / "consumequeue")
     if found.without_queues:
         queues = replace(queues, missing=True)
-    disks = Disks([disk(path) for path in facts.store.commit_log_directories], queues, facts.disks.major_file_size)
+    disks = Disks(
+        [disk(path) for path in facts.snapshot.store.commit_log_directories], queues, facts.disks.major_file_size
+    )
     log_files = [replace(log_file, device=on(log_file.file.path)) for log_file in facts.log_files]
     return replace(facts, disks=disks, log_files=log_files)
 

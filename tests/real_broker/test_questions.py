@@ -226,5 +226,5 @@ def time_offset(snapshot: Snapshot, topic: str, queue_id: int, timestamp: int, b
     assert queue is not None
     times = QueueTimes(queue, snapshot.log_bytes)
     if boundary is None:
-        return times.broker(timestamp, snapshot.rules)
+        return times.broker(timestamp, snapshot.release)
     return times.boundary(timestamp, "lower" if boundary == "LOWER" else "upper")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.inspect.overview import look
+from rmqtool.inspect.overview import overview_of
 from rmqtool.store.store import open_store
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
@@ -27,7 +27,7 @@ def test_a_shop(harness: Callable[[str], Harness], tmp_path: Path, version: str)
     assert facts["max_offsets"] == golden["max_offsets"]
     shown = {
         (found.group, found.topic, found.queue_id, found.offset)
-        for found in look(open_store(tmp_path)).committed.offsets
+        for found in overview_of(open_store(tmp_path)).snapshot.committed.offsets
     }
     told = {
         (fact["group"], fact["topic"], fact["queue_id"], fact["offset"])

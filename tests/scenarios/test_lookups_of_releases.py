@@ -91,7 +91,7 @@ def reachable(snapshot: Snapshot, topic: str, queue_id: int) -> list[list[int]]:
         answer = puller.pull(offset, 1, Subscription())
         if answer.status == "FOUND":
             (unit,) = answer.units
-            told = unit.queue_offset if snapshot.rules >= PULL_BY_UNITS else answer.next_begin_offset - 1
+            told = unit.queue_offset if snapshot.release >= PULL_BY_UNITS else answer.next_begin_offset - 1
             found.append([told, unit.physical_offset])
         offset = max(offset + 1, answer.next_begin_offset)
     return found

@@ -153,10 +153,10 @@ MOMENTS = {
         "import rmqtool.inspect.overview as overview\n"
         "class Cleared:\n"
         "    def __del__(self): os.kill(os.getpid(), signal.{name}); time.sleep(0)\n"
-        "def look(*_):\n"
+        "def overview_of(*_):\n"
         "    Cleared()\n"
         "    time.sleep(60)\n"
-        "overview.look = look\n"
+        "overview.overview_of = overview_of\n"
     ),
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.inspect.overview import Overview, look
+from rmqtool.inspect.overview import Overview, overview_of
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -33,12 +33,12 @@ def facts(name: str) -> dict[str, Any]:
 @pytest.fixture
 def overview(name: str, golden_store: GoldenStore) -> Overview:
     """The store as the overview shows it."""
-    return look(open_store(golden_store(name)))
+    return overview_of(open_store(golden_store(name)))
 
 
 def test_committed_offsets_and_lag(overview: Overview, facts: dict[str, Any]) -> None:
     """Every group stands where the broker knew it, and is as far behind; only the desk is."""
-    shown = {(found.group, found.topic, found.queue_id): found for found in overview.committed.offsets}
+    shown = {(found.group, found.topic, found.queue_id): found for found in overview.snapshot.committed.offsets}
     behind = {}
     for fact in facts["committed"]:
         place = fact["group"], fact["topic"], fact["queue_id"]

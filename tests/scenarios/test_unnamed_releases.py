@@ -10,8 +10,8 @@ import pytest
 
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.store.version_signs import releases_of
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -42,7 +42,7 @@ def contents(root: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", stores.names())
 def test_the_release_that_wrote_a_store_fits(name: str, golden_store: GoldenStore) -> None:
     """Evidence rules out others, never the one that was there."""
-    releases = releases_of(open_store(golden_store(name)))
+    releases = Snapshot(open_store(golden_store(name))).releases
     assert releases.oldest <= Version(*map(int, version_of(name).split("."))) <= releases.newest
     assert len(releases.fitting) < len(Releases().fitting)
 

@@ -20,7 +20,7 @@ from rmqtool.formats.index_file import (
     key_hash,
     unit_position,
 )
-from rmqtool.inspect.overview import look
+from rmqtool.inspect.overview import overview_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files, read_header
 from rmqtool.store.store import open_store
@@ -293,6 +293,16 @@ def test_a_store_s_files_share_a_geometry(tmp_path: Path) -> None:
     IndexModel(7, 9).fill(3).write(tmp_path / "index", "4")
     known = Geometry(50, 1000)
     with unchanged(tmp_path):
-        assert [found for _, found in look(open_store(tmp_path)).index] == [None, known, known, Geometry(7, 9)]
+        assert [found for _, found in overview_of(open_store(tmp_path)).snapshot.index_geometries] == [
+            None,
+            known,
+            known,
+            Geometry(7, 9),
+        ]
         conf = BrokerConf({"maxHashSlotNum": "50", "maxIndexNum": "1000"})
-        assert [found for _, found in look(open_store(tmp_path, conf)).index] == [known, known, known, Geometry(7, 9)]
+        assert [found for _, found in overview_of(open_store(tmp_path, conf)).snapshot.index_geometries] == [
+            known,
+            known,
+            known,
+            Geometry(7, 9),
+        ]

@@ -197,14 +197,14 @@ _LOOK = """
 import os, sys
 from pathlib import Path
 from rmqtool.base.errors import UnreadableError
-from rmqtool.inspect.overview import look
+from rmqtool.inspect.overview import overview_of
 from rmqtool.store.store import open_store
 
 os.seteuid(int(sys.argv[1]))
 for root in sys.argv[2:]:
     try:
-        overview = look(open_store(Path(root)))
-        errors = overview.unread.errors
+        overview = overview_of(open_store(Path(root)))
+        errors = overview.unread
     except UnreadableError as error:
         errors = [error]
     if errors:

@@ -11,14 +11,12 @@ import pytest
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.formats.sys_flag import BORN_HOST_V6, COMPRESSED, INNER_BATCH
-from rmqtool.inspect.overview import look
+from rmqtool.inspect.overview import overview_of
 from rmqtool.rules.versions import parse_version
-from rmqtool.store.checkpoint import read_checkpoint
-from rmqtool.store.consume_queues import list_queues
-from rmqtool.store.consumer_offsets import load_offsets
 from rmqtool.store.index_files import IndexFile
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
-from rmqtool.store.version_signs import sampled_signs, version_signs
+from rmqtool.store.version_signs import index_signs, sampled_signs
 from tests.building import LOG, LogBuilder
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -68,8 +66,7 @@ def write(root: Path, files: dict[str, bytes]) -> Path:
 
 def signs_of(root: Path, index: Iterable[IndexFile] = ()) -> set[str]:
     with unchanged(root):
-        store = open_store(root)
-        return version_signs(store, read_checkpoint(store), list_queues(store), index, load_offsets(store))
+        return Snapshot(open_store(root)).file_signs | index_signs(index)
 
 
 def test_an_old_store_shows_none(tmp_path: Path) -> None:
@@ -188,6 +185,6 @@ def test_golden_stores_show_a_lower_bound(name: str, golden_store: GoldenStore) 
     """No release shows a sign of a later one, 4.4.0 shows nothing, and 5.5.0 mostly itself."""
     version = name.partition("-")[0]
     expected = EXCEPTIONS.get(name, BOUNDS[version])
-    signs = look(open_store(golden_store(name))).signs
+    signs = overview_of(open_store(golden_store(name))).signs
     assert (str(signs[-1].since) if signs else None) == expected
     assert all(sign.since <= parse_version(version) for sign in signs)
