@@ -1,4 +1,4 @@
-"""Doing what a plan's first run says, through the one writer; and when that is refused."""
+"""Deleting the files of a plan's first run in a transaction; and when that is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqtool.transaction import Committed, Transaction
 
 
 def doomed_files(plan: CleanPlan) -> Iterator[Path]:
-    """What the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
+    """The files that the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
     run = plan.runs[0]
     yield from (fate.log_file.file.path for fate in run.log.deleted)
     yield from (file.path for _, file in run.queue_files)
@@ -42,7 +42,7 @@ def refuse(plan: CleanPlan) -> None:
 
 
 def delete(plan: CleanPlan, transaction: Transaction) -> Committed:
-    """Delete for good what the first run deletes; raise UnwritableError.
+    """Delete the files of the first run for good; raise UnwritableError.
 
     An interrupted deletion is finished by the next command that writes.
     """

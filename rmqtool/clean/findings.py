@@ -1,4 +1,4 @@
-"""What keeps the cleaner from doing its work, or makes it do more than expected."""
+"""Findings about a plan: what keeps the cleaner from deleting, or makes it delete more than expected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def findings_of(plan: CleanPlan) -> Iterator[Finding]:
 
 
 def _interrupted(plan: CleanPlan) -> Iterator[Finding]:
-    """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
+    """An interrupted run of ours, or a broker that was killed: a start or the next run changes files first."""
     root = plan.snapshot.store.root
     yield from interrupted_findings(root)
     if plan.snapshot.holder is None and (root / ABORT_FILE).exists():
@@ -147,10 +147,10 @@ def _why_nothing(plan: CleanPlan) -> str:
 
 
 def _mtimes(plan: CleanPlan) -> Iterator[Finding]:
-    found: dict[str, list[WrongTime]] = {}
+    by_lie: dict[str, list[WrongTime]] = {}
     for wrong in wrong_times(plan.facts, plan.now):
-        found.setdefault(wrong.lie, []).append(wrong)
-    for lie, files in found.items():
+        by_lie.setdefault(wrong.lie, []).append(wrong)
+    for lie, files in by_lie.items():
         yield _wrong_time(plan, lie, files)
 
 

@@ -25,8 +25,8 @@ def usable_cores() -> int:
 def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None]) -> list[R]:
     """Do `work`, a module's function, for each task with up to `jobs` processes; results in any order.
 
-    `done` is told how many bytes of log are finished. Raises what `work` raises; then, and when it is interrupted, the
-    processes are ended in the midst of their splits, which may be minutes long, and are gone when this returns.
+    `done` is called with the bytes of log that are finished. Raises errors of `work`; then, and when it is interrupted,
+    the processes are ended in the midst of their splits, which may take minutes, and are gone when this returns.
     """
     jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
     results, size = [], 0

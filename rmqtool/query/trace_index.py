@@ -21,7 +21,7 @@ _MAX_CHAIN_LENGTH = 100_000  # units that are read; a chain has four in a full f
 
 @dataclass(frozen=True)
 class IndexTrace:
-    """One key of a message and its unit; `position_in_chain` counts from the newest of the `length` units, from 1 on."""
+    """One key of a message and its unit; `position_in_chain` counts from 1, the newest of the `length` units."""
 
     key: str
     kind: str

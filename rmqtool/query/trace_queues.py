@@ -15,7 +15,7 @@ from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
-"""ok: the unit is there. expired: it is below the queue's minimum. deleted: with its file. behind: the queue ends before
+"""ok: the unit is there. expired: it is below the minimum. deleted: with its file. behind: the queue ends before
 it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: the queue is in RocksDB."""
 
 _SECOND = 1000  # ms: levels are whole seconds

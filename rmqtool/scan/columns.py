@@ -29,7 +29,7 @@ from rmqtool.scan.properties import PropertyTable, read_properties
 from rmqtool.scan.text import constant_strings, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties
 
-CODED_STRING = pa.dictionary(pa.int32(), pa.string())
+DICTIONARY_STRING = pa.dictionary(pa.int32(), pa.string())
 """Dictionary-encoded strings: the Parquet writer takes codes and dictionary as they are and reads no string again.
 
 The strings of a dictionary must be distinct: with duplicates Arrow's writer gives the encoding up.
@@ -184,7 +184,7 @@ _STRING = pa.string()
 _NULLABLE = ("unique_key", "tags")
 
 COLUMNS = {
-    "topic": Column(_STRING, _topic, CODED_STRING),
+    "topic": Column(_STRING, _topic, DICTIONARY_STRING),
     "queue_id": Column(pa.int32(), partial(_integer, "queue_id")),
     "queue_offset": Column(pa.int64(), partial(_integer, "queue_offset")),
     "physical_offset": Column(pa.int64(), lambda run: pa.array(run.frames.physical_offsets)),
@@ -196,25 +196,25 @@ COLUMNS = {
     "properties": Column(
         pa.map_(_STRING, _STRING),
         lambda run: run.properties.maps(dictionary_encoded=run.dictionary_encoded),
-        pa.map_(CODED_STRING, _STRING),
+        pa.map_(DICTIONARY_STRING, _STRING),
     ),
     "born_timestamp": Column(pa.int64(), partial(_integer, "born_timestamp")),
     "store_timestamp": Column(pa.int64(), partial(_integer, "store_timestamp")),
-    "born_host": Column(_STRING, partial(_host, "born_host"), CODED_STRING),
-    "store_host": Column(_STRING, partial(_host, "store_host"), CODED_STRING),
+    "born_host": Column(_STRING, partial(_host, "born_host"), DICTIONARY_STRING),
+    "store_host": Column(_STRING, partial(_host, "store_host"), DICTIONARY_STRING),
     "flag": Column(pa.int32(), partial(_integer, "flag")),
     "sys_flag": Column(pa.int32(), partial(_integer, "sys_flag")),
     "reconsume_times": Column(pa.int32(), partial(_integer, "reconsume_times")),
     "body_crc": Column(pa.int32(), partial(_integer, "body_crc")),
-    "transaction": Column(_STRING, _transaction, CODED_STRING),
-    "compression": Column(_STRING, _compression, CODED_STRING),
+    "transaction": Column(_STRING, _transaction, DICTIONARY_STRING),
+    "compression": Column(_STRING, _compression, DICTIONARY_STRING),
     "prepared_transaction_offset": Column(pa.int64(), partial(_integer, "prepared_transaction_offset")),
     "body_size": Column(pa.int32(), partial(_integer, "body_size")),
     "body": Column(pa.binary(), lambda run: run.plain_bodies),
     "stored_body": Column(pa.binary(), lambda run: stored_bodies(run.frames)),
     "stored_topic": Column(pa.binary(), _stored_topic),
     "stored_properties": Column(pa.binary(), _stored_properties),
-    "magic_code": Column(_STRING, _magic_code, CODED_STRING),
+    "magic_code": Column(_STRING, _magic_code, DICTIONARY_STRING),
     "body_crc_ok": Column(pa.bool_(), _body_crc_ok),
 }
 """Every column of a scan. Timestamps are epoch ms; `body` is decompressed, `stored_body` as on disk."""

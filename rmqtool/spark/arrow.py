@@ -47,9 +47,9 @@ def arrow_schema(schema: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     options = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    found = to_arrow_schema(schema, **options)
+    expected = to_arrow_schema(schema, **options)
     fields = [field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
-              for field in found]  # fmt: skip
+              for field in expected]  # fmt: skip
     return pa.schema(fields)
 
 

@@ -1,4 +1,4 @@
-"""What batch and streaming queries share: a split as Spark schedules it, and its rows as Spark expects them."""
+"""Shared by batch and streaming queries: a split as Spark schedules it, and its rows as Spark expects them."""
 
 from __future__ import annotations
 

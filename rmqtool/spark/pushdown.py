@@ -14,7 +14,7 @@ _TIMES = {"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"}
 
 
 def narrowed(filters: Filters, pushed: Iterable[Any]) -> Filters:
-    """`filters` and what of `pushed` can be told in them."""
+    """`filters`, narrowed by those of `pushed` that ours can express."""
     for one in pushed:
         kind = type(one).__name__
         path: tuple[str, ...] = getattr(one, "attribute", ())

@@ -22,7 +22,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name for ``format(...)``."""
         return "rocketmq"
 
     def schema(self) -> str:
@@ -64,7 +64,7 @@ class PushDownReader(RocketMQReader):
     """Takes Spark's filters too (4.1 and later, ``spark.sql.python.filterPushdown.enabled``)."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        """Read less where a filter allows it; all are given back, for Spark to apply them to every row."""
+        """Read less where a filter allows it; all filters are returned, so that Spark applies them to each row."""
         query = self.options.query
         narrow = replace(query, filters=narrowed(query.filters, filters))
         self.options = replace(self.options, query=narrow)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.scan.columns import CODED_STRING, message_schema, record_batches
+from rmqtool.scan.columns import DICTIONARY_STRING, message_schema, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
@@ -64,7 +64,7 @@ class Query:
         return pa.schema([_field(name) for name in self.columns])
 
     @cached_property
-    def coded_schema(self) -> pa.Schema:
+    def dictionary_schema(self) -> pa.Schema:
         """The Arrow schema of the columns, with dictionaries where there are few distinct strings."""
         return pa.schema([_field(name, dictionary_encoded=True) for name in self.columns])
 
@@ -145,8 +145,8 @@ class SplitReader:
     ) -> None:
         self._split = split
         self._query = query
-        self._coded = dictionary_encoded
-        self.schema = query.coded_schema if dictionary_encoded else query.schema
+        self._dictionary_encoded = dictionary_encoded
+        self.schema = query.dictionary_schema if dictionary_encoded else query.schema
         columns = (*query.stored_columns, *extra)
         reads_bodies = bool({"body", "stored_body"} & set(columns))
         self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
@@ -182,7 +182,7 @@ class SplitReader:
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
-            return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._coded)
+            return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
         if name == "body" and self._query.body == "stored":
             name = "stored_body"
         column = batch.column(self._columns.index(name))
@@ -195,7 +195,7 @@ class SplitReader:
         if kept is None:
             return
         row = 0
-        for batch in record_batches(kept, self._columns, dictionary_encoded=self._coded):
+        for batch in record_batches(kept, self._columns, dictionary_encoded=self._dictionary_encoded):
             if self._proves_bodies:
                 self._prove_bodies(batch, kept[row : row + batch.num_rows])
             row += batch.num_rows
@@ -259,7 +259,7 @@ def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
 
 def _field(name: str, *, dictionary_encoded: bool = False) -> pa.Field:
     if name == STORE_COLUMN:
-        return pa.field(name, CODED_STRING if dictionary_encoded else pa.string(), nullable=False)
+        return pa.field(name, DICTIONARY_STRING if dictionary_encoded else pa.string(), nullable=False)
     if name in _TIMESTAMPS:
         return pa.field(name, TIMESTAMP)
     return message_schema((name,), dictionary_encoded=dictionary_encoded).field(0)

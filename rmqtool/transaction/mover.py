@@ -2,7 +2,7 @@
 
 A step has three names: `live`, the path in the store; `source`, what is staged for it; `aside`, where the replaced
 goes. All lie on one file system, and every rename is synced before the next, so that no later one can reach the disk
-without it. What lies at the three names tells how far an interrupted step is (for the digests see `digest.py`):
+without it. The entries at the three names show how far an interrupted step is (for the digests see `digest.py`):
 
 | live | source | aside | |
 |---|---|---|---|
@@ -31,7 +31,7 @@ from typing import Literal
 from rmqtool.transaction.attributes import read_attributes, set_attributes
 from rmqtool.transaction.digest import manifest_of, same_entry
 from rmqtool.transaction.journal import Step
-from rmqtool.transaction.places import Places, parents_of
+from rmqtool.transaction.paths import StorePaths, parents_of
 from rmqtool.transaction.system import CANNOT, System, is_directory, sync_path, write_all
 
 Progress = Literal["todo", "exchanged", "half", "done", "foreign"]
@@ -56,12 +56,12 @@ class Names:
 class Mover:
     """Carries out steps, and finds out how far one that was interrupted is."""
 
-    def __init__(self, places: Places, system: System) -> None:
-        self._places = places
+    def __init__(self, paths: StorePaths, system: System) -> None:
+        self._paths = paths
         self._system = system
 
     def progress(self, step: Step, names: Names) -> Progress:
-        """How far a step is; `foreign` when somebody else has written what it works on."""
+        """How far a step is; `foreign` when somebody else has written to its paths."""
         live, source, aside = (self._system.lstat(path) is not None for path in (names.live, names.source, names.aside))
         if step.kind == "create":
             return {(False, True): "todo", (True, False): "done"}.get((live, source), "foreign")  # type: ignore[return-value]
@@ -74,7 +74,7 @@ class Mover:
         return self._compare(step, names) if live and source else "foreign"
 
     def carry_out(self, step: Step, names: Names, *, progress: Progress = "todo") -> None:
-        """Do what is left of a step; everything is on the disk when this returns."""
+        """Do the rest of a step; everything is on the disk when this returns."""
         if progress == "done":
             return
         if step.kind == "create":
@@ -87,7 +87,7 @@ class Mover:
             self._replace(names, exchanged=progress == "exchanged")
 
     def take_back(self, step: Step, names: Names, progress: Progress) -> None:
-        """Undo what is done of a step; what was staged is staged again."""
+        """Undo a step as far as it was done; the staged files are staged again."""
         if progress == "exchanged":
             self._system.exchange(names.live, names.source)
             self._sync_parents(names.live, names.source)
@@ -100,8 +100,8 @@ class Mover:
             self.carry_out(step.reversed(), names.reversed())
 
     def is_after(self, step: Step) -> bool:
-        """Whether the store holds what the step was to put there."""
-        return all(manifest_of(self._system, self._places.path(change.path)) == change.after for change in step.changes)
+        """Whether the store holds the state after the step."""
+        return all(manifest_of(self._system, self._paths.path(change.path)) == change.after for change in step.changes)
 
     def _replace(self, names: Names, *, exchanged: bool) -> None:
         if not exchanged:
@@ -163,8 +163,8 @@ class Mover:
         return same_entry(self._system, names.live, names.aside)
 
     def _compare(self, step: Step, names: Names) -> Progress:
-        """Tell before from after by the digests, and by all else that must be the same in both trees."""
-        now = [manifest_of(self._system, self._places.path(change.path)) for change in step.changes]
+        """Distinguish before from after by the digests; all else must be the same in both trees."""
+        now = [manifest_of(self._system, self._paths.path(change.path)) for change in step.changes]
         if step.whole and not self._same_besides(step, names.live, names.source, step.path):
             return "foreign"
         if now == [change.before for change in step.changes]:

@@ -122,7 +122,7 @@ def test_timed_messages_of_long_ago(tmp_path: Path) -> None:
 
 def test_more_than_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number is then the most that it may be."""
-    monkeypatch.setattr(undelivered, "_MOST_RECORDS", 3)
+    monkeypatch.setattr(undelivered, "_MAX_RECORDS", 3)
     found = found_in(store_of(tmp_path / "a", timed(1, 2, 3, 4), timed(9)))
     assert found
     assert (found.messages_lost, found.exact) == (4, False)
