@@ -78,7 +78,7 @@ _EPILOG = examples_and_statuses(
 
 @click.group(
     cls=LazyGroup,
-    places=_COMMANDS,
+    modules=_COMMANDS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RMQTOOL"},
 )

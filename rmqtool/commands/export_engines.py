@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
-    """What writes the splits of a plan. Spark takes seconds to start, and does so from now on."""
+    """The function that writes the splits of a plan; Spark starts in the background from now on."""
     if options["engine"] == "local":
         yield lambda plan: _run_local(style, plan, options)
         return

@@ -170,7 +170,7 @@ def _file_message(output: Path, file: dict[str, Any], unreadable: str | None) ->
 
 
 def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[CheckResult]) -> Iterator[Finding]:
-    """Totals that differ from those of the files; sums of queues that differ from the log's, where it is still whole."""
+    """Totals that differ from those of the files; sums of queues that differ from the log's, where it is whole."""
     for name in ("rows", "bytes"):
         total = sum(file[name] for file in manifest["files"])
         if manifest[name] != total:

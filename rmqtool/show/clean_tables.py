@@ -1,4 +1,4 @@
-"""Parts of the cleaner's plan as text: the one sentence that answers, and the rows of the table of commit log files.
+"""Pieces of the cleaner's plan as text: the sentence that sums it up, and the table of commit log files.
 
 A row is a day or a file, with a bar for its size and one for its age.
 """
@@ -18,7 +18,7 @@ from rmqtool.clean.plan import CleanPlan
 from rmqtool.show.output import Columns, byte_size, table
 
 _BAR_WIDTH = 8
-_PARTS = " ▏▎▍▌▋▊▉█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _WHAT = {
     "expired": "goes: expired",
     "forced": "goes: disk full",
@@ -34,7 +34,7 @@ _WHAT = {
 
 @dataclass
 class _Row:
-    """Files of one day with one fate; name and modification time (epoch ms) are the first one's."""
+    """Files of one day with the same decision; name and modification time (epoch ms) are the first one's."""
 
     label: str
     name: str
@@ -47,7 +47,7 @@ class _Row:
 
 
 def day_table(plan: CleanPlan) -> Table:
-    """One row for each day and fate; the bar of an age is full when the file expires."""
+    """One row for each day and decision; the bar of an age is full when the file expires."""
     rows: list[_Row] = []
     for row in _rows(plan):
         if not rows or (rows[-1].label, rows[-1].what) != (row.label, row.what):
@@ -78,15 +78,15 @@ def file_table(plan: CleanPlan) -> Table:
 
 
 def _rows(plan: CleanPlan) -> Iterator[_Row]:
-    for number, run in enumerate(plan.runs, 1):
+    for run_number, run in enumerate(plan.runs, 1):
         for fate in run.log.deleted:
-            yield _row_of(plan, fate, number)
+            yield _row_of(plan, fate, run_number)
     for fate in plan.kept:
         yield _row_of(plan, fate, 0)
 
 
 def _end(plan: CleanPlan, row: _Row) -> tuple[str, Text, Text]:
-    """Age, its bar, and what becomes of the file."""
+    """Age, its bar, and the decision on the file."""
     age = plan.now - row.modified
     bar = _bar(age / max(plan.rules.settings.reserved_ms, 1), row)
     return _age(age), bar, Text(row.what, style="red" if row.deleted else "")
@@ -120,7 +120,7 @@ def _age(milliseconds: int) -> str:
 def _bar(share: float, row: _Row) -> Text:
     """A bar of eighths of a column."""
     eighths = round(min(max(share, 0.0), 1.0) * _BAR_WIDTH * 8)
-    bar = (_PARTS[8] * (eighths // 8) + _PARTS[eighths % 8]).strip().ljust(_BAR_WIDTH)
+    bar = (_EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(_BAR_WIDTH)
     return Text(bar, style="red" if row.deleted else "green")
 
 
@@ -128,7 +128,7 @@ _MINUTE_MS = 60_000
 
 
 def answer(plan: CleanPlan, losses: Losses) -> str:
-    """What goes and why, and who loses unread messages; or why nothing goes."""
+    """What is deleted and why, and who loses unread messages; or why nothing is deleted."""
     deleted = plan.deleted
     if not deleted:
         return f"{_nothing(plan)}{_followers(plan)}"
@@ -148,7 +148,7 @@ def answer(plan: CleanPlan, losses: Losses) -> str:
 
 
 def _followers(plan: CleanPlan) -> str:
-    """Queue and index files that go although no log file does."""
+    """Queue and index files that are deleted although no log file is."""
     run = plan.runs[0]
     if not (run.queue_files or run.index_files):
         return ""
@@ -182,8 +182,8 @@ def _used(plan: CleanPlan) -> str:
     return f"{round(max(plan.trigger.log_ratio, plan.trigger.queue_ratio or 0) * 100, 2):g}"
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def moment(timestamp: int | None, plan: CleanPlan) -> str:

@@ -25,9 +25,9 @@ def json_lines(rows: Rows) -> memoryview:
     """One JSON object for each row, each with its line end, UTF-8."""
     pieces: list[Any] = []
     constant = "{"
-    for number, name in enumerate(rows.names):
-        column = rows.batch.column(number)
-        key = f"{',' if number else ''}{json.dumps(name)}:"
+    for index, name in enumerate(rows.names):
+        column = rows.batch.column(index)
+        key = f"{',' if index else ''}{json.dumps(name)}:"
         before, values, after = _encode(column)
         if name in rows.optional and column.null_count:
             pieces += [constant, _join(key + before, values, after).fill_null("")]

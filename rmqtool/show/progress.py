@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for a person who waits: only on a terminal, only after a second."""
+"""A progress bar on stderr: only on a terminal, and only after a second."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ByteProgress:
         self._due = time.monotonic() + _PATIENCE
 
     def wait_for(self, what: str) -> None:
-        """Tell what is waited for before the first bytes."""
+        """Show what is waited for before the first bytes."""
         if self._shown:
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._start(Progress(*columns, console=_console(), transient=True), what, None)
 
     def update(self, done: int) -> None:
-        """Tell how many bytes are done in all."""
+        """Show how many bytes are done in all."""
         now = time.monotonic()
         if self._begin is None:
             self._begin = now, done

@@ -1,4 +1,4 @@
-"""`rmqtool inspect` of a place in a store: options that fit it, then its listing."""
+"""`rmqtool inspect` of a location in a store: options that fit it, then its listing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offs
 
 @dataclass(frozen=True)
 class Wanted:
-    """The options of inspect for what is at a place, as they were given."""
+    """The options of inspect for a listing, as they were given."""
 
     filters: Filters
     limit: int | None
@@ -45,27 +45,27 @@ class Wanted:
     body_format: BodyFormat
 
 
-def list_from(style: Style, place: Location, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
-    """Show what is at a place in a store, by the options of inspect; raise UsageError where they do not fit."""
+def list_from(style: Style, location: Location, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
+    """Show the listing of a location, by the options of inspect; raise UsageError where they do not fit."""
     from rmqtool.inspect.registry import count_location
 
-    _check(place, wanted, style)
-    names = checked_columns(wanted.columns, place)
-    options = _options(place, wanted, names, limit_rate, conf)
+    _check(location, wanted, style)
+    names = checked_columns(wanted.columns, location)
+    options = _options(location, wanted, names, limit_rate, conf)
     if wanted.count:
-        return show_counts(style, count_location(place, options), as_json=style.json, by_record=options.by_record)
+        return show_counts(style, count_location(location, options), as_json=style.json, by_record=options.by_record)
     listing_format = "json" if style.json else wanted.output_format or "text"
-    shown = Shown(style, place, listing_format, wanted.body_format, names, wanted.as_hex)
-    status = list_at(shown, _found(place, wanted, options), options.by_record)
+    shown = Shown(style, location, listing_format, wanted.body_format, names, wanted.as_hex)
+    status = list_at(shown, _listing(location, wanted, options), options.by_record)
     if shown.empty and wanted.limit != 0 and not style.quiet:
-        note(_nothing(place, wanted.filters))
+        note(_nothing(location, wanted.filters))
     if not style.quiet:
-        _print_other_kind(place)
+        _print_other_kind(location)
     return status
 
 
 def _options(
-    place: Location, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
+    location: Location, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
 ) -> ListingOptions:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.options import ListingOptions
@@ -73,12 +73,12 @@ def _options(
     from rmqtool.scan.message_rows import MessageShape
     from rmqtool.store.lock import lock_holder
 
-    live = lock_holder(place.root) is not None
+    live = lock_holder(location.root) is not None
     reading = ReadPolicy(limit_rate, drop_page_cache=live)
-    filters, by_record = _fitting(place, wanted.filters, conf, reading)
+    filters, by_record = _fitting(location, wanted.filters, conf, reading)
     chosen = columns
     if wanted.output_format == "table" and not columns:
-        chosen = (*LISTINGS[place.kind].table, "body_crc_ok")
+        chosen = (*LISTINGS[location.kind].table, "body_crc_ok")
     with_hex = wanted.as_hex or "hex" in columns
     return ListingOptions(
         filters=filters,
@@ -94,97 +94,97 @@ def _options(
     )
 
 
-def _found(place: Location, wanted: Wanted, options: ListingOptions) -> Iterator[Listed | None]:
+def _listing(location: Location, wanted: Wanted, options: ListingOptions) -> Iterator[Listed | None]:
     from rmqtool.inspect.follow import follow_log
     from rmqtool.inspect.registry import limited, list_location
 
     if not wanted.follow:
-        return list_location(place, options)
+        return list_location(location, options)
     from_end = not (is_given("from_offset") or is_given("from"))
-    return limited(follow_log(place, options, from_end=from_end), wanted.limit)
+    return limited(follow_log(location, options, from_end=from_end), wanted.limit)
 
 
-def _nothing(place: Location, filters: Filters) -> str:
+def _nothing(location: Location, filters: Filters) -> str:
     from rmqtool.scan.filters import Filters
 
-    part = f"in this part of the {'commit log' if place.kind == 'commitlog' else 'store'}"
-    return f"nothing {part} passes the filters" if filters != Filters() else f"nothing is stored {part}"
+    scope = f"in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}"
+    return f"nothing {scope} passes the filters" if filters != Filters() else f"nothing is stored {scope}"
 
 
-def _print_other_kind(place: Location) -> None:
-    """Say of a file that was told to be something when it looks like something else."""
+def _print_other_kind(location: Location) -> None:
+    """Note when a single file looks like another kind than it was taken for."""
     from rmqtool.inspect.file_kind import as_hint, name_of, other_kind_of
 
-    files = place.files
-    if len(files) != 1 or files[0].path.name != place.path.name:
+    files = location.files
+    if len(files) != 1 or files[0].path.name != location.path.name:
         return
-    looks = other_kind_of(files[0].path, place.kind)
-    if looks:
-        note(f"this looks like {name_of(looks)} rather than {name_of(place.kind)}: {as_hint(looks)}")
+    other_kind = other_kind_of(files[0].path, location.kind)
+    if other_kind:
+        note(f"this looks like {name_of(other_kind)} rather than {name_of(location.kind)}: {as_hint(other_kind)}")
 
 
 def _fitting(
-    place: Location, filters: Filters, conf: BrokerConf, reading: ReadPolicy
+    location: Location, filters: Filters, conf: BrokerConf, reading: ReadPolicy
 ) -> tuple[Filters, RecordFilter | None]:
-    """The filters that units tell, and those that their records tell; raise UsageError for one that neither does.
+    """The filters that units decide, and those that need their records; raise UsageError for one that fits neither.
 
-    What the environment sets waits for a place that it fits.
+    A filter that is set by the environment is ignored where it does not fit.
     """
     from rmqtool.inspect.record_filter import RecordFilter
     from rmqtool.inspect.registry import LISTINGS, split_filters
     from rmqtool.scan.filters import Filters
 
-    known = LISTINGS[place.kind].filters | LISTINGS[place.kind].by_record
+    known = LISTINGS[location.kind].filters | LISTINGS[location.kind].by_record
     wrong = [name for name in FILTERS if name not in known and is_given(name)]
     if wrong:
-        raise _filter_not_possible(place, wrong, "what is here does not tell")
-    by_units, by_records = split_filters(place.kind, filters)
+        raise _filter_not_possible(location, wrong, "what is here does not tell")
+    by_units, by_records = split_filters(location.kind, filters)
     if by_records == Filters():
         return by_units, None
-    found = RecordFilter(place, by_records, conf, reading)
-    if found.has_log:
-        return by_units, found
+    record_filter = RecordFilter(location, by_records, conf, reading)
+    if record_filter.has_log:
+        return by_units, record_filter
     asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
     if asked:
         raise _filter_not_possible(
-            place, asked, "what is here does not tell, and the log with the messages is not beside it"
+            location, asked, "what is here does not tell, and the log with the messages is not beside it"
         )
     return by_units, None
 
 
-def _filter_not_possible(place: Location, names: list[str], message: str) -> UsageError:
+def _filter_not_possible(location: Location, names: list[str], message: str) -> UsageError:
     given = [f"--{spelt(name)}" for name in names]
-    hint = f"rmqtool inspect {quote(str(place.root / 'commitlog'))} {given[0]} ..."
-    if place.kind == "index" and "queue" not in names:
+    hint = f"rmqtool inspect {quote(str(location.root / 'commitlog'))} {given[0]} ..."
+    if location.kind == "index" and "queue" not in names:
         hint = "a unit has the hash of a topic with a key or a tag: give --topic and one of --key and --tag"
-    return UsageError(f"{', '.join(given)}: {message}", file=place.path, hint=hint)
+    return UsageError(f"{', '.join(given)}: {message}", file=location.path, hint=hint)
 
 
-def _check(place: Location, wanted: Wanted, style: Style) -> None:
-    """Raise UsageError for options that do not fit each other or the place."""
-    if wanted.follow and (place.kind != "commitlog" or wanted.reverse or wanted.count):
-        raise UsageError("--follow is for a commit log, without --reverse and --count", file=place.path)
-    if wanted.slots and place.kind != "index":
-        raise UsageError("--slots is for index files", file=place.path)
+def _check(location: Location, wanted: Wanted, style: Style) -> None:
+    """Raise UsageError for options that do not fit each other or the location."""
+    if wanted.follow and (location.kind != "commitlog" or wanted.reverse or wanted.count):
+        raise UsageError("--follow is for a commit log, without --reverse and --count", file=location.path)
+    if wanted.slots and location.kind != "index":
+        raise UsageError("--slots is for index files", file=location.path)
     if style.json and wanted.output_format not in (None, "json"):
         raise UsageError(f"--json and --format {wanted.output_format} ask for two things")
     if wanted.slots:
-        _check_slots(place, wanted.filters)
+        _check_slots(location, wanted.filters)
 
 
-def _check_slots(place: Location, filters: Filters) -> None:
-    """A hash slot is that of a topic with a key or a tag; it tells nothing else."""
+def _check_slots(location: Location, filters: Filters) -> None:
+    """Raise UsageError unless the filters name a topic with a key or a tag, or nothing: a slot has only their hash."""
     from rmqtool.inspect.index_files import HASHED, is_hashed
 
     others = [name for name in FILTERS if name not in HASHED and is_given(name)]
     if others:
-        raise _filter_not_possible(place, others, "hash slots do not tell")
+        raise _filter_not_possible(location, others, "hash slots do not tell")
     if any(is_given(name) for name in HASHED) and not is_hashed(filters):
         raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
 
 
 def is_given(option: str) -> bool:
-    """Whether an option stands on the command line; in the environment it waits for a path that it fits."""
+    """Whether an option was given on the command line, and not by the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is click.core.ParameterSource.COMMANDLINE
 
