@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 READY, DONE = "ready", "done"
-"""What a process sends before it gets its job, and when there is nothing left to do."""
+"""Messages of a process: before it gets its job, and when no part is left to do."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -163,7 +163,7 @@ class _Sender:
                 raise _StoppedError
 
     def put(self, message: object) -> None:
-        """Send a message; wait while too much waits already. Raises BrokenPipeError when nobody reads any more."""
+        """Send a message; wait while too many bytes are unsent. Raises BrokenPipeError when the reader is gone."""
         self._is_putting = True
         self._put(message)
         self._is_putting = False

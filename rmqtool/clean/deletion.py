@@ -15,7 +15,7 @@ from rmqtool.transaction import Committed, Transaction
 def doomed_files(plan: CleanPlan) -> Iterator[Path]:
     """The files that the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
     run = plan.runs[0]
-    yield from (fate.log_file.file.path for fate in run.log.deleted)
+    yield from (decision.log_file.file.path for decision in run.log.deleted)
     yield from (file.path for _, file in run.queue_files)
     yield from (file.path for file in run.index_files)
 
@@ -33,7 +33,7 @@ def refuse(plan: CleanPlan) -> None:
     if not run.log.deleted:
         return
     end = plan.facts.log_range.max_offset
-    if run.log.min_offset >= end or not any(fate.reason == "last-file" for fate in run.log.kept):
+    if run.log.min_offset >= end or not any(decision.reason == "last-file" for decision in run.log.kept):
         raise RmqtoolError(
             f"no message would be left: the log ends at {end}, and would begin at {run.log.min_offset}",
             file=store.commit_log_directories[0],

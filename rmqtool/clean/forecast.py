@@ -59,7 +59,7 @@ def forecast(plan: CleanPlan) -> Forecast:
     """The forecast when nothing is changed: the cleaner goes on by its settings, the log grows as it did."""
     facts, rules = plan.facts, plan.rules
     growth = growth_of(facts)
-    first = next((fate for fate in plan.kept if fate.reason not in ("last-file", "ahead")), None)
+    first = next((decision for decision in plan.kept if decision.reason not in ("last-file", "ahead")), None)
     times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
     disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
     usable = growth is not None and disk is not None and disk.total > 0
@@ -129,10 +129,10 @@ def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterat
     """Time and used part of the disk, hour by hour; a file that is younger than an older one waits for it."""
     reserved = rules.settings.reserved_ms
     waiting, expires = [], 0
-    for fate in plan.kept:
-        if fate.reason not in ("last-file", "ahead"):
-            expires = max(expires, fate.log_file.mtime + reserved)
-            waiting.append((expires, fate.log_file.allocated))
+    for decision in plan.kept:
+        if decision.reason not in ("last-file", "ahead"):
+            expires = max(expires, decision.log_file.mtime + reserved)
+            waiting.append((expires, decision.log_file.allocated))
     waiting.reverse()
     written = kept_since = 0.0
     disk = disk.after(plan.freed.get(disk.device, 0))

@@ -33,7 +33,7 @@ class CleanPlan:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The store that it is about."""
+        """The snapshot of the store that is planned for."""
         return self.facts.snapshot
 
     @property
@@ -49,7 +49,7 @@ class CleanPlan:
     @property
     def deleted(self) -> list[FileDecision]:
         """The log files that go in all runs, oldest first."""
-        return [fate for run in self.runs for fate in run.log.deleted]
+        return [decision for run in self.runs for decision in run.log.deleted]
 
     @property
     def min_offset(self) -> int:

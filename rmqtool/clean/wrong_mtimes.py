@@ -11,7 +11,7 @@ from rmqtool.clean.snapshot import Facts
 
 TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came
 
-Lie = Literal["future", "later", "earlier"]
+Deviation = Literal["future", "later", "earlier"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class WrongTime:
     """A file of which the broker takes a wrong age; `written` is when its messages end or begin, epoch ms."""
 
     log_file: LogFile
-    lie: Lie
+    deviation: Deviation
     written: int
 
     @property

@@ -101,7 +101,7 @@ def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan
     return plan(facts, rules, moment, all_runs=asked["all_runs"])
 
 
-def _delete(shown: _Shown, make_plan: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
+def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
     """Show the plan, ask, lock the store, plan again, and delete if the plan is the same."""
     from rmqtool.clean.deletion import delete, doomed_files, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
@@ -132,7 +132,7 @@ def _delete(shown: _Shown, make_plan: Callable[[], CleanPlan], *, yes: bool, as_
     shown.done(committed.state, committed.id, ())
 
 
-def _require_release(shown: _Shown) -> None:
+def _require_release(shown: _PlanOutput) -> None:
     """Nothing is deleted that one of the releases which may run on the store would keep."""
     for finding in shown.findings:
         if finding.code == "store.version-ambiguous":
@@ -152,7 +152,7 @@ def _in_use(root: Path, holder: Holder) -> StoreInUseError:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _PlanOutput:
     """A plan with all that is shown of it; `options` are those of the command line that the next one needs, too."""
 
     style: Style
@@ -197,10 +197,10 @@ class _Shown:
             note_next(self.plan, self.options, done=True)
 
 
-def _explained(style: Style, plan: CleanPlan, options: str) -> _Shown:
+def _explained(style: Style, plan: CleanPlan, options: str) -> _PlanOutput:
     """A plan with losses, forecast and findings, computed while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
 
-    return _Shown(style, plan, losses_of(plan), forecast(plan), list(findings_of(plan)), options)
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), list(findings_of(plan)), options)

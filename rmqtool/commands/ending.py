@@ -19,7 +19,7 @@ _SOON = 0.02  # seconds
 _ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
 
 
-def heed_signals() -> None:
+def handle_signals() -> None:
     """SIGTERM and SIGHUP unwind the command as Ctrl-C does; who started it with nohup wants it to go on."""
     signal.signal(signal.SIGTERM, _terminate)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

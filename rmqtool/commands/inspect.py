@@ -12,7 +12,7 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.commands.inspect_location import FILTERS, Wanted, is_given, list_from, spelt
+from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -130,8 +130,8 @@ def inspect(
     if isinstance(target, Location):
         if is_given("scan"):
             raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))} --scan")
-        return list_from(style, target, limit_rate, broker_conf, Wanted(**listing))
-    given = [f"--{spelt(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
+        return list_from(style, target, limit_rate, broker_conf, ListingRequest(**listing))
+    given = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
         raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)

@@ -24,7 +24,7 @@ _BAD_KINDS = frozenset({"damage", "bad_unit", "config_problem"})
 
 
 @dataclass
-class Shown:
+class ListingOutput:
     """How a listing is shown, and what it has shown so far."""
 
     style: Style
@@ -158,7 +158,7 @@ class Shown:
         return rows.select((*self.columns, "hex") if self.with_hex else self.columns)
 
 
-def list_at(shown: Shown, listing: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
+def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
     """Show a listing; None in it asks to flush the output."""
     for listed in listing:
         if listed is None:

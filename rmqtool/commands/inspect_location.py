@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqtool.base.errors import Exit, UsageError
-from rmqtool.commands.inspect_listing import Format, Shown, checked_columns, list_at, show_counts
+from rmqtool.commands.inspect_listing import Format, ListingOutput, checked_columns, list_at, show_counts
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, note
 
@@ -29,7 +29,7 @@ FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offs
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ListingRequest:
     """The options of inspect for a listing, as they were given."""
 
     filters: Filters
@@ -45,27 +45,33 @@ class Wanted:
     body_format: BodyFormat
 
 
-def list_from(style: Style, location: Location, limit_rate: RateLimit | None, conf: BrokerConf, wanted: Wanted) -> Exit:
+def list_from(
+    style: Style, location: Location, limit_rate: RateLimit | None, conf: BrokerConf, request: ListingRequest
+) -> Exit:
     """Show the listing of a location, by the options of inspect; raise UsageError where they do not fit."""
     from rmqtool.inspect.registry import count_location
 
-    _check(location, wanted, style)
-    names = checked_columns(wanted.columns, location)
-    options = _options(location, wanted, names, limit_rate, conf)
-    if wanted.count:
+    _check(location, request, style)
+    names = checked_columns(request.columns, location)
+    options = _options(location, request, names, limit_rate, conf)
+    if request.count:
         return show_counts(style, count_location(location, options), as_json=style.json, by_record=options.by_record)
-    listing_format = "json" if style.json else wanted.output_format or "text"
-    shown = Shown(style, location, listing_format, wanted.body_format, names, wanted.as_hex)
-    status = list_at(shown, _listing(location, wanted, options), options.by_record)
-    if shown.empty and wanted.limit != 0 and not style.quiet:
-        note(_nothing(location, wanted.filters))
+    listing_format = "json" if style.json else request.output_format or "text"
+    shown = ListingOutput(style, location, listing_format, request.body_format, names, request.as_hex)
+    status = list_at(shown, _listing(location, request, options), options.by_record)
+    if shown.empty and request.limit != 0 and not style.quiet:
+        note(_nothing(location, request.filters))
     if not style.quiet:
         _print_other_kind(location)
     return status
 
 
 def _options(
-    location: Location, wanted: Wanted, columns: tuple[str, ...], limit_rate: RateLimit | None, conf: BrokerConf
+    location: Location,
+    request: ListingRequest,
+    columns: tuple[str, ...],
+    limit_rate: RateLimit | None,
+    conf: BrokerConf,
 ) -> ListingOptions:
     from rmqtool.base.files import ReadPolicy
     from rmqtool.inspect.options import ListingOptions
@@ -75,33 +81,33 @@ def _options(
 
     live = lock_holder(location.root) is not None
     reading = ReadPolicy(limit_rate, drop_page_cache=live)
-    filters, by_record = _fitting(location, wanted.filters, conf, reading)
+    filters, by_record = _fitting(location, request.filters, conf, reading)
     chosen = columns
-    if wanted.output_format == "table" and not columns:
+    if request.output_format == "table" and not columns:
         chosen = (*LISTINGS[location.kind].table, "body_crc_ok")
-    with_hex = wanted.as_hex or "hex" in columns
+    with_hex = request.as_hex or "hex" in columns
     return ListingOptions(
         filters=filters,
         by_record=by_record,
-        limit=wanted.limit,
-        reverse=wanted.reverse,
+        limit=request.limit,
+        reverse=request.reverse,
         with_hex=with_hex,
-        slots=wanted.slots,
-        shape=MessageShape.of(wanted.body, chosen, with_hex=with_hex),
+        slots=request.slots,
+        shape=MessageShape.of(request.body, chosen, with_hex=with_hex),
         conf=conf,
         reading=reading,
         live=live,
     )
 
 
-def _listing(location: Location, wanted: Wanted, options: ListingOptions) -> Iterator[Listed | None]:
+def _listing(location: Location, request: ListingRequest, options: ListingOptions) -> Iterator[Listed | None]:
     from rmqtool.inspect.follow import follow_log
     from rmqtool.inspect.registry import limited, list_location
 
-    if not wanted.follow:
+    if not request.follow:
         return list_location(location, options)
     from_end = not (is_given("from_offset") or is_given("from"))
-    return limited(follow_log(location, options, from_end=from_end), wanted.limit)
+    return limited(follow_log(location, options, from_end=from_end), request.limit)
 
 
 def _nothing(location: Location, filters: Filters) -> str:
@@ -153,23 +159,23 @@ def _fitting(
 
 
 def _filter_not_possible(location: Location, names: list[str], message: str) -> UsageError:
-    given = [f"--{spelt(name)}" for name in names]
+    given = [f"--{option_name(name)}" for name in names]
     hint = f"rmqtool inspect {quote(str(location.root / 'commitlog'))} {given[0]} ..."
     if location.kind == "index" and "queue" not in names:
         hint = "a unit has the hash of a topic with a key or a tag: give --topic and one of --key and --tag"
     return UsageError(f"{', '.join(given)}: {message}", file=location.path, hint=hint)
 
 
-def _check(location: Location, wanted: Wanted, style: Style) -> None:
+def _check(location: Location, request: ListingRequest, style: Style) -> None:
     """Raise UsageError for options that do not fit each other or the location."""
-    if wanted.follow and (location.kind != "commitlog" or wanted.reverse or wanted.count):
+    if request.follow and (location.kind != "commitlog" or request.reverse or request.count):
         raise UsageError("--follow is for a commit log, without --reverse and --count", file=location.path)
-    if wanted.slots and location.kind != "index":
+    if request.slots and location.kind != "index":
         raise UsageError("--slots is for index files", file=location.path)
-    if style.json and wanted.output_format not in (None, "json"):
-        raise UsageError(f"--json and --format {wanted.output_format} ask for two things")
-    if wanted.slots:
-        _check_slots(location, wanted.filters)
+    if style.json and request.output_format not in (None, "json"):
+        raise UsageError(f"--json and --format {request.output_format} ask for two things")
+    if request.slots:
+        _check_slots(location, request.filters)
 
 
 def _check_slots(location: Location, filters: Filters) -> None:
@@ -189,6 +195,6 @@ def is_given(option: str) -> bool:
     return source is click.core.ParameterSource.COMMANDLINE
 
 
-def spelt(name: str) -> str:
+def option_name(name: str) -> str:
     """An option's name on the command line."""
     return {"as_hex": "hex", "output_format": "format"}.get(name, name.replace("_", "-"))

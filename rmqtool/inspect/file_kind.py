@@ -53,7 +53,7 @@ def detect_kind(path: Path) -> Kind | None:
 
 
 def name_of(kind: Kind) -> str:
-    """A kind as it stands in a sentence."""
+    """A kind in words, for a sentence."""
     return _NAMES.get(kind, kind)
 
 

@@ -43,7 +43,7 @@ class RecordFilter:
 
     @property
     def has_log(self) -> bool:
-        """Whether a log is there in which the units' records may be."""
+        """Whether there is a log with the units' records."""
         return any(self._log(group) for group in self.location.groups)
 
     def select(self, group: FileGroup, asked: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:

@@ -56,7 +56,7 @@ _OFFSETS = frozenset({"from_offset", "to_offset"})
 
 @dataclass(frozen=True)
 class Listing:
-    """How a kind is listed; `columns` are all fields, `table` those that a table shows unless told otherwise.
+    """How a kind is listed; `columns` are all fields, `table` those that a table shows without ``--columns``.
 
     `filters` can be decided from the units, `by_record` only from the records that they point to. `layout`
     names the fields of a unit's bytes; `has_messages` when a body may be wanted.

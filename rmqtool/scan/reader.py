@@ -113,7 +113,7 @@ class _FileScan:
         self._usual_records = usual_records
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
-        """What begins at physical offsets from `start` to before `stop`."""
+        """The events that begin at physical offsets from `start` to before `stop`."""
         first = max(0, start - self._start_offset)
         end = min(self._file.size, stop - self._start_offset)
         position = self._first_record(first)

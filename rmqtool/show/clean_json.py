@@ -28,7 +28,7 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
         ],
         "trigger": _trigger(plan),
         "passes": [_pass(store, run) for run in plan.runs],
-        "kept": [_kept(store, fate) for fate in plan.kept],
+        "kept": [_kept(store, decision) for decision in plan.kept],
         "min_offset": plan.min_offset,
         **_moment("oldest_message", losses.oldest_timestamp),
         "messages_deleted": losses.messages_deleted,
@@ -104,13 +104,13 @@ def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
         **_moment("run", run.time),
         "commit_log": [
             {
-                "file": store.relative(fate.log_file.file.path),
-                "bytes": fate.log_file.file.size,
-                "reason": fate.reason,
-                **_moment("modified", fate.log_file.mtime),
-                **_moment("expires", fate.expires),
+                "file": store.relative(decision.log_file.file.path),
+                "bytes": decision.log_file.file.size,
+                "reason": decision.reason,
+                **_moment("modified", decision.log_file.mtime),
+                **_moment("expires", decision.expires),
             }
-            for fate in run.log.deleted
+            for decision in run.log.deleted
         ],
         "consume_queues": [store.relative(file.path) for _, file in run.queue_files],
         "index": [store.relative(file.path) for file in run.index_files],
@@ -119,13 +119,13 @@ def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
     }
 
 
-def _kept(store: Store, fate: FileDecision) -> dict[str, Any]:
+def _kept(store: Store, decision: FileDecision) -> dict[str, Any]:
     return {
-        "file": store.relative(fate.log_file.file.path),
-        "bytes": fate.log_file.file.size,
-        "reason": fate.reason,
-        **_moment("modified", fate.log_file.mtime),
-        **_moment("expires", fate.expires),
+        "file": store.relative(decision.log_file.file.path),
+        "bytes": decision.log_file.file.size,
+        "reason": decision.reason,
+        **_moment("modified", decision.log_file.mtime),
+        **_moment("expires", decision.expires),
     }
 
 

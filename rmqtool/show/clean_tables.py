@@ -79,10 +79,10 @@ def file_table(plan: CleanPlan) -> Table:
 
 def _rows(plan: CleanPlan) -> Iterator[_Row]:
     for run_number, run in enumerate(plan.runs, 1):
-        for fate in run.log.deleted:
-            yield _row_of(plan, fate, run_number)
-    for fate in plan.kept:
-        yield _row_of(plan, fate, 0)
+        for decision in run.log.deleted:
+            yield _row_of(plan, decision, run_number)
+    for decision in plan.kept:
+        yield _row_of(plan, decision, 0)
 
 
 def _end(plan: CleanPlan, row: _Row) -> tuple[str, Text, Text]:
@@ -92,19 +92,19 @@ def _end(plan: CleanPlan, row: _Row) -> tuple[str, Text, Text]:
     return _age(age), bar, Text(row.what, style="red" if row.deleted else "")
 
 
-def _row_of(plan: CleanPlan, fate: FileDecision, run: int) -> _Row:
-    file = fate.log_file
+def _row_of(plan: CleanPlan, decision: FileDecision, run: int) -> _Row:
+    file = decision.log_file
     if 0 <= file.mtime <= MAX_TIME:
         label = local_time(file.mtime, plan.rules.zone).strftime("%Y-%m-%d")
     else:
         label = f"{file.mtime} ms"
-    return _Row(label, file.file.path.name, _what(plan, fate), fate.deleted, file.mtime, run, file.allocated)
+    return _Row(label, file.file.path.name, _what(plan, decision), decision.deleted, file.mtime, run, file.allocated)
 
 
-def _what(plan: CleanPlan, fate: FileDecision) -> str:
-    if fate.reason == "not-expired":
-        return f"expires {moment(fate.expires, plan)[:10]}"
-    return _WHAT[fate.reason]
+def _what(plan: CleanPlan, decision: FileDecision) -> str:
+    if decision.reason == "not-expired":
+        return f"expires {moment(decision.expires, plan)[:10]}"
+    return _WHAT[decision.reason]
 
 
 def _age(milliseconds: int) -> str:
@@ -134,8 +134,8 @@ def answer(plan: CleanPlan, losses: Losses) -> str:
         return f"{_nothing(plan)}{_followers(plan)}"
     count, files = len(deleted), len(plan.facts.log_files)
     runs = "The next run deletes" if len(plan.runs) == 1 else f"The next {len(plan.runs)} runs delete"
-    size = byte_size(sum(fate.log_file.allocated for fate in deleted))
-    reasons = {fate.reason for fate in deleted}
+    size = byte_size(sum(decision.log_file.allocated for decision in deleted))
+    reasons = {decision.reason for decision in deleted}
     why = "they have expired" if "forced" not in reasons else f"the disk is {_used(plan)} % full, whatever their age"
     if len(reasons) > 1:
         why = f"some have expired, and the disk is {_used(plan)} % full"
@@ -158,7 +158,7 @@ def _followers(plan: CleanPlan) -> str:
 def _nothing(plan: CleanPlan) -> str:
     """Why the next run deletes no log file."""
     trigger = plan.trigger
-    candidates = [fate for fate in plan.runs[0].log.kept if fate.reason not in ("last-file", "ahead")]
+    candidates = [decision for decision in plan.runs[0].log.kept if decision.reason not in ("last-file", "ahead")]
     if trigger.failure is not None:
         return f"The next run deletes nothing: it fails at deleteWhen {plan.rules.settings.delete_when!r}."
     if not plan.facts.log_files:
@@ -172,7 +172,7 @@ def _nothing(plan: CleanPlan) -> str:
         full = f" The disk is {_used(plan)} % full, but not so full that age would not count." if trigger.space else ""
         expires = f"the oldest does in {duration(first.expires - plan.now)}, {moment(first.expires, plan)}"
         return f"The next run deletes nothing: no file has expired that could go; {expires}.{full}"
-    expired = sum(fate.expires <= plan.now for fate in candidates)
+    expired = sum(decision.expires <= plan.now for decision in candidates)
     due = "deleteWhen matches no hour" if plan.next_start is None else f"next {moment(plan.next_start, plan)}"
     what = "1 file has" if expired == 1 else f"{expired} files have"
     return f"The next run deletes nothing: {what} expired, but it is not the hour ({due})."

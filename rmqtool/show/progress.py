@@ -72,7 +72,7 @@ def byte_progress(title: str, total: int, *, quiet: bool) -> Iterator[ByteProgre
 
 
 class _Rate(ProgressColumn):
-    """Bytes in a second on average, and the time that the rest takes at this rate.
+    """The average rate, and the time that the remaining bytes take at this rate.
 
     On the average since the work began: what is done comes in large parts where processes do it.
     """

@@ -13,7 +13,7 @@ _MAX_EXTENTS = 10_000
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """The `result` of the contract."""
+    """The `result` of ``verify STORE``."""
     verification = outcome.verification
     start = verification.start
     return {

@@ -128,7 +128,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
 
 
 def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding]) -> None:
-    """What the next start of a broker would do, in one sentence."""
+    """The effect of the next start of a broker, in one sentence."""
     text = f"a broker {start.version} would "
     if start.refuses:
         text += f"refuse to start: {start.refuses}"

@@ -54,7 +54,7 @@ def arrow_schema(schema: Any) -> pa.Schema:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same columns with the names and nullability that Spark expects inside of lists and maps."""
+    """The batch with the names and nullability that Spark expects inside of lists and maps."""
     columns = [_conformed(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

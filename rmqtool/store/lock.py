@@ -1,4 +1,4 @@
-"""Who runs on a store: the broker's record locks, asked for and never taken (`DefaultMessageStore#start`)."""
+"""Whether a broker runs on a store: its record locks are queried and never taken (`DefaultMessageStore#start`)."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class BodyProblems:
         self.physical_offsets.extend(offsets[: MAX_OFFSETS - len(self.physical_offsets)].tolist())
 
     def merge(self, other: BodyProblems) -> None:
-        """Add those of another split."""
+        """Add the problems of another split."""
         self.count += other.count
         self.physical_offsets.extend(other.physical_offsets[: MAX_OFFSETS - len(self.physical_offsets)])
 

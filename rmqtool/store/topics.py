@@ -17,7 +17,7 @@ _BATCH_QUEUE = "BatchCQ"  # CQType.BatchCQ, of the attribute queue.type since 5.
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic's configuration, as far as it decides what lies on disk."""
+    """One topic's configuration: the settings that decide which files it has."""
 
     name: str
     read_queues: int

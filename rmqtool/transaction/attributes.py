@@ -38,7 +38,7 @@ class Neighbours:
         self._known_attributes: dict[tuple[str, bool], Attributes] = {}
 
     def attributes_for(self, name: str, *, directory: bool) -> Attributes:
-        """Those of the file or directory at `name` itself, else of one beside it, else of the nearest above."""
+        """The attributes of what `name` is now, else of an entry beside it, else of the nearest one above."""
         path = self._paths.path(name)
         status = self._system.lstat(path)
         if status and stat.S_ISDIR(status.st_mode) == directory and not stat.S_ISLNK(status.st_mode):
@@ -46,7 +46,7 @@ class Neighbours:
         return self._nearest(os.path.dirname(name), directory=directory)
 
     def _nearest(self, parent: str, *, directory: bool) -> Attributes:
-        """Those of an entry of `parent`, else of the nearest directory above that has one."""
+        """The attributes of an entry of `parent`, else of the nearest directory above that has one."""
         key = (parent, directory)
         if key not in self._known_attributes:
             attributes = self._in(self._paths.path(parent), directory=directory, depth=_MAX_DEPTH)
@@ -58,7 +58,7 @@ class Neighbours:
         return self._known_attributes[key]
 
     def _in(self, path: str, *, directory: bool, depth: int) -> Attributes | None:
-        """Those of a file at or below `path`, or of a directory right in it."""
+        """The attributes of a file at or below `path`, or of a directory right in it; None without one."""
         status = self._system.lstat(path)
         if status is None or not stat.S_ISDIR(status.st_mode) or depth == 0:
             return None

@@ -82,7 +82,7 @@ class Home:
         return read_journal(Path(self.directory(name)), self.paths)
 
     def state(self, name: str) -> State:
-        """How far one transaction is."""
+        """The state of one transaction."""
         return read_state(Path(self.directory(name)))
 
     def drop(self, name: str) -> None:

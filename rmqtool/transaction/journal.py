@@ -48,7 +48,7 @@ class Change:
     after: Manifest
 
     def reversed(self) -> Change:
-        """The same change undone."""
+        """The change that undoes this one."""
         return Change(self.path, self.after, self.before)
 
 

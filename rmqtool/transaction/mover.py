@@ -49,7 +49,7 @@ class Names:
     aside: str
 
     def reversed(self) -> Names:
-        """Those of the step that undoes it."""
+        """The names for the step that undoes this one."""
         return Names(self.live, self.aside, self.source)
 
 

@@ -1,4 +1,4 @@
-"""A store that is ours to write: nobody runs on it, its lock is held, and no interrupted run is left."""
+"""A store that may be written: no broker runs on it, we hold its lock, and no interrupted run is left."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class DescriptorPool:
         return self._open[path]
 
     def close(self) -> None:
-        """Close all."""
+        """Close all descriptors."""
         while self._open:
             self.system.close(self._open.popitem()[1])
 

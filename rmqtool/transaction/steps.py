@@ -1,4 +1,4 @@
-"""From changes to steps: which paths change places in one rename, and the trees for that.
+"""From changes to steps: the paths that are exchanged in one rename, and the trees for that.
 
 Where more than one queue changes, the whole `consumequeue` is exchanged at once. The new tree holds the files that
 stay as hard links, so it costs no space, and nothing is read or written; once it is in place the old tree is thinned
