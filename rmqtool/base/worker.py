@@ -79,7 +79,7 @@ def serve(
     """
     for end in parent_ends:
         end.close()
-    _leave_the_end_to_the_parent()
+    _leave_signals_to_parent()
     sender = _Sender(steps)
     job: Job[object] | None = None
     try:
@@ -106,7 +106,7 @@ def serve(
     sender.finish()
 
 
-def _leave_the_end_to_the_parent() -> None:
+def _leave_signals_to_parent() -> None:
     """Ignore Ctrl-C and hang-up, which all processes get: the parent ends this one, also by its own end."""
     from multiprocessing import parent_process
 

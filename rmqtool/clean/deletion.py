@@ -12,7 +12,7 @@ from rmqtool.clean.plan import CleanPlan
 from rmqtool.transaction import Committed, Transaction
 
 
-def doomed_files(plan: CleanPlan) -> Iterator[Path]:
+def files_to_delete(plan: CleanPlan) -> Iterator[Path]:
     """The files that the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
     run = plan.runs[0]
     yield from (decision.log_file.file.path for decision in run.log.deleted)
@@ -46,11 +46,11 @@ def delete(plan: CleanPlan, transaction: Transaction) -> Committed:
 
     An interrupted deletion is finished by the next command that writes.
     """
-    for path in doomed_files(plan):
+    for path in files_to_delete(plan):
         transaction.delete(plan.snapshot.store.relative(path))
     return transaction.commit()
 
 
 def same_deletion(one: CleanPlan, other: CleanPlan) -> bool:
     """Whether two plans delete the same files."""
-    return list(doomed_files(one)) == list(doomed_files(other))
+    return list(files_to_delete(one)) == list(files_to_delete(other))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.undelivered import Waiting, waiting_messages
+from rmqtool.clean.undelivered import Undelivered, undelivered_messages
 from rmqtool.store.consumer_offsets import CommittedOffset
 
 
@@ -42,7 +42,7 @@ class Losses:
 
     plan: CleanPlan
     groups: Sequence[GroupLoss]
-    waiting: Sequence[Waiting]
+    undelivered: Sequence[Undelivered]
 
     @property
     def topics(self) -> list[TopicLoss]:
@@ -77,7 +77,7 @@ def losses_of(plan: CleanPlan) -> Losses:
     pairs = zip(plan.facts.states, plan.states, strict=True)
     queues = {(before.queue.topic, before.queue.queue_id): (before, after) for before, after in pairs}
     groups = [_group_loss(item, queues.get((item.topic, item.queue_id))) for item in plan.snapshot.committed.offsets]
-    return Losses(plan, groups, list(waiting_messages(plan)))
+    return Losses(plan, groups, list(undelivered_messages(plan)))
 
 
 def _group_loss(committed: CommittedOffset, queue: tuple[QueueAfterRun, QueueAfterRun] | None) -> GroupLoss:

@@ -30,12 +30,12 @@ _TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its
 _MAX_RECORDS = 5_000  # records that are read one by one for each queue
 _DIGITS = re.compile(rb"\d{1,18}")
 
-Committed = dict[tuple[str, str, int], int]
+OffsetsByGroup = dict[tuple[str, str, int], int]
 """Committed offsets by group, topic and queue."""
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Undelivered:
     """Messages of one queue that wait and are deleted with their files.
 
     Due times are epoch ms, None where the queue does not store them; `exact` is false when not all could be read and
@@ -60,7 +60,7 @@ class _Lost:
     stop: int
 
 
-def waiting_messages(plan: CleanPlan) -> Iterator[Waiting]:
+def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
     """The messages that wait now and that the runs of a plan delete, queue by queue."""
     ops = {old.queue.queue_id: old for old in plan.facts.states if old.queue.topic == OP_TOPIC}
     committed = {(item.group, item.topic, item.queue_id): item.offset for item in plan.snapshot.committed.offsets}
@@ -70,15 +70,15 @@ def waiting_messages(plan: CleanPlan) -> Iterator[Waiting]:
         lost = _Lost(old.queue, old.first_alive, new.first_alive)
         if lost.start >= lost.stop or lost.queue.kind != "simple":
             continue
-        waiting: Waiting | None = None
+        undelivered: Undelivered | None = None
         if lost.queue.topic == SCHEDULE_TOPIC:
-            waiting = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
+            undelivered = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
         elif lost.queue.topic == TIMER_TOPIC:
-            waiting = _timed(lost, log, plan.now)
+            undelivered = _timed(lost, log, plan.now)
         elif lost.queue.topic == HALF_TOPIC:
-            waiting = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
-        if waiting and waiting.messages_lost:
-            yield waiting
+            undelivered = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
+        if undelivered and undelivered.messages_lost:
+            yield undelivered
 
 
 def _delay_offsets(store: Store) -> dict[int, int]:
@@ -88,7 +88,7 @@ def _delay_offsets(store: Store) -> dict[int, int]:
     return {int(level): offset for level, offset in items if level.isdigit() and type(offset) is int}
 
 
-def _delayed(lost: _Lost, delivered: int) -> Waiting:
+def _delayed(lost: _Lost, delivered: int) -> Undelivered:
     """Messages that a delay level has not delivered yet; its units have the delivery time in place of the tags code."""
     count, first, last = 0, None, None
     for units in _units(lost.queue, max(lost.start, delivered), lost.stop):
@@ -96,10 +96,10 @@ def _delayed(lost: _Lost, delivered: int) -> Waiting:
         count += len(units)
         first = int(due.min()) if first is None else min(first, int(due.min()))
         last = int(due.max()) if last is None else max(last, int(due.max()))
-    return Waiting("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
+    return Undelivered("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
 
 
-def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Waiting | None:
+def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | None:
     """Messages that the timer wheel has not delivered yet: the due time is a property of the record."""
     newest = next(
         (_record(log, unit) for units in _units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
@@ -112,7 +112,7 @@ def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Waiting | None:
     due = [time for record in records if record and (time := _due(record)) is not None and time > now]
     exact = first == lost.start
     messages_lost = len(due) if exact else count
-    return Waiting(
+    return Undelivered(
         "timer",
         lost.queue.topic,
         lost.queue.queue_id,
@@ -128,15 +128,17 @@ def _due(record: dict[str, Any]) -> int | None:
     return int(text) if _DIGITS.fullmatch(text.encode()) else None
 
 
-def _pending(lost: _Lost, op: QueueAfterRun | None, committed: Committed, log: Sequence[MappedFile]) -> Waiting:
+def _pending(
+    lost: _Lost, op: QueueAfterRun | None, committed: OffsetsByGroup, log: Sequence[MappedFile]
+) -> Undelivered:
     """Half messages that were neither committed nor rolled back (`TransactionalMessageServiceImpl#check`)."""
     start = max(lost.start, committed.get((_TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
     removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
     messages_lost = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
-    return Waiting("transaction", HALF_TOPIC, lost.queue.queue_id, messages_lost, exact=exact)
+    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, messages_lost, exact=exact)
 
 
-def _removed(op: QueueAfterRun, committed: Committed, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
+def _removed(op: QueueAfterRun, committed: OffsetsByGroup, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
     """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
     queue, stop = op.queue, op.range.max_offset
     start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, OP_TOPIC, queue.queue_id), 0))

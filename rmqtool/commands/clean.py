@@ -103,14 +103,14 @@ def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan
 
 def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
     """Show the plan, ask, lock the store, plan again, and delete if the plan is the same."""
-    from rmqtool.clean.deletion import delete, doomed_files, refuse, same_deletion
+    from rmqtool.clean.deletion import delete, files_to_delete, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
 
     style, plan = shown.style, shown.plan
     refuse(plan)
     _require_release(shown)
     unfinished = interrupted(plan.snapshot.store.root)
-    count = sum(1 for _ in doomed_files(plan))
+    count = sum(1 for _ in files_to_delete(plan))
     if not count and not unfinished:
         shown.show("nothing")
         return

@@ -36,10 +36,10 @@ class QueueSums:
             self.queue_offset_last = max(last, last if self.queue_offset_last is None else self.queue_offset_last)
 
 
-Queue = tuple[str, str, int]
+QueueKey = tuple[str, str, int]
 """Store, topic and queue number."""
 
-Sums = dict[Queue, QueueSums]
+Sums = dict[QueueKey, QueueSums]
 
 SUMMED_COLUMNS = ("topic", "queue_id", "queue_offset", "message_size", "body_crc")
 """The columns of a scan that sums are made of."""

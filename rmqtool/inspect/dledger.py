@@ -21,9 +21,10 @@ from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import extent_row, message_rows
+from rmqtool.scan.reader import Event
 from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
-from rmqtool.store.dledger_log import Event, committed_index, scan_backwards, scan_entries
+from rmqtool.store.dledger_log import committed_index, scan_backwards, scan_entries
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
 RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")

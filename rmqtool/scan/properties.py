@@ -16,7 +16,7 @@ from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import WINDOW
 from rmqtool.scan.text import is_utf8, to_strings
-from rmqtool.scan.uniform_properties import UniformProperties, find_same_names
+from rmqtool.scan.uniform_properties import UniformProperties, find_uniform
 
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
@@ -30,8 +30,8 @@ def read_properties(frames: RecordRun, *, whole: bool = False) -> UniformPropert
     """
     data, ends = _gather(frames)
     stops = positions_of(PROPERTY_SEPARATOR, data)
-    same_names = find_same_names(data, stops, ends, whole=whole)
-    return PropertyTable(data, stops, ends) if same_names is None else same_names
+    uniform = find_uniform(data, stops, ends, whole=whole)
+    return PropertyTable(data, stops, ends) if uniform is None else uniform
 
 
 class PropertyTable:

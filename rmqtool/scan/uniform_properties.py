@@ -75,7 +75,7 @@ class UniformProperties:
         return pa.MapArray.from_arrays(bounds, names, self._values)
 
 
-def find_same_names(
+def find_uniform(
     data: NDArray[np.uint8], stops: Positions, ends: Positions, *, whole: bool = False
 ) -> UniformProperties | None:
     """The properties in `data` when all records have the same distinct names in the same order, else None.

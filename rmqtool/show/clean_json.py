@@ -11,7 +11,7 @@ from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.undelivered import Waiting
+from rmqtool.clean.undelivered import Undelivered
 from rmqtool.store.store import Store
 
 
@@ -54,7 +54,7 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
             for topic in losses.topics
         ],
         "consumers": [_consumer(item) for item in losses.groups],
-        "delayed": [_waiting(messages) for messages in losses.waiting],
+        "delayed": [_waiting(messages) for messages in losses.undelivered],
         "forecast": _forecast(forecast),
     }
 
@@ -142,7 +142,7 @@ def _consumer(item: GroupLoss) -> dict[str, Any]:
     }
 
 
-def _waiting(waiting: Waiting) -> dict[str, Any]:
+def _waiting(waiting: Undelivered) -> dict[str, Any]:
     return {
         "kind": waiting.kind,
         "topic": waiting.topic,

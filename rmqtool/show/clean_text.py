@@ -12,7 +12,7 @@ from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.undelivered import Waiting
+from rmqtool.clean.undelivered import Undelivered
 from rmqtool.findings.finding import Finding
 from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
@@ -179,8 +179,8 @@ def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
 
 def _waiting_lines(losses: Losses) -> Iterator[str]:
     """One line for each topic whose waiting messages go."""
-    topics: dict[str, list[Waiting]] = {}
-    for waiting in losses.waiting:
+    topics: dict[str, list[Undelivered]] = {}
+    for waiting in losses.undelivered:
         topics.setdefault(waiting.topic, []).append(waiting)
     for topic, queues in topics.items():
         lost = sum(queue.messages_lost for queue in queues)

@@ -20,10 +20,9 @@ from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import find_next
+from rmqtool.scan.reader import Event
 from rmqtool.store.commit_log import LogRange
 from rmqtool.store.paths import DLEDGER_DATA
-
-Event = RecordRun | Blank | Damage
 
 _HEADER = dledger.ENTRY_HEADER_SIZE
 _PIECE_SIZE = 16 << 20  # of a file that is read from its end, bytes: its rows are kept at once

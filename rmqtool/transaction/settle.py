@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from rmqtool.base.errors import UnreadableError
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
-from rmqtool.transaction.mover import Mover, Names, Progress
+from rmqtool.transaction.mover import Mover, Progress, StepPaths
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.signals import Deferred
 from rmqtool.transaction.steps import Assembler
 from rmqtool.transaction.system import System, remove_tree, sync_path
 
-Moves = Sequence[tuple[Step, Names]]
+Moves = Sequence[tuple[Step, StepPaths]]
 
 
 class ForeignError(Exception):
@@ -106,18 +106,18 @@ class Settler:
 
     def moves(self, name: str, journal: Journal) -> Moves:
         """The steps with the paths that they work on."""
-        return [(step, self._names(name, step, NEW, OLD)) for step in journal.steps]
+        return [(step, self._step_paths(name, step, NEW, OLD)) for step in journal.steps]
 
     def undo_moves(self, name: str, journal: Journal) -> Moves:
         """The steps that undo them, the last first."""
         return [
-            (step.reversed(), self._names(name, step, UNDO if step.whole else OLD, UNDONE))
+            (step.reversed(), self._step_paths(name, step, UNDO if step.whole else OLD, UNDONE))
             for step in reversed(journal.steps)
         ]
 
-    def _names(self, name: str, step: Step, source: str, aside: str) -> Names:
+    def _step_paths(self, name: str, step: Step, source: str, aside: str) -> StepPaths:
         directory = self._home.directory(name)
-        return Names(
+        return StepPaths(
             self._home.paths.path(step.path),
             os.path.join(directory, source, step.path),
             os.path.join(directory, aside, step.path),
@@ -133,7 +133,7 @@ class Settler:
             return error
         return None
 
-    def _progress(self, moves: Moves, *, fresh: bool = False) -> list[tuple[tuple[Step, Names], Progress]]:
+    def _progress(self, moves: Moves, *, fresh: bool = False) -> list[tuple[tuple[Step, StepPaths], Progress]]:
         progresses: list[Progress] = ["todo" if fresh else self._mover.progress(*move) for move in moves]
         if "foreign" in progresses:
             raise ForeignError

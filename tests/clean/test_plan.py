@@ -78,7 +78,7 @@ def test_waiting_messages_of_golden_stores(name: str, golden_store: GoldenStore)
     """All delayed messages wait there, for nothing was delivered; of half messages those without an op message."""
     store = golden_store(name)
     found = planned(store, all_runs=True)
-    waiting = losses_of(found).waiting
+    waiting = losses_of(found).undelivered
     units = [
         unit
         for queue in stores.oracle(name)["queues"]
@@ -98,9 +98,9 @@ def test_delivered_messages_do_not_wait(unpacked: GoldenStore, tmp_path: Path) -
 
     store = tmp_path / "store"
     shutil.copytree(unpacked("5.3.3-clean"), store)
-    before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).waiting}
+    before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).undelivered}
     (store / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"1": 1, "2": 999}}))
-    after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).waiting}
+    after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).undelivered}
     assert after == {**{queue: lost for queue, lost in before.items() if queue != 1}, 0: before[0] - 1}
 
 

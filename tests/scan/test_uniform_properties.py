@@ -8,7 +8,7 @@ import pytest
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
 from rmqtool.scan.hashing import WINDOW
 from rmqtool.scan.properties import PropertyTable, positions_of
-from rmqtool.scan.uniform_properties import find_same_names
+from rmqtool.scan.uniform_properties import find_uniform
 
 USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER": "DefaultCluster", "WAIT": "true"}
 
@@ -21,7 +21,7 @@ def found(records: list[dict[str, str]]) -> list[list[tuple[str, str]]] | None:
     stops = positions_of(PROPERTY_SEPARATOR, data)
     expected = [list(record.items()) for record in records]
     assert PropertyTable(data, stops, ends).maps().to_pylist() == expected
-    same = find_same_names(data, stops, ends)
+    same = find_uniform(data, stops, ends)
     if same is None:
         return None
     maps = same.maps().to_pylist()
