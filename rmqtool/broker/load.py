@@ -17,11 +17,12 @@ from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_S
 from rmqtool.rules.recovery import RecoveryRules, loaded_configs
 from rmqtool.rules.versions import BATCH_QUEUES
 from rmqtool.store.config_json import load_config
-from rmqtool.store.consume_queues import Kind, Queue, list_queues
-from rmqtool.store.index_files import IndexFile, list_index_files
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import LOCK_FILE
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, INDEX, Store
-from rmqtool.store.topics import Topics, load_topics
+from rmqtool.store.topics import Topics
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _TIMER_WHEEL = "timerwheel"
@@ -63,18 +64,17 @@ class _LoadedQueue:
     refuses: str | None
 
 
-def load(store: Store, rules: RecoveryRules) -> Loaded:
+def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     """Load as the broker does; the first obstacle ends it."""
-    log = store.commit_log()
+    store, log = snapshot.store, snapshot.log
     size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
     found = _load_files(store, log, size, rules)
     ignored = tuple(file for file in log.files if file.size and file not in found.files)
     refuses = _config_refusal(store, rules) or found.refuses
     queues: list[tuple[Queue, Queue]] = []
     deleted = list(found.deleted)
-    topics = load_topics(store)
-    for queue, loaded in _load_queues(store, rules):
-        refuses = refuses or _kind_refusal(queue, topics, rules)
+    for queue, loaded in _load_queues(snapshot, rules):
+        refuses = refuses or _kind_refusal(queue, snapshot.topics, rules)
         queues.append((queue, replace(queue, files=MappedFiles(loaded.files))))
         deleted += loaded.deleted
         refuses = refuses or loaded.refuses
@@ -83,14 +83,14 @@ def load(store: Store, rules: RecoveryRules) -> Loaded:
     return Loaded(found.files, size, sizes["simple"], sizes["batch"], tuple(queues), ignored, tuple(deleted), refuses)
 
 
-def _load_queues(store: Store, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedQueue]]:
+def _load_queues(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedQueue]]:
     """Each queue with the files of it that are loaded; all queues of a kind have one file size."""
-    if store.layout == "rocksdb":
+    if snapshot.store.layout == "rocksdb":
         return
-    queues = [queue for queue in list_queues(store) if queue.kind == "simple" or rules.version >= BATCH_QUEUES]
+    queues = [queue for queue in snapshot.queues if queue.kind == "simple" or rules.version >= BATCH_QUEUES]
     sizes = _queue_sizes(queues, rules)
     for queue in queues:
-        yield queue, _load_files(store, queue.files, sizes[queue.kind], rules)
+        yield queue, _load_files(snapshot.store, queue.files, sizes[queue.kind], rules)
 
 
 def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | None:
@@ -188,12 +188,12 @@ def _index_directories(store: Store) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def loaded_index_files(store: Store, rules: RecoveryRules) -> Iterator[IndexFile]:
+def loaded_index_files(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[IndexFile]:
     """`IndexService#load`: before 5.0.0 a directory whose name is a number ends the loading, and nobody is told."""
     obstacle = None
     if not rules.refuses_index_directories:
-        obstacle = next((path.name for path in _index_directories(store)), None)
-    for file in list_index_files(store):
+        obstacle = next((path.name for path in _index_directories(snapshot.store)), None)
+    for file in snapshot.index_files:
         if obstacle is None or file.path.name < obstacle:
             yield file
 

@@ -1,8 +1,8 @@
 """What a start of the broker does with a store, step by step (`DefaultMessageStore#load`, `#recover`, `#start`).
 
-Where the log is cut, what is deleted, which queues change. Nothing is written. ``Recovery(store, rules).predict()`` is
-a start as the store stands, ``predict(unclean=True)`` the same with the file `abort`,
-``predict(checkpoint=NO_CHECKPOINT)`` without a checkpoint.
+Where the log is cut, what is deleted, which queues change. Nothing is written.
+``Recovery(snapshot, rules).predict()`` is a start as the store stands, ``predict(unclean=True)`` the same with the file
+`abort`, ``predict(checkpoint=NO_CHECKPOINT)`` without a checkpoint.
 
 Whoever scans the log anyway feeds the events of the scan to a `LogWalker` (one for each part, when the log is scanned
 in parts, whose walks `join_walks` puts together) and hands the results over as ``LogWalks(rules, walks)``: then the log
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.load import Loaded, load, loaded_index_files
@@ -31,12 +30,10 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.consume_queues import DIRECTORIES, Queue, QueueRange, queue_range
-from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import CONSUME_QUEUE, Store
-from rmqtool.store.topics import load_topics
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONSUME_QUEUE
 
 NO_CHECKPOINT: Checkpoint = dict.fromkeys(CHECKPOINT_DTYPE.names or (), 0)
 """What a broker reads where the file checkpoint is missing."""
@@ -63,13 +60,11 @@ class Recovery:
     already made while scanning the log.
     """
 
-    def __init__(
-        self, store: Store, rules: RecoveryRules, walks: LogWalks | None = None, reading: ReadPolicy = UNLIMITED
-    ) -> None:
-        self.store = store
+    def __init__(self, snapshot: Snapshot, rules: RecoveryRules, walks: LogWalks | None = None) -> None:
+        self.snapshot = snapshot
         self.rules = rules
-        self._reading = reading
-        self._walks = walks or LogWalks(rules, reading=reading)
+        self._reading = snapshot.reading
+        self._walks = walks or LogWalks(rules, reading=snapshot.reading)
 
     def predict(
         self, *, unclean: bool | None = None, checkpoint: Checkpoint | None = None, log_only: bool = False
@@ -103,12 +98,12 @@ class Recovery:
     @cached_property
     def mode(self) -> Mode:
         """Normal, or abnormal where the file abort is."""
-        return "abnormal" if (self.store.root / ABORT_FILE).exists() else "normal"
+        return "abnormal" if (self.snapshot.store.root / ABORT_FILE).exists() else "normal"
 
     @cached_property
     def loaded(self) -> Loaded:
         """What is loaded before the recovery."""
-        return load(self.store, self.rules)
+        return load(self.snapshot, self.rules)
 
     @cached_property
     def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
@@ -121,11 +116,7 @@ class Recovery:
         return self._queues().max_physical
 
     def _checkpoint(self, given: Checkpoint | None) -> Checkpoint:
-        return self._stored_checkpoint if given is None else given
-
-    @cached_property
-    def _stored_checkpoint(self) -> Checkpoint:
-        return read_checkpoint(self.store) or NO_CHECKPOINT
+        return given if given is not None else self.snapshot.checkpoint or NO_CHECKPOINT
 
     def _queues(self, log_end: int = MAX_OFFSET) -> Queues:
         sizes = QueueSizes(self.loaded.queue_file_size, self.loaded.batch_queue_file_size)
@@ -150,17 +141,17 @@ class Recovery:
 
     def _unsure(self) -> Iterator[str]:
         """What may make the broker do something else."""
-        for name in not_modelled(self.store.conf):
+        for name in not_modelled(self.snapshot.store.conf):
             yield f"broker.conf sets {name}, which is not followed here"
         files = self.loaded.files
         if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
             yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
-        if self.store.layout == "rocksdb":
+        if self.snapshot.store.layout == "rocksdb":
             yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 
     def _scan_from(self, cut: LogCut) -> ScanFrom:
         mapped = cut.files[cut.first]
-        return ScanFrom(self.store.relative(mapped.path), mapped.start_offset)
+        return ScanFrom(self.snapshot.store.relative(mapped.path), mapped.start_offset)
 
     def _without_log(self, outline: StartPrediction) -> StartPrediction:
         """No commit log file: all queues go, but for a clean start of 4.4.0."""
@@ -174,7 +165,7 @@ class Recovery:
             max_offset_after=0,
             end="there is no commit log file",
             messages_lost=lost,
-            files_deleted=self._deleted([], queues, outline.mode, self._stored_checkpoint),
+            files_deleted=self._deleted([], queues, outline.mode, self._checkpoint(None)),
             queues=list(self._changes(queues, -1)),
         )
 
@@ -222,8 +213,9 @@ class Recovery:
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
-        rules = DispatchRules.of(self.rules.version, self.store.conf, delay_levels_of_store(self.store), lmq_seen=light)
-        return Dispatching(queues, rules, load_topics(self.store), above)
+        conf, delays = self.snapshot.store.conf, self.snapshot.delay_levels
+        rules = DispatchRules.of(self.rules.version, conf, delays, lmq_seen=light)
+        return Dispatching(queues, rules, self.snapshot.topics, above)
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:
         start = max(queues.max_physical, cut.files[0].start_offset, 0)
@@ -234,7 +226,7 @@ class Recovery:
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
     ) -> list[str]:
         made = {
-            self.store.root / DIRECTORIES[state.kind] / state.queue.topic / str(state.queue.queue_id) / name
+            self.snapshot.store.root / DIRECTORIES[state.kind] / state.queue.topic / str(state.queue.queue_id) / name
             for state in queues
             for name in state.made
         }
@@ -243,15 +235,14 @@ class Recovery:
         paths += [file.path for file in log]
         if mode == "abnormal":
             limit = checkpoint["index_message_timestamp"]  # IndexService#load
-            loaded = loaded_index_files(self.store, self.rules)
+            loaded = loaded_index_files(self.snapshot, self.rules)
             paths += [file.path for file in loaded if file.end_timestamp > limit]
-        return sorted(self.store.relative(path) for path in paths)
+        return sorted(self.snapshot.store.relative(path) for path in paths)
 
     def _changes(self, queues: Queues, log_min_offset: int) -> Iterator[QueueChange]:
         """The queues that are not as they were."""
         known = {(queue.kind, queue.topic, queue.queue_id): queue for queue, _ in self.recovered_queues}
-        files = self.store.commit_log().files
-        min_before = files[0].start_offset if files else -1
+        min_before = self.snapshot.log_min_offset
         for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
             state, queue = queues.states[key], known.get(key)
             is_whole = queue is not None and queue.files == state.queue.files

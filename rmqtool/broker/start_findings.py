@@ -24,7 +24,7 @@ class _OtherStart:
 
 def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds | None = None) -> Iterator[Finding]:
     """The findings of a start; with `ends` also queues that it leaves shorter than their messages."""
-    root = recovery.store.root
+    root = recovery.snapshot.store.root
     if start.hangs:
         yield finding("start.hangs", str(start.refuses), store=root)
     elif start.refuses:
@@ -39,17 +39,17 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
     behind = f"{counted(start.messages_lost, 'readable message')} behind it"
     if start.max_offset_after is None or start.scan_from is None:
-        return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.store.root)
+        return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.snapshot.store.root)
     files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
     message = (
         f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({_why(start.end)}): "
         f"{behind} would be lost, {counted(files, 'commit log file')} deleted"
     )
-    return finding("start.data-loss", message, store=recovery.store.root)
+    return finding("start.data-loss", message, store=recovery.snapshot.store.root)
 
 
 def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
-    store = recovery.store
+    store = recovery.snapshot.store
     return tuple(f"{store.relative(directory)}/" for directory in store.commit_log_directories)
 
 
@@ -59,7 +59,7 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
         if missing > 0 and not start.messages_lost:
             message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
             place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id, "queue_offset": queue.max_offset}
-            yield finding("start.queue-loss", message, store=recovery.store.root, **place)
+            yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, **place)
 
 
 def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
@@ -80,7 +80,7 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
         message = f"{worst.when} a start would end the commit log {place} and lose {lost}"
     else:
         return
-    yield finding("start.other-mode-data-loss", message, store=recovery.store.root)
+    yield finding("start.other-mode-data-loss", message, store=recovery.snapshot.store.root)
 
 
 def _why(end: str | None) -> str | None:

@@ -80,11 +80,9 @@ class RebuildRequest:
     options: RebuildOptions = field(init=False)
 
     def __post_init__(self) -> None:
-        from rmqtool.base.files import ReadPolicy
         from rmqtool.rebuild.options import RebuildOptions
         from rmqtool.rebuild.saved_plan import SavedPlan
         from rmqtool.rebuild.selection import QueueSelection
-        from rmqtool.store.lock import lock_holder
         from rmqtool.store.store import open_store
 
         self._require_consistent()
@@ -94,7 +92,7 @@ class RebuildRequest:
             selection=QueueSelection(frozenset(self.topics), frozenset(self.queue_ids)),
             version=self.broker_version,
             order="broker" if self.append_order else "stored",
-            reading=ReadPolicy(self.limit_rate, drop_page_cache=lock_holder(self.store.root) is not None),
+            limit=self.limit_rate,
             neutralise=self.neutralise,
             jobs=self.jobs,
         )

@@ -47,9 +47,9 @@ def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
         derivation = derive(source, outputs, progress, checks_bodies=source.options.neutralise)
     if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         message = "the commit log has changed since the plan was made: nothing is written"
-        raise ChangedError(message, file=source.store.root)
+        raise ChangedError(message, file=source.snapshot.store.root)
     if plan.patches:
-        stage_patches(source.store, plan.patches, transaction)
+        stage_patches(source.snapshot.store, plan.patches, transaction)
     if index:
         _put_index(plan, index, transaction)
     for kind in ("batch", "simple"):
@@ -92,7 +92,7 @@ def _put_queues(plan: RebuildPlan, kind: Kind, staged: StagedQueues | None, tran
 
 def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:
     """Put files in place; a directory that is not there yet as a whole, so that undo leaves none behind."""
-    exists = cache(lambda name: os.path.lexists(plan.source.store.root / name))
+    exists = cache(lambda name: os.path.lexists(plan.source.snapshot.store.root / name))
     for name in sorted({_highest_missing(name, exists) for name in names}):
         transaction.put(name)
 
@@ -110,7 +110,7 @@ def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Tran
     that the checkpoint does not vouch for (`IndexService#load`). After a clean stop no time goes back: one that is
     newer than the log proves that the log has lost its end.
     """
-    store = plan.source.store
+    store = plan.source.snapshot.store
     fields = dict(read_checkpoint(store) or {})
     before = dict(fields)
     if derivation.index and derivation.index.units:

@@ -6,7 +6,7 @@ A broker refuses to start on queue files of another size than its own: what noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -17,7 +17,8 @@ from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.options import Part
 from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size
 from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.index_files import Geometry, geometry_or_none, list_index_files
+from rmqtool.store.index_files import Geometry
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 
 Sized = Kind | Literal["index"]
@@ -45,17 +46,18 @@ class FileSizes:
     assumed: frozenset[Sized] = frozenset()  # of these neither a file nor broker.conf shows the size
 
 
-def file_sizes(store: Store, queues: Iterable[Queue], parts: Collection[Part]) -> FileSizes:
+def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
     """Find the sizes; what broker.conf does not set is the default, as for the broker that reads it.
 
     Sizes of wanted parts that contradict each other are among the findings.
     """
     found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
-    for queue in queues:
+    store = snapshot.store
+    for queue in snapshot.queues:
         found[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
     contradictions: list[Finding] = []
     sizes = {kind: _queue_file_size(store, kind, found[kind], contradictions) for kind in found}
-    index = _index_geometry(store)
+    index = _index_geometry(snapshot)
     assumed: set[Sized] = {kind for kind in found if not found[kind] and queue_file_size(store.conf, kind) is None}
     if index is None:
         assumed.add("index")
@@ -106,11 +108,11 @@ def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: li
     return configured or common or DEFAULT_QUEUE_FILE_SIZE[kind]
 
 
-def _index_geometry(store: Store) -> Geometry | None:
-    if store.conf.index_geometry:
-        return Geometry(*store.conf.index_geometry)
-    known = (geometry_or_none(file) for file in reversed(list_index_files(store)))
-    return next((found for found in known if found), None)
+def _index_geometry(snapshot: Snapshot) -> Geometry | None:
+    """The geometry that is configured, else that of the newest file which shows one."""
+    if snapshot.store.conf.index_geometry:
+        return Geometry(*snapshot.store.conf.index_geometry)
+    return next((geometry for _, geometry in reversed(snapshot.index_geometries) if geometry), None)
 
 
 def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:

@@ -16,7 +16,7 @@ from rmqtool.rules.recovery import RecoveryRules
 def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Finding]:
     """Say where a start would end the log before what can still be read; the log is read again for that."""
     damaged = derivation.lost.is_lossy or derivation.wrong_bodies
-    if not damaged or not source.log.files or "queues" not in source.options.parts:
+    if not damaged or not source.snapshot.log.files or "queues" not in source.options.parts:
         return
     now = _cut(source, None)
     if now is None:
@@ -28,9 +28,7 @@ def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Fi
 
 def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
     """The cut of a start as the store stands or, with a derivation, with complete queues and without `abort`."""
-    recovery = Recovery(
-        source.store, RecoveryRules.of(source.version, source.store.conf), reading=source.options.reading
-    )
+    recovery = Recovery(source.snapshot, RecoveryRules.of(source.version, source.snapshot.store.conf))
     if recovery.loaded.refuses or not recovery.loaded.files:
         return None
     if derivation is None or not source.options.selection.is_all:
@@ -41,7 +39,7 @@ def _cut(source: RebuildSource, derivation: Derivation | None) -> LogCut | None:
 
 def _finding(source: RebuildSource, now: LogCut, after: LogCut | None) -> Finding:
     """`after` is None where nothing is cut any more, for the damage is neutralised."""
-    root, version = quote(str(source.store.root)), source.version
+    root, version = quote(str(source.snapshot.store.root)), source.version
     still = after if after and after.messages_lost else None
     if now.messages_lost:
         message = f"as the store stands, a start of {version} ends the log at offset {now.end.offset}: {_loss(now)}; "

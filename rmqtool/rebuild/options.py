@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rmqtool.base.files import UNLIMITED, ReadPolicy
+from rmqtool.base.files import RateLimit
 from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import Version
@@ -22,7 +22,7 @@ class RebuildOptions:
     selection: QueueSelection = field(default_factory=QueueSelection)
     version: Version | None = None
     order: Order = "stored"
-    reading: ReadPolicy = UNLIMITED
+    limit: RateLimit | None = None
     neutralise: bool = False
     jobs: int = 1  # processes that read the log
 

@@ -62,7 +62,7 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
 
 
 def _prepare(source: RebuildSource, directory: Path) -> None:
-    root = source.store.root.resolve()
+    root = source.snapshot.store.root.resolve()
     if directory.resolve() == root or root in directory.resolve().parents:
         raise UsageError("--output must not be inside the store, which is only read", file=directory)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):

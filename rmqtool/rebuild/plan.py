@@ -21,12 +21,11 @@ from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference
 from rmqtool.rebuild.queue_placement import SimpleQueues
-from rmqtool.rebuild.source import RebuildSource, derive, open_source
+from rmqtool.rebuild.source import RebuildSource, derive, source_of
 from rmqtool.rebuild.version_choice import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue, queue_range
-from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
-from rmqtool.store.index_files import IndexFile, list_index_files
+from rmqtool.store.consumer_offsets import CommittedOffset
 
 Action = Literal["create", "replace", "keep"]
 
@@ -122,7 +121,7 @@ class Comparisons:
         self.index: IndexComparison | None = None
         if "queues" in source.options.parts:
             watched: dict[QueueName, list[int]] = defaultdict(list)
-            for committed in load_offsets(source.store).offsets:
+            for committed in source.snapshot.committed.offsets:
                 watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
             is_older = source.lookups.has_older_tags_code
             for kind, existing in source.existing.items():
@@ -131,7 +130,8 @@ class Comparisons:
                     existing, watched_of_kind, keeps_ext=source.has_ext_units, is_older=is_older
                 )
         if "index" in source.options.parts:
-            self.index = IndexComparison(_existing_index(source), source.sizes.index, source.log_min_offset)
+            snapshot = source.snapshot
+            self.index = IndexComparison(snapshot.index_files, source.sizes.index, snapshot.log_min_offset)
 
     def outputs(self) -> Outputs:
         """A pass that is compared."""
@@ -152,7 +152,7 @@ def make_plan(source: RebuildSource, progress: Progress = no_progress) -> Rebuil
     releases = source.releases.narrow("keys-without-separator", before=VALUES_MAY_HOLD_SEPARATOR)
     if not plan.undecided or plan.changed_queues or releases == source.releases:
         return plan
-    older = _compared(open_source(source.store, source.options, releases), progress)
+    older = _compared(source_of(source.snapshot, source.options, releases), progress)
     return older if older.is_empty else plan
 
 
@@ -170,7 +170,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
     queues = sorted(_queue_plans(source, derivation, comparisons.queues), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
-    patches = patches_of(derivation.lost, source.log.files) if source.options.neutralise else []
+    patches = patches_of(derivation.lost, source.snapshot.log.files) if source.options.neutralise else []
     undecided = undecided_of(
         source.releases,
         derivation,
@@ -190,7 +190,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
         findings=[
             *source.findings,
             *assumed_findings(source.sizes, _written_kinds(queues, index)),
-            *derivation_findings(derivation, source.store.root),
+            *derivation_findings(derivation, source.snapshot.store.root),
             *no_messages_findings(
                 [queue.name for queue in queues if queue.lacks_log_messages], has_index=bool(index) and not has_log
             ),
@@ -208,10 +208,6 @@ def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) 
     return queue_kinds | ({"index"} if any(file.action in ("create", "replace") for file in index) else set())
 
 
-def _existing_index(source: RebuildSource) -> list[IndexFile]:
-    return list(list_index_files(source.store))
-
-
 def _queue_plans(
     source: RebuildSource, derivation: Derivation, comparisons: dict[Kind, Comparison]
 ) -> Iterator[QueuePlan]:
@@ -223,7 +219,7 @@ def _queue_plans(
             if places and places.end(queue) >= 0:
                 done.add((name, kind))
                 yield _derived(source, comparison, places, queue, name, kind)
-    for found in source.queues if comparisons else ():
+    for found in source.snapshot.queues if comparisons else ():
         name = QueueName(found.topic, found.queue_id)
         if (name, found.kind) not in done and source.options.selection.takes(*name):
             yield _untouched(source, found, name)
@@ -253,8 +249,8 @@ def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> Q
     """A queue of which the log tells nothing: its messages are deleted, or the topic was."""
     if found is None:
         return QueuePlan(name, "simple", "keep", 0, 0, has_messages=False)
-    now = queue_range(found, source.log_min_offset, source.version)
-    unfounded = (now.last_physical_offset or 0) >= max(source.log_min_offset, 1)
+    now = queue_range(found, source.snapshot.log_min_offset, source.version)
+    unfounded = (now.last_physical_offset or 0) >= max(source.snapshot.log_min_offset, 1)
     return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False,
                      lacks_log_messages=unfounded)  # fmt: skip
 
@@ -277,7 +273,7 @@ def _moved_consumers(
     if comparison is None:
         return
     changed = {queue.name for queue in queues if queue.kind == "simple" and queue.action != "keep"}
-    for committed in load_offsets(source.store).offsets:
+    for committed in source.snapshot.committed.offsets:
         name = QueueName(committed.topic, committed.queue_id)
         if name not in changed or committed.offset < 0:
             continue
@@ -294,4 +290,4 @@ def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[In
         old = source.existing[queue.kind].queues.get(queue.name)
         total += sum(file.size for file in (old.files.files if old else ()) if file.start_offset in touched)
     replaced = {file.name for file in index if file.action in ("replace", "remove")}
-    return total + sum(file.size for file in _existing_index(source) if file.path.name in replaced)
+    return total + sum(file.size for file in source.snapshot.index_files if file.path.name in replaced)

@@ -39,8 +39,8 @@ def plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -> str:
     document = {
         "schema": SCHEMA,
         "command": command,
-        "store": str(plan.source.store.root),
-        "fingerprint": fingerprint(plan.source.store),
+        "store": str(plan.source.snapshot.store.root),
+        "fingerprint": fingerprint(plan.source.snapshot.store),
         "options": {
             "parts": sorted(options.parts),
             "topics": sorted(options.selection.topics),
@@ -87,7 +87,7 @@ class SavedPlan:
             ),
             parse_version(saved["broker_version"]) if saved["broker_version"] else None,
             "broker" if saved["order"] == "broker" else "stored",
-            base.reading,
+            base.limit,
             saved["neutralise"] is True,
             base.jobs,
         )

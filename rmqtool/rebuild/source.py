@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.base.errors import UnsupportedError
-from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatcher import Dispatcher
@@ -22,22 +21,18 @@ from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
-from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue, list_queues
-from rmqtool.store.delays_seen import delay_levels_of_store
+from rmqtool.store.consume_queues import UNIT_SIZES, Kind
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-from rmqtool.store.topics import load_topics
-from rmqtool.store.version_signs import releases_of
 
 
 @dataclass
 class RebuildSource:
     """A store to rebuild from; `batch_topics` grows while the log tells more of them."""
 
-    store: Store
+    snapshot: Snapshot
     options: RebuildOptions
-    log: MappedFiles
-    queues: list[Queue]
     sizes: FileSizes
     releases: Releases
     findings: list[Finding]
@@ -50,20 +45,15 @@ class RebuildSource:
         """The release whose rules count: the newest that fits."""
         return self.releases.newest
 
-    @property
-    def log_min_offset(self) -> int:
-        """The commit log's minimum, bytes; -1 without a file."""
-        return self.log.files[0].start_offset if self.log.files else -1
-
     @cached_property
     def lookups(self) -> Lookups:
         """Single records of the log."""
-        return Lookups(self.log.files, Dispatcher(_task(self).rules, self.batch_topics))
+        return Lookups(self.snapshot.log.files, Dispatcher(_task(self).rules, self.batch_topics))
 
     @property
     def has_ext_units(self) -> bool:
         """Whether there are any that a unit may lead to."""
-        return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
+        return (self.snapshot.store.root / CONSUME_QUEUE_EXT).is_dir()
 
     def close(self) -> None:
         """Close the files that were read."""
@@ -71,36 +61,35 @@ class RebuildSource:
             existing.close()
 
 
-def open_source(store: Store, options: RebuildOptions, releases: Releases | None = None) -> RebuildSource:
-    """Look at a store; raise UnsupportedError for queues that are no files.
+def open_source(store: Store, options: RebuildOptions) -> RebuildSource:
+    """Look at a store; raise UnsupportedError for queues that are no files."""
+    snapshot = Snapshot(store, options.version, options.limit)
+    return source_of(snapshot, options, snapshot.releases)
 
-    `releases` are those that may have written it, by default what options and store show.
-    """
+
+def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -> RebuildSource:
+    """What a rebuild reads where the store was written by one of some `releases`; raise UnsupportedError as above."""
+    store = snapshot.store
     if store.layout == "rocksdb" and "queues" in options.parts:
         raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
     options, setting_findings = apply_conf(store, options)
-    queues = list(list_queues(store))
-    sizes = file_sizes(store, queues, options.parts)
-    topics = load_topics(store).with_batch_queues
-    releases = releases or releases_of(store, options.version, options.reading)
+    sizes = file_sizes(snapshot, options.parts)
+    topics = snapshot.topics.with_batch_queues
     findings = version_findings(store, releases, index="index" in options.parts)
-    log = store.commit_log()
     has_batches = releases.newest >= BATCH_QUEUES
-    found = {queue.topic for queue in queues if queue.kind == "batch"} | (topics or set()) if has_batches else set()
+    stored = {queue.topic for queue in snapshot.queues if queue.kind == "batch"}
     source = RebuildSource(
-        store=store,
+        snapshot=snapshot,
         options=options,
-        log=log,
-        queues=queues,
         sizes=sizes,
         releases=releases,
         findings=[*sizes.findings, *findings, *setting_findings],
-        batch_topics=found,
+        batch_topics=stored | (topics or set()) if has_batches else set(),
         learns_batch_topics=has_batches and topics is None,
     )
     for kind in UNIT_SIZES:
         grid = FileGrid(sizes.queues[kind], UNIT_SIZES[kind])
-        source.existing[kind] = ExistingQueues(kind, grid, source.log_min_offset, queues)
+        source.existing[kind] = ExistingQueues(kind, grid, snapshot.log_min_offset, snapshot.queues)
     return source
 
 
@@ -116,7 +105,7 @@ def derive(
     task = replace(_task(source), checks_bodies=checks_bodies)
     derivation = Derivation(task, outputs, source.existing, source.sizes.index)
     try:
-        derivation.run(progress, pieces_of(source.log.files) if jobs > 1 else (), jobs)
+        derivation.run(progress, pieces_of(source.snapshot.log.files) if jobs > 1 else (), jobs)
     except BatchTopicFoundError as error:
         source.batch_topics |= error.topics
     except PiecesDoNotMeetError:
@@ -129,18 +118,18 @@ def derive(
 def _task(source: RebuildSource) -> RunTask:
     options = source.options
     return RunTask(
-        files=source.log.files,
+        files=source.snapshot.log.files,
         # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
         rules=DispatchRules.of(
             source.version,
-            source.store.conf,
-            delay_levels_of_store(source.store),
+            source.snapshot.store.conf,
+            source.snapshot.delay_levels,
             lmq_seen=True,
             may_be_older=not source.releases.is_named,
         ),
         selection=options.selection,
         order=options.order,
-        reading=options.reading,
+        reading=source.snapshot.reading,
         drops_wrong_bodies=options.neutralise,
         batch_topics=frozenset(source.batch_topics),
         learns_batch_topics=source.learns_batch_topics,

@@ -14,38 +14,37 @@ _MAX_EXTENTS = 10_000
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """The `result` of ``verify STORE``."""
-    verification = outcome.verification
-    start = verification.start
+    start = outcome.start
     return {
         "verdict": outcome.verdict,
-        "complete": verification.complete,
-        "messages": outcome.totals.messages,
-        "bytes": outcome.totals.bytes,
+        "complete": outcome.complete,
+        "messages": outcome.total.totals.messages,
+        "bytes": outcome.total.totals.bytes,
         "commit_log": {
-            "files": len(verification.log.files),
-            "min_offset": verification.log_start,
-            "max_offset": verification.log_end,
+            "files": len(outcome.snapshot.log.files),
+            "min_offset": outcome.log_start,
+            "max_offset": outcome.log_end,
         },
         "bad_extents": [
             {"physical_offset": offset, "size": size, "reason": reason}
-            for offset, size, reason in outcome.extents
+            for offset, size, reason in outcome.total.extents
             if reason != UNREAD
         ],
         "map": [
             {"physical_offset": extent.physical_offset, "size": extent.size, "state": extent.state}
             for extent in islice(outcome.log_map, _MAX_EXTENTS)
         ],
-        "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(verification.lost.items())],
+        "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(outcome.lost.items())],
         "releases": {
-            "oldest": str(verification.releases.oldest),
-            "newest": str(verification.releases.newest),
-            "named": verification.releases.is_named,
-            "evidence": list(verification.releases.evidence),
+            "oldest": str(outcome.snapshot.releases.oldest),
+            "newest": str(outcome.snapshot.releases.newest),
+            "named": outcome.snapshot.releases.is_named,
+            "evidence": list(outcome.snapshot.releases.evidence),
         },
         "start": start.as_json() if start else None,
         "starts": [
             {"releases": label(prediction.versions), "start": prediction.start.as_json()}
-            for prediction in verification.starts
+            for prediction in outcome.starts
         ],
         "start_not_predicted": outcome.start_not_predicted,
         "checks": outcome.checks,

@@ -26,7 +26,7 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
             failed.setdefault(finding.code, []).append(finding)
     codes = [code for code in CATALOGUE if code in failed or outcome.report.checked.get(code)]
     skipped = _skipped(outcome, codes)
-    incomplete = not outcome.verification.complete
+    incomplete = not outcome.complete
     counts = {"tests": str(len(codes) + len(skipped) + incomplete), "failures": str(len(failed)),
               "errors": str(int(incomplete)), "skipped": str(len(skipped))}  # fmt: skip
     suites = ElementTree.Element("testsuites")
@@ -36,7 +36,7 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
     })  # fmt: skip
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in (("store", str(outcome.root)), ("verdict", outcome.verdict),
-                        ("messages", str(outcome.totals.messages))):  # fmt: skip
+                        ("messages", str(outcome.total.totals.messages))):  # fmt: skip
         ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
     for code in codes:
         case = _case(suite, code)

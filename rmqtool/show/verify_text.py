@@ -53,7 +53,7 @@ def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
     """Print an outcome; findings that are only information are summed up unless verbose."""
     console = style.console()
     _show_facts(console, outcome, seconds)
-    if outcome.verification.log.files:
+    if outcome.snapshot.log.files:
         _show_map(console, outcome)
     shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
     for finding in shown:
@@ -74,7 +74,7 @@ def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
 def next_command(outcome: Outcome) -> str:
     """The command that helps most with the findings."""
     root = quote(str(outcome.root))
-    if not outcome.verification.complete:
+    if not outcome.complete:
         return f"rmqtool verify {root}"
     serious = [finding for finding in outcome.findings if finding.severity != "info"]
     if not serious:
@@ -92,7 +92,7 @@ def _label(text: str) -> Text:
 
 
 def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
-    verification, totals = outcome.verification, outcome.totals
+    totals = outcome.total.totals
     color, meaning = _VERDICTS[outcome.verdict]
     if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
         meaning = "messages, queues and index are; see the findings about what is around them"
@@ -102,28 +102,28 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     print_labelled(console, _label("store"), str(outcome.root))
     read = byte_size(totals.bytes)
     rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
-    files = len(verification.log.files)
+    files = len(outcome.snapshot.log.files)
     log = f"{counted(totals.messages, 'message')}, {read}, in {counted(files, 'file')}; {seconds:.1f} s{rate}"
     print_labelled(console, _label("log"), log)
-    releases = verification.releases
+    releases = outcome.snapshot.releases
     if not releases.is_named:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
         print_labelled(console, _label("rules of"), f"{releases}{evidence}")
-    if verification.start:
-        _show_start(console, verification.start, outcome.findings)
+    if outcome.start:
+        _show_start(console, outcome.start, outcome.findings)
     else:
         print_labelled(console, _label("start"), f"not predicted: {outcome.start_not_predicted}")
-    for other in verification.starts[1:]:
+    for other in outcome.starts[1:]:
         print_labelled(console, _label("start"), f"a broker {label(other.versions)}: {other.sentence}")
-    bad = [size for _, size, reason in outcome.extents if reason != UNREAD]
+    bad = [size for _, size, reason in outcome.total.extents if reason != UNREAD]
     if bad:
         text = f"{counted(len(bad), 'extent')} of the log, {byte_size(sum(bad))}, not as stored"
         print_labelled(console, _label("bad"), text)
-    if verification.lost:
-        topics = ", ".join(f"{visible(topic)} {count}" for topic, count in verification.lost.most_common(8))
-        more = len(verification.lost) - 8
+    if outcome.lost:
+        topics = ", ".join(f"{visible(topic)} {count}" for topic, count in outcome.lost.most_common(8))
+        more = len(outcome.lost) - 8
         topics += f" and {counted(more, 'more topic')}" if more > 0 else ""
-        text = f"{counted(verification.lost.total(), 'message')} cannot be read: {topics}"
+        text = f"{counted(outcome.lost.total(), 'message')} cannot be read: {topics}"
         print_labelled(console, _label("lost"), text)
 
 
@@ -150,9 +150,8 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
 
 
 def _show_map(console: Console, outcome: Outcome) -> None:
-    verification = outcome.verification
-    begin, end = verification.log_start, verification.log.files[-1].end_offset
-    lines = min(len(verification.log.files), _MAX_LINES)
+    begin, end = outcome.log_start, outcome.snapshot.log.files[-1].end_offset
+    lines = min(len(outcome.snapshot.log.files), _MAX_LINES)
     cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * _CELLS)))
     count = -(-(end - begin) // cell)
     states = cells(outcome.log_map, begin, cell, count)

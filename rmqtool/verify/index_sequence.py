@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,13 +11,10 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.tolerant import ReadScope, skip_wrong_type
 from rmqtool.formats.index_file import UNIT_DTYPE, UNIT_SIZE, decode_units, unit_position
-from rmqtool.rules.versions import INDEX_OF_TAGS, Version
-from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
-from rmqtool.store.store import Store
-from rmqtool.store.version_signs import index_signs
+from rmqtool.rules.versions import INDEX_OF_TAGS
+from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
@@ -27,18 +25,6 @@ class FileUnits:
     geometry: Geometry
     start: int
     units: int
-
-
-def known_geometries(store: Store, part: ReadScope = skip_wrong_type) -> list[tuple[IndexFile, Geometry | None]]:
-    """The index files, each with its geometry, which is most often that of the one before; each is a `part`."""
-    known = store.conf.index_geometry
-    found: list[tuple[IndexFile, Geometry | None]] = []
-    for file in list_index_files(store, part):
-        with part():
-            geometry = geometry_or_none(file, known)
-            known = (geometry.slots, geometry.units) if geometry else known
-            found.append((file, geometry))
-    return found
 
 
 def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:
@@ -55,19 +41,13 @@ def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUni
     return parts
 
 
-def tags_expected(
-    files: Sequence[tuple[IndexFile, Geometry | None]], log: Sequence[MappedFile], version: Version | None
-) -> bool:
-    """Whether the index holds tags: since 5.4.0, as the version or the newest index units tell."""
-    if version is not None:
-        return version >= INDEX_OF_TAGS
-    newest = next(((file, geometry) for file, geometry in reversed(files) if geometry and file.keys), None)
-    if newest is None or newest[1] is None:
-        return False
-    try:
-        return "index-of-tags" in set(index_signs(newest[0], newest[1], log))
-    except RmqtoolError:
-        return False
+def tags_expected(snapshot: Snapshot) -> bool:
+    """Whether the index holds tags: since 5.4.0, as the named release or the newest index units show."""
+    if snapshot.version is not None:
+        return snapshot.version >= INDEX_OF_TAGS
+    with suppress(RmqtoolError):
+        return bool(snapshot.index_holds_tags)
+    return False
 
 
 class IndexUnits:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import Exit
+from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.findings.report import Report, Verdict, verdict_of
+from rmqtool.findings.report import Report, Selection, Verdict, verdict_of
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.store.paths import TIMER_LOG
-from rmqtool.verify.bad_extents import Extents
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.gaps import Gap, files_below, gaps_of_selection, gaps_of_store, wanted
 from rmqtool.verify.log_map import MapExtent, log_map, unreached
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.record_checks import RecordTotals
+from rmqtool.verify.start import Prediction
 from rmqtool.verify.verification import Verification
 
 
@@ -26,31 +28,61 @@ def outcome_of(verification: Verification) -> Outcome:
     findings = report.findings()
     gaps = wanted([*_gaps(verification, total, report)], verification.request.selection)
     verdict = verdict_of(findings, is_proven=not gaps, in_doubt=any(gap.is_doubt for gap in gaps))
-    return Outcome(verification, verdict, findings, report, total.totals, total.extents, gaps, total)
+    return Outcome(
+        snapshot=verification.snapshot,
+        selection=verification.request.selection,
+        bodies=verification.request.bodies,
+        complete=verification.complete,
+        verdict=verdict,
+        findings=tuple(findings),
+        report=report,
+        total=total,
+        log_start=verification.log_start,
+        log_end=verification.log_end,
+        lost=verification.lost,
+        starts=tuple(verification.starts),
+        not_predicted=verification.not_predicted,
+        gaps=tuple(gaps),
+    )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a verification."""
+    """The result of a verification: what was asked for, what was found, and what was not looked at.
 
-    verification: Verification
+    `lost` counts by topic the messages that cannot be read; `starts` are the predicted starts, that of the newest
+    release first, and `not_predicted` says why there are none.
+    """
+
+    snapshot: Snapshot
+    selection: Selection
+    bodies: bool
+    complete: bool
     verdict: Verdict
-    findings: list[Finding]
+    findings: tuple[Finding, ...]
     report: Report
-    totals: RecordTotals
-    extents: Extents
-    gaps: list[Gap]
     total: PartResult
+    log_start: int
+    log_end: int
+    lost: Counter[str]
+    starts: tuple[Prediction, ...]
+    not_predicted: str | None
+    gaps: tuple[Gap, ...]
 
     @property
     def root(self) -> Path:
         """The store."""
-        return self.verification.store.root
+        return self.snapshot.store.root
+
+    @property
+    def start(self) -> StartPrediction | None:
+        """The predicted start of the newest release that fits."""
+        return self.starts[0].start if self.starts else None
 
     @property
     def status(self) -> Exit:
         """The exit status: of findings, else of what could not be looked at though it was asked for."""
-        if not self.verification.complete:
+        if not self.complete:
             return Exit.INTERRUPTED
         if any(finding.severity != "info" for finding in self.findings):
             return Exit.FINDINGS
@@ -68,28 +100,25 @@ class Outcome:
     @property
     def log_map(self) -> Iterator[MapExtent]:
         """The log as extents; what an interrupted verification has not reached goes to the end of the files."""
-        verification = self.verification
-        start, end = verification.log_start, verification.log_end
-        cut_at = verification.start.max_offset_after if verification.start else None
-        files = verification.log.files
-        left = unreached(self.total.reached, start, files[-1].end_offset) if files else []
-        return log_map(start, end, self.extents, cut_at, [] if verification.complete else left)
+        cut_at = self.start.max_offset_after if self.start else None
+        files = self.snapshot.log.files
+        left = unreached(self.total.reached, self.log_start, files[-1].end_offset) if files else []
+        return log_map(self.log_start, self.log_end, self.total.extents, cut_at, [] if self.complete else left)
 
     @property
     def start_not_predicted(self) -> str | None:
         """Why there is no prediction of the next start; None when there is one."""
-        verification = self.verification
-        if verification.start is not None:
+        if self.start is not None:
             return None
-        selection = verification.request.selection
-        if not selection.wants_any("start."):
-            left_out = "--skip leaves it out" if selection.skip and "start".startswith(selection.skip) else ""
+        if not self.selection.wants_any("start."):
+            skip = self.selection.skip
+            left_out = "--skip leaves it out" if skip and "start".startswith(skip) else ""
             return left_out or "--only leaves it out; --only start predicts it"
-        if verification.holder is not None:
+        if self.snapshot.holder is not None:
             return "a broker runs on this store"
-        if verification.store.layout == "rocksdb":
+        if self.snapshot.store.layout == "rocksdb":
             return "queues are in RocksDB, which this version does not read"
-        return verification.not_predicted or "interrupted"
+        return self.not_predicted or "interrupted"
 
     @property
     def unproven(self) -> list[str]:
@@ -98,19 +127,19 @@ class Outcome:
 
 
 def _gaps(verification: Verification, total: PartResult, report: Report) -> Iterator[Gap]:
-    request, settings = verification.request, verification.settings
+    request, task, store = verification.request, verification.task, verification.snapshot.store
     if not verification.complete:
         yield Gap("the rest (interrupted)", "interrupted", "the rest of the store: the verification was interrupted")
     for path in sorted(total.unreadable):
-        file = verification.store.relative(Path(path))
+        file = store.relative(Path(path))
         yield Gap(file, "unreadable", f"messages in {file}, which cannot be read, and what leads to them")
     for path in sorted(verification.read_errors.errors):
-        file = verification.store.relative(Path(path)) if path else "files"
+        file = store.relative(Path(path)) if path else "files"
         yield Gap(file, "unreadable", f"{file}, which cannot be read, and what leads to it")
     if total.unread is not None:
         text = f"the rest of the log, for the running broker has deleted meanwhile: {total.unread}"
         yield Gap("the rest of the log", "changed", text)
-    if request.selection.wants_any("index.") and not settings.index:
+    if request.selection.wants_any("index.") and not task.index:
         text = "the index, which the running broker changes faster than it can be read"
         yield Gap("the index", "changed", text, ("index.",))
     if verification.not_predicted is not None:
@@ -118,42 +147,41 @@ def _gaps(verification: Verification, total: PartResult, report: Report) -> Iter
         yield Gap("what a start would do", "unreadable", text, ("start.",))
     for what, text in report.doubts.items():
         yield Gap(what, "empty", text)
-    yield from gaps_of_store(verification.store, has_log=bool(verification.log.files))
-    yield from gaps_of_selection(request.selection, bodies=settings.bodies)
+    yield from gaps_of_store(store, has_log=bool(task.files))
+    yield from gaps_of_selection(request.selection, bodies=request.bodies)
 
 
 def _unproven(outcome: Outcome) -> Iterator[str]:
-    verification, totals = outcome.verification, outcome.totals
+    totals, store = outcome.total.totals, outcome.snapshot.store
     if totals.without_property_crc:
         messages = counted(totals.without_property_crc, "message")
         yield f"topic, properties and header of {messages}: no __CRC32# covers them"
     if totals.without_body:
         yield f"{counted(totals.without_body, 'message')} without a body, whose body CRC proves nothing"
-    yield from _unproven_levels(verification)
+    yield from _unproven_levels(outcome.snapshot)
     yield from _unproven_start(outcome)
-    timer_log = verification.store.root / TIMER_LOG
+    timer_log = store.root / TIMER_LOG
     if next(files_below(timer_log), None) is not None:
         yield "single units of timer wheel and timer log, of which only the newest are looked at"
     if outcome.total.deleted:
-        deleted = ", ".join(verification.store.relative(Path(path)) for path in outcome.total.deleted)
+        deleted = ", ".join(store.relative(Path(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"
-    if verification.holder is not None:
+    if outcome.snapshot.holder is not None:
         yield "what the running broker has written since this verification began"
 
 
-def _unproven_levels(verification: Verification) -> Iterator[str]:
-    used = verification.settings.rules.delay_levels.delays
-    told = delay_levels_of(verification.store.conf).delays
+def _unproven_levels(snapshot: Snapshot) -> Iterator[str]:
+    used = snapshot.delay_levels.delays
+    told = delay_levels_of(snapshot.store.conf).delays
     differing = [str(level) for level, delay in enumerate(used, 1) if delay not in told[level - 1 : level]]
     if differing:
         yield f"delay levels {', '.join(differing)}: taken from their queues, for no broker.conf tells them"
 
 
 def _unproven_start(outcome: Outcome) -> Iterator[str]:
-    verification = outcome.verification
-    if verification.start is not None:
-        yield from verification.start.unsure
-        if not verification.settings.bodies:
+    if outcome.start is not None:
+        yield from outcome.start.unsure
+        if not outcome.bodies:
             yield "what a start would do: every body is taken to have its CRC"
-    elif not verification.request.selection.wants_any("start."):
+    elif not outcome.selection.wants_any("start."):
         yield f"what a start would do: {outcome.start_not_predicted}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
@@ -17,15 +16,13 @@ from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.log_walk import LogWalker
 from rmqtool.findings.report import Report, Selection
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
-from rmqtool.store.store import Store, open_store
-from rmqtool.store.topics import load_topics
+from rmqtool.store.store import Store
 from rmqtool.verify.damage_checks import DamageChecks
 from rmqtool.verify.index_chains import check_chains
 from rmqtool.verify.index_check import IndexCheck
@@ -42,10 +39,10 @@ from rmqtool.verify.record_checks import RecordChecks
 class VerifyTask:
     """What a verification is asked for, as every part of it needs it; can be sent to another process."""
 
-    root: Path
-    conf: BrokerConf
+    store: Store
     version: Version | None
     rules: DispatchRules
+    batch_topics: frozenset[str] | None = None  # topics that have batch queues; None when nothing shows them
     selection: Selection = field(default_factory=Selection)
     max_examples: int = 10
     bodies: bool = True
@@ -65,7 +62,7 @@ class VerifyTask:
 
     def report(self) -> Report:
         """An empty report."""
-        return Report(self.selection, self.max_examples, str(self.root))
+        return Report(self.selection, self.max_examples, str(self.store.root))
 
 
 class PartCheck(Job[PartResult]):
@@ -74,11 +71,9 @@ class PartCheck(Job[PartResult]):
     def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
         self._task = task
         self._parts = parts
-        self._store: Store = open_store(task.root, task.conf)
         self._reading = task.reading()
         self._open = OpenFiles(self._reading)
         self._found: FoundQueues = {}
-        self._batch_topics = load_topics(self._store).with_batch_queues
         self._unfinished: tuple[int, PartResult] | None = None
 
     def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
@@ -112,7 +107,9 @@ class PartCheck(Job[PartResult]):
             return
         for index_file in self._task.index_parts[part.first : part.stop]:
             with result.read_errors.part():
-                yield from check_chains(self._store, index_file, result.report, self._reading, live=self._task.live)
+                yield from check_chains(
+                    self._task.store, index_file, result.report, self._reading, live=self._task.live
+                )
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
@@ -121,8 +118,7 @@ class PartCheck(Job[PartResult]):
         scan = scan_live if self._task.live else scan_readable
         files = self._task.files
         try:
-            check = _LogCheck(self._store, files, self._task, part, result, self._open,
-                              self._batch_topics, self._found)  # fmt: skip
+            check = _LogCheck(self._task, part, result, self._open, self._found)
             for event in scan(files, part.start, part.stop, self._reading):
                 if not check.take(event):
                     break
@@ -139,34 +135,34 @@ class _LogCheck:
     """Takes the events of a scan and hands them to all checks."""
 
     def __init__(
-        self, store: Store, files: Sequence[MappedFile], settings: VerifyTask, part: LogPart, result: PartResult,
-        open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
-    ) -> None:  # fmt: skip
+        self, task: VerifyTask, part: LogPart, result: PartResult, open_files: OpenFiles, found: FoundQueues
+    ) -> None:
+        store, files = task.store, task.files
         self._part = part
-        self._live = settings.live
+        self._live = task.live
         self._result = result
         self._seam = result.seam
         self._seam.index_start = self._seam.index_at = part.index_start
-        self._dispatcher = Dispatcher(settings.rules, batch_topics)
-        lookups = Lookups(files, Dispatcher(settings.rules, batch_topics))
+        self._dispatcher = Dispatcher(task.rules, task.batch_topics)
+        lookups = Lookups(files, Dispatcher(task.rules, task.batch_topics))
         report, extents = result.report, result.extents
-        self._records = RecordChecks(report, extents, settings.version, settings.bodies, result.totals)
-        self._damage = DamageChecks(store, files, report, extents, settings.version)
+        self._records = RecordChecks(report, extents, task.version, task.bodies, result.totals)
+        self._damage = DamageChecks(store, files, report, extents, task.version)
         self._queues: QueueCheck | None = None
         self._index: IndexCheck | None = None
-        if settings.queues:
+        if task.queues:
             is_batch = self._dispatcher.is_batch_topic
             self._queues = QueueCheck(store.root, report, extents, open_files, lookups, is_batch,
-                                      live=settings.live, found=found, read_errors=result.read_errors)  # fmt: skip
+                                      live=task.live, found=found, read_errors=result.read_errors)  # fmt: skip
             result.states = self._queues.states
-        rules = settings.recovery
+        rules = task.recovery
         self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
-        if settings.index and part.index_start != INDEX_UNREAD:
-            units = IndexUnits(settings.index_parts, open_files)
+        if task.index and part.index_start != INDEX_UNREAD:
+            units = IndexUnits(task.index_parts, open_files)
             stop = units.total if part.index_stop is None else part.index_stop
             self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
-                                     tags_expected=settings.tags_expected, log_start=log_start_of(files),
-                                     live=settings.live)  # fmt: skip
+                                     tags_expected=task.tags_expected, log_start=log_start_of(files),
+                                     live=task.live)  # fmt: skip
 
     def take(self, event: Event | UnreadExtent) -> bool:
         """Check one event; whether the log goes on behind it."""

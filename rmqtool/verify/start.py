@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rmqtool.base.files import ReadPolicy
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import LogWalks
@@ -17,9 +16,8 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
-from rmqtool.store.store import Store
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.queue_progress import QueueProgress
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")
@@ -66,18 +64,17 @@ class Prediction:
 class Predictor:
     """Predicts starts from the `walks` of the newest release through the log; `states` are the queues by the log."""
 
-    store: Store
+    snapshot: Snapshot
     walks: Sequence[FileWalk]
-    reading: ReadPolicy
     states: Mapping[QueueName, QueueProgress]
 
-    def predict(self, releases: Releases) -> list[Prediction]:
+    def predict(self) -> list[Prediction]:
         """What a start of each release would do, that of the newest first; one for all that agree.
 
         Of a large store only the newest and the oldest release are looked at, and of the latter what becomes of the
         log. Raises RmqtoolError.
         """
-        newest, *older = alike(releases, self.store.conf)
+        newest, *older = alike(self.snapshot.releases, self.snapshot.store.conf)
         size = sum(walk.data_end for walk in self.walks) + len(self.states) * _PER_QUEUE
         log_only = len(older) * size > _MOST_READ
         if log_only:
@@ -92,8 +89,8 @@ class Predictor:
     def _predict(
         self, versions: tuple[Version, ...], walks: Sequence[FileWalk], *, log_only: bool = False
     ) -> Prediction:
-        rules = RecoveryRules.of(versions[-1], self.store.conf)
-        recovery = Recovery(self.store, rules, LogWalks(rules, walks, self.reading), self.reading)
+        rules = RecoveryRules.of(versions[-1], self.snapshot.store.conf)
+        recovery = Recovery(self.snapshot, rules, LogWalks(rules, walks, self.snapshot.reading))
         start = recovery.predict(log_only=log_only)
         states = self.states.items()
         ends = {(name.topic, name.queue_id): state.next_offset for name, state in states if not state.restarts}

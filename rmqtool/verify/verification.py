@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ParamSpec
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import MappedFiles
+from rmqtool.base.files import OpenFiles, RateLimit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
@@ -23,18 +22,15 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
-from rmqtool.store.consume_queues import QueueRange, has_light_queues, list_queues, queue_range
-from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
-from rmqtool.store.delays_seen import delay_levels_of_store
-from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.consume_queues import QueueRange, queue_range
+from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
-from rmqtool.store.topics import Topics, load_topics
-from rmqtool.store.version_signs import releases_of
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
-from rmqtool.verify.index_sequence import IndexUnits, known_geometries, parts_of, tags_expected
+from rmqtool.verify.index_sequence import IndexUnits, parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.merge_parts import PartMerger
@@ -86,64 +82,70 @@ class Verification:
     """One run over a store. After `run`, or when it was interrupted, the rest tells what is known."""
 
     def __init__(self, store: Store, request: VerifyRequest) -> None:
-        self.store = store
         self.request = request
-        self.holder: Holder | None = lock_holder(store.root)
-        self.log: MappedFiles = store.commit_log()
-        self.topics: Topics = load_topics(store)
-        self.releases = releases_of(store, request.version)
         self.read_errors = UnreadFiles()
+        limit = RateLimit(request.rate) if request.rate else None
+        self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.part)
         self.complete = False
         self.lost: Counter[str] = Counter()
-        self.log_start = log_start_of(self.log.files)
+        self.log_start = log_start_of(self.snapshot.log.files)
         self.log_end = self.log_start
         self.stale_from: int | None = None
         self.starts: list[Prediction] = []
         self.not_predicted: str | None = None
-        self.settings = self._settings()
-        self._index = known_geometries(store, self.read_errors.part) if self.settings.index else []
-        self._parts = parts_of(self._index)
-        if self.settings.live and any(geometry is None and file.keys for file, geometry in self._index):
-            self._parts = []  # what is in the others would not be all
-        if self.read_errors.index_in(store) or (not self._parts and self.settings.live and self._index):
-            self.settings = replace(self.settings, index=False)
-        self._report = self.settings.report()
-        self._committed: Sequence[CommittedOffset] = ()
+        self.task = self._task()
+        self._report = self.task.report()
         self._merger: PartMerger | None = None
         self._total: PartResult | None = None
 
-    def _settings(self) -> VerifyTask:
-        store, request = self.store, self.request
-        light = has_light_queues(store, self.read_errors.part)
-        version, delays, older = self.releases.newest, delay_levels_of_store(store), not self.releases.is_named
-        rules = DispatchRules.of(version, store.conf, delays, lmq_seen=light, may_be_older=older)
-        selection = request.selection
+    def _task(self) -> VerifyTask:
+        """What is done with each part of log and index."""
+        snapshot, request = self.snapshot, self.request
+        store, live, selection = snapshot.store, snapshot.holder is not None, request.selection
+        rules = DispatchRules.of(snapshot.release, store.conf, snapshot.delay_levels,
+                                 lmq_seen=snapshot.has_light_queues,
+                                 may_be_older=not snapshot.releases.is_named)  # fmt: skip
+        wants_index = any(map(selection.wants_any, NEEDING_INDEX))
+        self._index = self._readable_index() if wants_index else []
+        index_parts = parts_of(self._index)
+        if live and any(geometry is None and file.keys for file, geometry in self._index):
+            index_parts = []  # what is in the others would not be all
+        changes_too_fast = live and self._index and not index_parts
         return VerifyTask(
-            root=store.root,
-            conf=store.conf,
+            store=store,
             version=request.version,
             rules=replace(rules, index_tags=True),
+            batch_topics=snapshot.topics.with_batch_queues,
             selection=selection,
             max_examples=request.max_examples,
             bodies=request.bodies,
-            live=self.holder is not None,
+            live=live,
             queues=store.layout != "rocksdb" and any(map(selection.wants_any, NEEDING_QUEUES)),
-            index=any(map(selection.wants_any, NEEDING_INDEX)),
+            index=wants_index and not (self.read_errors.index_in(store) or changes_too_fast),
+            index_parts=tuple(index_parts),
+            tags_expected=wants_index and tags_expected(snapshot),
+            files=snapshot.log.files,
             recovery=self._recovery_rules(),
-            rate=request.rate,
-            releases=self.releases,
+            rate=request.rate and max(1, request.rate // request.jobs),
+            releases=snapshot.releases,
         )
+
+    def _readable_index(self) -> list[tuple[IndexFile, Geometry | None]]:
+        unread = self.read_errors.errors
+        return [found for found in self.snapshot.index_geometries if str(found[0].path) not in unread]
 
     def _recovery_rules(self) -> RecoveryRules | None:
         """The rules of the start that is predicted; of a store that is in use nobody asks for one."""
-        if self.holder is not None or self.store.layout == "rocksdb" or not self.request.selection.wants_any("start."):
+        snapshot = self.snapshot
+        is_asked = self.request.selection.wants_any("start.")
+        if snapshot.holder is not None or snapshot.store.layout == "rocksdb" or not is_asked:
             return None
-        return RecoveryRules.of(self.releases.newest, self.store.conf)
+        return RecoveryRules.of(snapshot.release, snapshot.store.conf)
 
     @property
     def total_bytes(self) -> int:
         """How much there is to read, for the progress."""
-        return self.log.size + sum(part.file.size for part in self._parts)
+        return self.snapshot.log.size + sum(part.file.size for part in self.task.index_parts)
 
     def run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult] | None = None) -> None:
         """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError.
@@ -154,7 +156,7 @@ class Verification:
             self._run(progress, workers)
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
-        self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
+        _ = self.snapshot.committed  # read before the queues, which a running broker makes longer
         self._check_surroundings()
         self._check_parts(progress, pool)
         self._check_whole(self.merged())
@@ -167,15 +169,16 @@ class Verification:
 
     def _check_surroundings(self) -> None:
         """What needs no scan of the log."""
-        check, store, log, report, live = self._check, self.store, self.log, self._report, self.settings.live
-        check(check_surroundings, store, log, self.holder, report, self.releases)
+        check, snapshot, store, report = self._check, self.snapshot, self.snapshot.store, self._report
+        log, live = snapshot.log, self.task.live
+        check(check_surroundings, store, log, snapshot.holder, report, snapshot.releases)
         check(check_environment, store, log, self.request.version, report, live=live)
         check(check_headers, store, self._index, report, live=live)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _check_parts(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """The log against queues and index, and the index by itself, part by part."""
-        task, parts = self._task(), self._parts_to_check()
+        task, parts = self.task, self._parts_to_check()
         pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
         pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
@@ -193,47 +196,39 @@ class Verification:
                         self._merger.keep(step.part, step.result)
                 raise
 
-    def _task(self) -> VerifyTask:
-        return replace(
-            self.settings,
-            tags_expected=tags_expected(self._index, self.log.files, self.request.version),
-            files=self.log.files,
-            index_parts=tuple(self._parts),
-            rate=self.request.rate and max(1, self.request.rate // self.request.jobs),
-        )
-
     def _parts_to_check(self) -> list[AnyPart]:
         """Of the log, then of the index, the same for any number of processes unless a broker writes."""
-        reading, files = self.settings.reading(), self.log.files
+        reading, files, index = self.snapshot.reading, self.task.files, self.task.index_parts
         with closing(OpenFiles(reading)) as open_files:
-            units = IndexUnits(self._parts, open_files)
-            if self.settings.live:
+            units = IndexUnits(index, open_files)
+            if self.task.live:
                 of_log = live_parts(files, units, self.request.jobs)
             else:
                 of_log = log_parts(files, units, reading, self.read_errors, self.request.part_size)
-        return [*of_log, *index_parts(self._parts, self.request.part_size)]
+        return [*of_log, *index_parts(index, self.request.part_size)]
 
     def _check_whole(self, total: PartResult) -> None:
         """What only the whole log shows; each check may build on what those before it have found."""
-        check, store, report, live = self._check, self.store, self._report, self.settings.live
-        files, totals, log_end = self.log.files, total.totals, self.log_end
-        lookups = Lookups(files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
+        check, snapshot, task, report = self._check, self.snapshot, self.task, self._report
+        store, live, files, index = snapshot.store, task.live, task.files, task.index_parts
+        totals, log_end = total.totals, self.log_end
+        lookups = Lookups(files, Dispatcher(task.rules, task.batch_topics))
         is_end_read = not total.extents.end_unread(log_end)
         now = max(int(time.time() * 1000), latest_modification(files))
         if is_end_read:
             check(finish_end, totals, report)
         check(finish_times, totals, report, now + _CLOCK_TOLERANCE)
         self._predict(total)
-        if self.settings.queues:
+        if task.queues:
             self._check_queues(total, lookups)
-        if not live and self.settings.index and not self.read_errors.index_in(store):
-            check(check_index_end, store, self._parts, total, lookups, self.log_start, self.settings.reading())
+        if not live and task.index and not self.read_errors.index_in(store):
+            check(check_index_end, store, index, total, lookups, self.log_start, snapshot.reading)
         if not live:
-            check(check_timestamps, store, self._parts, lookups, report)
-            check(check_checkpoint, store, self.log, totals, log_end, lookups, report, is_end_read=is_end_read)
+            check(check_timestamps, store, index, lookups, report)
+            check(check_checkpoint, store, snapshot.log, totals, log_end, lookups, report, is_end_read=is_end_read)
         if not live and is_end_read:
-            seen = LogSeen(files, self.log_start, log_end, totals, self._committed, total.queue_ends)
-            check(check_log_end, store, seen, self._parts, report)
+            seen = LogSeen(files, self.log_start, log_end, totals, snapshot.committed.offsets, total.queue_ends)
+            check(check_log_end, store, seen, index, report)
         with self.read_errors.part():
             firsts = list(first_records(files, lookups))
             check(check_times, store, firsts, report)
@@ -242,59 +237,60 @@ class Verification:
         if self.starts:
             findings = self.report_with(total.report).findings()
             check(report_starts, self.starts, report, is_clean=verdict_of(findings, is_proven=True) == "clean")
-        if self.holder is None:
+        if not live:
             check(check_abort_missing, self.report_with(total.report).seen(), report)
 
     def _check_queues(self, total: PartResult, lookups: Lookups) -> None:
         """What only all queues show, and what is in none."""
-        check, store, report, files = self._check, self.store, self._report, self.log.files
+        check, snapshot, report, live = self._check, self.snapshot, self._report, self.task.live
+        store, topics, files = snapshot.store, snapshot.topics, self.task.files
         head = LogHead(self.log_start)
         ranges = self._match_queues(total, lookups, head)
         for state in total.states.values():
-            check(report_missing_units, state, self.topics, report, self.start, self.releases, live=self.settings.live)
+            check(report_missing_units, state, topics, report, self.start, snapshot.releases, live=live)
         if not ranges and report.seen().get("commitlog.deleted-topic"):
             report.doubt(*WHETHER_DELETED)
         ends = total.queue_ends
-        check(check_topics, self.topics, ranges, report)
-        check(check_offsets, self._committed, ranges, ends, self.report_with(total.report).seen(), report)
+        check(check_topics, topics, ranges, report)
+        check(check_offsets, snapshot.committed.offsets, ranges, ends, self.report_with(total.report).seen(), report)
         check(check_delay_offsets, store, ranges, report)
-        if self.settings.live:
+        if live:
             return
-        check(head.check, store, files, self._parts, lookups, report)
-        seen = Witnesses(store, files, self.topics, ranges, total.states, total.totals, self.releases.newest)
+        check(head.check, store, files, self.task.index_parts, lookups, report)
+        seen = Witnesses(store, files, topics, ranges, total.states, total.totals, snapshot.release)
         check(check_witnesses, seen, report)
         ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
-        check(check_timer, store, ends, files, total.totals.latest, report, self.settings.reading())
+        check(check_timer, store, ends, files, total.totals.latest, report, snapshot.reading)
 
     def _match_queues(self, total: PartResult, lookups: Lookups, head: LogHead) -> dict[QueueName, QueueRange]:
         """Look at each queue on disk for units that no message of the log has; the range of each."""
-        files_end = self.log.files[-1].end_offset if self.log.files else 0
-        bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
+        snapshot, files = self.snapshot, self.task.files
+        files_end = files[-1].end_offset if files else 0
+        bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
         ranges: dict[QueueName, QueueRange] = {}
-        with closing(OpenFiles(self.settings.reading())) as open_files:
-            rest = UnmatchedUnits(self.store, self._report, bounds, open_files, lookups, self.lost,
-                                  releases=self.releases, start=self.start)  # fmt: skip
-            for queue in list_queues(self.store, self.read_errors.part):
+        with closing(OpenFiles(snapshot.reading)) as open_files:
+            rest = UnmatchedUnits(snapshot.store, self._report, bounds, open_files, lookups, self.lost,
+                                  releases=snapshot.releases, start=self.start)  # fmt: skip
+            for queue in snapshot.queues:
                 name = QueueName(queue.topic, queue.queue_id)
                 with self.read_errors.queue(name):
                     rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
-                    check_kind(self.topics, queue, self._report)
+                    check_kind(snapshot.topics, queue, self._report)
                     head.look(queue, open_files)
-                    ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
+                    ranges[name] = queue_range(queue, self.log_start, snapshot.release)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
         return ranges
 
     def _predict(self, total: PartResult) -> None:
-        if self.settings.recovery is None:
+        if self.task.recovery is None:
             return
-        if self.read_errors.any_in(self.store, CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+        if self.read_errors.any_in(self.snapshot.store, CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
             self.not_predicted = "not all of the queues could be read"
             return
         try:
-            reading = self.settings.reading()
-            self.starts = Predictor(self.store, total.walks, reading, total.states).predict(self.releases)
+            self.starts = Predictor(self.snapshot, total.walks, total.states).predict()
         except RmqtoolError as error:
             self.not_predicted = str(error)
 
@@ -306,19 +302,19 @@ class Verification:
     def merged(self) -> PartResult:
         """What all parts have found, those that were interrupted included; nothing can be added then."""
         if self._total is None:
-            total = self._merger.total() if self._merger is not None else PartResult(self.settings.report())
+            total = self._merger.total() if self._merger is not None else PartResult(self.task.report())
             self.stale_from = total.stale_from
             self.log_end = total.log_end if total.log_end is not None else self.log_end
-            report_unreadable(self.store, self.log.files, total)
+            report_unreadable(self.snapshot.store, self.task.files, total)
             self.read_errors.extend(total.read_errors)
             self._total = total
         return self._total
 
     def report_with(self, found: Report) -> Report:
         """The findings of the whole store together with those of its parts."""
-        both = self.settings.report()
+        both = self.task.report()
         both.merge(self._report)
         both.merge(found)
-        for error in self.read_errors.findings(self.store):
+        for error in self.read_errors.findings(self.snapshot.store):
             both.insist(error)
         return both

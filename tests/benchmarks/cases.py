@@ -106,7 +106,7 @@ def verify_derived(store: Path, _output: Path) -> int:
     outcome = outcome_of(verification)
     if outcome.verdict != "clean":
         raise ValueError(f"a healthy store is {outcome.verdict}: {outcome.findings[:3]}")
-    return outcome.totals.messages
+    return outcome.total.totals.messages
 
 
 BASE = Case("base: read + zlib.crc32", read_with_crc)

@@ -13,6 +13,7 @@ from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.consume_queues import list_queues, queue_range
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store, open_store
 from tests.unchanged import unchanged
 
@@ -48,7 +49,7 @@ def predict(version: str, root: Path) -> tuple[StartPrediction, Bounds]:
     with unchanged(root):
         store = open_store(root, CONF)
         rules = RecoveryRules.of(parse_version(version), CONF)
-        start = Recovery(store, rules).predict()
+        start = Recovery(Snapshot(store), rules).predict()
         return start, _bounds(store, rules, start)
 
 

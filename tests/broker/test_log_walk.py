@@ -16,6 +16,7 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import parse_version
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store, open_store
 from tests.broker.damages import damaged
 from tests.building import LogBuilder
@@ -48,9 +49,9 @@ def test_one_scan_tells_the_same(version: str, seed: int, tmp_path: Path) -> Non
             alone.readable,
             alone.readable_behind,
         )
-    given = Recovery(store, rules, LogWalks(rules, found))
+    given = Recovery(Snapshot(store), rules, LogWalks(rules, found))
     for unclean in (False, True):
-        assert given.predict(unclean=unclean) == Recovery(store, rules).predict(unclean=unclean)
+        assert given.predict(unclean=unclean) == Recovery(Snapshot(store), rules).predict(unclean=unclean)
 
 
 @pytest.mark.slow

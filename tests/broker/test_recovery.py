@@ -16,6 +16,7 @@ from rmqtool.formats.message import build_blank
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version, parse_version
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import LOG, LogBuilder, message
 from tests.unchanged import unchanged
@@ -54,7 +55,7 @@ def write_queue(store: Path, offsets: list[int], topic: str = "orders", queue_id
 
 def recovery(store: Path, version: str, **settings: str) -> Recovery:
     opened = open_store(store, BrokerConf(settings))
-    return Recovery(opened, RecoveryRules.of(parse_version(version), opened.conf))
+    return Recovery(Snapshot(opened), RecoveryRules.of(parse_version(version), opened.conf))
 
 
 def predict(store: Path, version: str, **settings: str) -> StartPrediction:

@@ -36,8 +36,8 @@ def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:
     assert any(loss.says in message for _, message in found), found
     assert (outcome.verdict == "clean") == (loss.severity == "info")
     if loss.code == "start.refuses":
-        assert outcome.verification.start is not None
-        assert "config/" in str(outcome.verification.start.refuses)
+        assert outcome.start is not None
+        assert "config/" in str(outcome.start.refuses)
 
 
 @pytest.mark.parametrize("name", HEALTHY)

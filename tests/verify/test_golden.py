@@ -20,8 +20,8 @@ def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStor
     outcome = verify(golden_store(name), jobs=jobs)
     assert codes_of(outcome) == set()
     assert outcome.verdict == "clean"
-    assert outcome.totals.messages == len(stores.oracle(name)["records"])
-    assert not outcome.extents
+    assert outcome.total.totals.messages == len(stores.oracle(name)["records"])
+    assert not outcome.total.extents
 
 
 @pytest.mark.slow
@@ -56,4 +56,4 @@ def test_the_small_store_is_clean(tmp_path_factory: pytest.TempPathFactory) -> N
     """The healthy twin of every damage below."""
     outcome = verify(small_store(tmp_path_factory.mktemp("small") / "store"))
     assert [finding.message for finding in outcome.findings] == []
-    assert outcome.totals.messages == RECORDS
+    assert outcome.total.totals.messages == RECORDS

@@ -60,7 +60,7 @@ def test_an_empty_last_file(killed: Callable[[str], Path], version: str, place: 
         outcome = verify(store, version=named)
         found = [finding for finding in outcome.findings if finding.file == created]
         assert [finding.code.partition(".")[2] for finding in found] == ["empty-file"]
-        fitting = outcome.verification.releases.fitting
+        fitting = outcome.snapshot.releases.fitting
         refusing = [each for each in fitting if refuses_empty_last_file(each)]
         refuses = len(refusing) == len(fitting)
         assert outcome.verdict == ("corrupt" if refuses else "dirty")
@@ -182,7 +182,7 @@ def test_a_torn_record_with_others_behind_it(tmp_path: Path) -> None:
     outcome = verify(store)
     assert "commitlog.property-crc" in codes_of(outcome)
     assert "commitlog.torn" not in codes_of(outcome)
-    assert [reason for _, _, reason in outcome.extents] == ["property-crc"]
+    assert [reason for _, _, reason in outcome.total.extents] == ["property-crc"]
 
 
 @pytest.mark.slow
@@ -191,12 +191,12 @@ def test_batch_queues_of_a_topic_that_is_not_configured(tmp_path: Path) -> None:
     store = stores.unpack("5.3.3-clean", tmp_path)
     for path in (store / "config").glob("topics.json*"):
         path.unlink()
-    start = verify(store, version="5.3.3").verification.start
+    start = verify(store, version="5.3.3").start
     assert start is not None
     assert start.refuses is not None
     assert "there is no topics.json" in start.refuses
     (store / "config" / "topics.json").write_text('{"topicConfigTable": {"orders": {"topicName": "orders"}}}')
-    start = verify(store, version="5.3.3").verification.start
+    start = verify(store, version="5.3.3").start
     assert start is not None
     assert start.refuses is not None
     assert "is not in topics.json" in start.refuses

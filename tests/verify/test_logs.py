@@ -115,7 +115,7 @@ def test_a_delay_level_that_is_no_number(tmp_path: Path) -> None:
     store = finish(builder.write(tmp_path / "store"))
     outcome = verify(store)
     assert "commitlog.properties" in codes_of(outcome)
-    assert [reason for _, _, reason in outcome.extents] == ["properties"]
+    assert [reason for _, _, reason in outcome.total.extents] == ["properties"]
 
 
 def test_delay_queues_hold_times(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_old_records_behind_the_end(tmp_path: Path) -> None:
     outcome = verify(store)
     assert codes_of(outcome) == set()
     assert codes_of(outcome, info=True) - {"start.depends-on-release"} == {"commitlog.stale-records"}
-    assert outcome.verification.log_end == builder.end
+    assert outcome.log_end == builder.end
 
 
 def test_new_records_behind_damage_are_no_ghosts(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_topics_that_lead_elsewhere(tmp_path: Path) -> None:
     store = finish_log_only(builder, tmp_path)
     outcome = verify(store)
     assert "consumequeue.missing-queue" in codes_of(outcome)
-    assert outcome.totals.messages == 4
+    assert outcome.total.totals.messages == 4
 
 
 def finish_log_only(builder: StoreBuilder, tmp_path: Path) -> Path:

@@ -71,7 +71,7 @@ def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tu
         found = verify(store)
     assert serious(found.findings) == {named(place)}
     assert found.verdict == "unproven"
-    assert found.totals.messages > 0
+    assert found.total.totals.messages > 0
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_the_rest_is_verified(store: Path, tmp_path: Path, place: str) -> None:
 def test_bytes_that_were_not_read_are_listed(store: Path) -> None:
     with broken(store / "commitlog" / "00000000000000131072"):
         found = verify(store)
-    assert [(start, size) for start, size, reason in found.extents if reason == UNREAD] == [(131072, 65536)]
+    assert [(start, size) for start, size, reason in found.total.extents if reason == UNREAD] == [(131072, 65536)]
     assert any("a start would do" in text for text in found.unproven)
 
 

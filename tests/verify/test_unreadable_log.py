@@ -42,7 +42,7 @@ def assert_only_unread(outcome: Outcome, path: Path) -> None:
     assert found[0].file == f"commitlog/{path.name}"
     assert (outcome.verdict, outcome.status) == ("unproven", Exit.FINDINGS)
     assert any(path.name in text for text in outcome.unproven)
-    assert not outcome.verification.lost
+    assert not outcome.lost
 
 
 def unread_in(outcome: Outcome) -> list[tuple[int, int]]:
@@ -62,15 +62,15 @@ def unread_in(outcome: Outcome) -> list[tuple[int, int]]:
 def test_each_file_of_a_healthy_store(name: str, size: int, golden_store: GoldenStore) -> None:
     """The files before and behind it are read, queues and index that lead into it are neither right nor wrong."""
     store = golden_store(name)
-    messages, seen = verify(store).totals.messages, 0
+    messages, seen = verify(store).total.totals.messages, 0
     for path in files_of(store):
         begin, length = int(path.name), path.stat().st_size
         with forbidden(path):
             outcome = verify(store, part_size=size)
         assert_only_unread(outcome, path)
         assert unread_in(outcome) == [(begin, begin + length)]
-        assert outcome.totals.messages <= messages
-        seen += messages - outcome.totals.messages
+        assert outcome.total.totals.messages <= messages
+        seen += messages - outcome.total.totals.messages
     assert seen == messages
 
 
@@ -136,7 +136,7 @@ def test_no_start_is_predicted(store: Path) -> None:
     """Where the broker's scan would end is not known, and that is said."""
     with forbidden(log_file(store, 1)):
         outcome = verify(store)
-    assert outcome.verification.start is None
+    assert outcome.start is None
     assert log_file(store, 1).name in (outcome.start_not_predicted or "")
     assert any(gap.codes == ("start.",) for gap in outcome.gaps)
 
