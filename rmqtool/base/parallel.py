@@ -133,7 +133,7 @@ class WorkerPool(Generic[R]):
             yield from self._received(_WAIT_SECONDS)
 
     def steps_in_order(self, ahead: int) -> Iterator[Step[R]]:
-        """The steps part by part; this process works before its turn, by up to so many bytes."""
+        """The steps part by part; this process may work up to `ahead` bytes before its turn."""
         own, waiting, size = self._own_steps(), deque[Step[R]](), 0
         for part in self._order:
             ended = False

@@ -54,7 +54,7 @@ def parse_time(text: str, now: int | None = None) -> int:
 
 
 def _from_rfc3339(match: re.Match[str]) -> int:
-    """Epoch ms of a match of RFC 3339; what is finer than a millisecond is cut off."""
+    """Epoch ms of a match of RFC 3339; digits finer than a millisecond are cut off."""
     day, clock, fraction, utc, sign, hours, minutes = match.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc)

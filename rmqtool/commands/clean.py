@@ -122,7 +122,7 @@ def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool
     with Transaction(plan.snapshot.store, "clean") as transaction:
         recovered = transaction.recovered
         print_recovered(recovered)
-        if recovered:  # what was shown is not true any more
+        if recovered:  # the plan that was shown is outdated
             shown.done("recovered", None, recovered)
             return
         if not same_deletion(make_plan(), plan):

@@ -20,7 +20,7 @@ _ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM"
 
 
 def handle_signals() -> None:
-    """SIGTERM and SIGHUP unwind the command as Ctrl-C does; who started it with nohup wants it to go on."""
+    """SIGTERM and SIGHUP unwind the command as Ctrl-C does; under nohup SIGHUP stays ignored."""
     signal.signal(signal.SIGTERM, _terminate)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
@@ -51,7 +51,7 @@ class _Unraisable:
 
 
 def _signal_of(error: BaseException | None) -> signal.Signals | None:
-    """The signal that an exception was made of."""
+    """The signal for which an exception was raised; None for other exceptions."""
     if isinstance(error, KeyboardInterrupt):
         return signal.SIGINT
     if isinstance(error, SystemExit) and error.code == Exit.TERMINATED:

@@ -47,7 +47,7 @@ def _run_on_spark(
 
     with byte_progress("exporting", plan.size, quiet=style.quiet) as progress:
         progress.wait_for("starting Spark")
-        # Spark is gone before anything of the output is: no worker may write to what is thrown away.
+        # Spark ends before the output is cleaned up: no worker may write to removed files.
         with start() as context:
             tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
             return run_on_spark(context, write_split, join_results, tasks, progress.update)

@@ -42,7 +42,7 @@ QueueKey = tuple[str, str, int]
 Sums = dict[QueueKey, QueueSums]
 
 SUMMED_COLUMNS = ("topic", "queue_id", "queue_offset", "message_size", "body_crc")
-"""The columns of a scan that sums are made of."""
+"""The columns of a scan that sums are computed from."""
 
 _SUMMED_BYTES = 4 << 20  # of these columns are held at most, some 80,000 rows
 

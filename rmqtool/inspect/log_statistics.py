@@ -101,7 +101,7 @@ class LogTotals:
 class LogStatistics:
     """Totals of a scan; sizes in bytes, timestamps epoch ms, None without a message."""
 
-    live: bool = False  # a broker writes: what is torn at the log's end is not damage
+    live: bool = False  # a broker writes: a torn record at the log's end is not damage
     total: LogTotals = field(default_factory=LogTotals)
     queues: dict[tuple[str, int], LogTotals] = field(default_factory=dict)
     body_bytes: int = 0

@@ -31,7 +31,7 @@ class ListingOptions:
     shape: MessageShape = field(default_factory=MessageShape)
     conf: BrokerConf = field(default_factory=BrokerConf)
     reading: ReadPolicy = field(default_factory=ReadPolicy)
-    live: bool = False  # a broker writes: what is torn at the log's end is not damage
+    live: bool = False  # a broker writes: a torn record at the log's end is not damage
 
     def by_records(
         self, group: FileGroup, kept: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None

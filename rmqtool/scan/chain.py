@@ -24,8 +24,8 @@ _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
 def chain(block: Block, start: int, limit: int | None = None) -> Positions:
     """Positions of the records from `start` that lie in the block as a whole, as far as sizes lead.
 
-    The records are not proven: a size may have led astray, and the first may be none. With `limit` no more than
-    so many, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
+    The records are not proven: a size may have led astray, and the first may be none. With `limit` at most that many
+    records, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
     """
     if limit is None:
         positions = _walk_in_lanes(block, start)

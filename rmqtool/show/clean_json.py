@@ -54,7 +54,7 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
             for topic in losses.topics
         ],
         "consumers": [_consumer(item) for item in losses.groups],
-        "delayed": [_waiting(messages) for messages in losses.undelivered],
+        "delayed": [_undelivered(messages) for messages in losses.undelivered],
         "forecast": _forecast(forecast),
     }
 
@@ -142,15 +142,15 @@ def _consumer(item: GroupLoss) -> dict[str, Any]:
     }
 
 
-def _waiting(waiting: Undelivered) -> dict[str, Any]:
+def _undelivered(messages: Undelivered) -> dict[str, Any]:
     return {
-        "kind": waiting.kind,
-        "topic": waiting.topic,
-        "queue_id": waiting.queue_id,
-        "messages_lost": waiting.messages_lost,
-        "exact": waiting.exact,
-        **_moment("first_due", waiting.first_due),
-        **_moment("last_due", waiting.last_due),
+        "kind": messages.kind,
+        "topic": messages.topic,
+        "queue_id": messages.queue_id,
+        "messages_lost": messages.messages_lost,
+        "exact": messages.exact,
+        **_moment("first_due", messages.first_due),
+        **_moment("last_due", messages.last_due),
     }
 
 

@@ -173,15 +173,15 @@ def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
     if rows:
         console.print()
         show_table(console, table("Who loses unread messages", columns, rows))
-    for line in _waiting_lines(losses):
+    for line in _undelivered_lines(losses):
         print_labelled(console, Text("lost         ", style="red"), line)
 
 
-def _waiting_lines(losses: Losses) -> Iterator[str]:
-    """One line for each topic whose waiting messages go."""
+def _undelivered_lines(losses: Losses) -> Iterator[str]:
+    """One line for each topic whose undelivered messages are deleted."""
     topics: dict[str, list[Undelivered]] = {}
-    for waiting in losses.undelivered:
-        topics.setdefault(waiting.topic, []).append(waiting)
+    for undelivered in losses.undelivered:
+        topics.setdefault(undelivered.topic, []).append(undelivered)
     for topic, queues in topics.items():
         lost = sum(queue.messages_lost for queue in queues)
         at_most = "" if all(queue.exact for queue in queues) else "up to "

@@ -74,7 +74,7 @@ def byte_progress(title: str, total: int, *, quiet: bool) -> Iterator[ByteProgre
 class _Rate(ProgressColumn):
     """The average rate, and the time that the remaining bytes take at this rate.
 
-    On the average since the work began: what is done comes in large parts where processes do it.
+    The average is that since the work began, as processes report their progress in large steps.
     """
 
     def __init__(self, began: float, done: int) -> None:

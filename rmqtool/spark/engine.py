@@ -115,7 +115,7 @@ class _Work:
         self._join = join
 
     def __call__(self, group: bytes) -> bytes:
-        gc.freeze()  # pyspark collects garbage after each task: what is imported is none, and takes the longest
+        gc.freeze()  # pyspark collects garbage after each task, and would search all imported modules again
         try:
             return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
         except RmqtoolError as error:

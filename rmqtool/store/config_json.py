@@ -88,7 +88,7 @@ def _try_to_decode(
 def parse_fastjson(text: str) -> Any:
     """Parse JSON whose whole-number names may lack quotes; raise ValueError."""
     if not text.lstrip(_SPACE).startswith(("{", "[")):
-        return json.loads(text)  # nothing has names: what is no JSON at all may be large
+        return json.loads(text)  # it has no names to quote, and may be large
     quoted = _STRING_OR_BARE_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
     try:
         return json.loads(quoted)

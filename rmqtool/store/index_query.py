@@ -186,7 +186,7 @@ def open_index(store: Store, *, live: bool = False) -> Index:
 
 
 def is_time_matched(file: IndexFile, begin: int, end: int) -> bool:
-    """Whether a query from `begin` to `end` looks into a file (`IndexFile#isTimeMatched`)."""
+    """Whether a query from `begin` to `end` reads a file (`IndexFile#isTimeMatched`)."""
     return (
         (begin < file.begin_timestamp and end > file.end_timestamp)
         or file.begin_timestamp <= begin <= file.end_timestamp

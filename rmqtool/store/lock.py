@@ -36,7 +36,7 @@ class Holder:
 def lock_holder(root: Path) -> Holder | None:
     """The broker that runs on the store at `root`, or None.
 
-    A POSIX record lock is asked for with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
+    POSIX record locks are queried with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
     recovering holds no lock: the process whose id is in `abort` is checked for maps of the store's files.
     A lock that this process holds itself, see `HELD_HERE`, does not count.
     """

@@ -49,7 +49,7 @@ def _expand(argument: str) -> list[tuple[str | None, Path]]:
 
 
 def _names(named_paths: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -> list[str]:
-    """A name for each path: the one that is given or was given before, else one made of the path.
+    """A name for each path: the one that is given or was given before, else one derived from the path.
 
     That is the last directory not called `store`; where two stores have the same, the whole path.
     """

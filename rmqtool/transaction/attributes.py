@@ -15,7 +15,7 @@ from rmqtool.transaction.system import CANNOT, System
 
 # Not security.capability and security.ima: they belong to one file's bytes. Not trusted.*: it belongs to a file system.
 _LABELS = ("security.selinux", "security.SMACK64", "system.posix_acl_access", "system.posix_acl_default", "user.")
-_FILE_MODE = 0o666  # of a directory's mode: who may enter it may read its files
+_FILE_MODE = 0o666  # of a directory's mode: users that may enter it may read its files
 _MAX_DEPTH = 8
 
 

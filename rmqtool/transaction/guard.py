@@ -49,7 +49,7 @@ class StoreGuard:
             status = os.fstat(self._descriptor)
             self._key = (status.st_dev, status.st_ino)
             HELD_HERE.add(self._key)
-            self._refuse_holder()  # one that began to recover between the first look and the lock
+            self._refuse_holder()  # one that began to recover between the first check and the lock
         except BaseException:
             self.release()
             raise

@@ -36,7 +36,7 @@ class StorePaths:
         return name
 
     def check_name(self, name: str) -> None:
-        """Raise UnwritableError for a name that leaves the store, or that says who runs on it."""
+        """Raise UnwritableError for a name outside the store, or of a file that shows who runs on it."""
         parts = name.split("/")
         if any(not _is_plain(part) for part in parts) or parts[0] in _NOT_OURS:
             raise UnwritableError(f"{name!r} is no name inside a store: nothing is written there")
