@@ -39,6 +39,6 @@ def is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def is_end_mark(units: NDArray[np.void]) -> NDArray[np.bool_]:
-    """What ends a full file of a compaction's queue, per unit (`SparseConsumeQueue#putEndPositionInfo`)."""
+    """The mark that ends a full file of a compacted queue, per unit (`SparseConsumeQueue#putEndPositionInfo`)."""
     mark: NDArray[np.bool_] = (units["physical_offset"] == -1) & (units["message_size"] == 0)
     return mark

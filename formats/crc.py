@@ -24,8 +24,8 @@ def build_crc32_property(crc: int) -> bytes:
 
 def stored_record_crc(record: bytes) -> int | None:
     """The CRC that the record's last 20 bytes carry, or None when there is no such property."""
-    found = _PROPERTY.fullmatch(record[-CRC32_PROPERTY_SIZE:])
-    return int(found[1][::-1]) if found else None
+    match = _PROPERTY.fullmatch(record[-CRC32_PROPERTY_SIZE:])
+    return int(match[1][::-1]) if match else None
 
 
 def record_crc(record: bytes) -> int:

@@ -16,7 +16,7 @@ def file_name(start_offset: int) -> str:
 
 
 def start_offset_of(name: str) -> int | None:
-    """Start offset that a mapped file's name tells, bytes; None when it is no such name."""
+    """Start offset that a mapped file's name gives, bytes; None when it is no such name."""
     if not _START_OFFSET.fullmatch(name):
         return None
     offset = int(name)

@@ -52,9 +52,9 @@ def slot_position(slot: int) -> int:
     return file_size(slot, 0)
 
 
-def unit_position(slots: int, number: int) -> int:
-    """Position of unit `number` in a file with `slots` hash slots, bytes; unit 0 is never used."""
-    return file_size(slots, number)
+def unit_position(slots: int, unit_index: int) -> int:
+    """Position of unit `unit_index` in a file with `slots` hash slots, bytes; unit 0 is never used."""
+    return file_size(slots, unit_index)
 
 
 def decode_units(data: bytes | bytearray | memoryview) -> NDArray[np.void]:

@@ -1,4 +1,4 @@
-"""What Java does to text: `String#hashCode`, and decoding UTF-8 with U+FFFD for what is not."""
+"""Java's treatment of text: `String#hashCode`, and decoding UTF-8 with U+FFFD for bytes that are not UTF-8."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ PROPERTIES_SIZE_WIDTH = size_of(MessageUnit.properties_size)
 MAGIC_POSITION = position_of(PREFIX_DTYPE, "magic_code")
 SIZE_AND_MAGIC = struct_of(PREFIX_DTYPE, "message_size", "magic_code")
 HEAD = struct_of(PREFIX_DTYPE, "message_size", "magic_code", "physical_offset", "sys_flag")
-"""What decides where a record ends, and whether it is one."""
+"""The fields that show where a record ends, and whether it is one."""
 
 MIN_MESSAGE_SIZE = HEADER_DTYPES[0].itemsize + 1 + PROPERTIES_SIZE_WIDTH  # IPv4, no body, no topic, no properties: 91
 

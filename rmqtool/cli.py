@@ -14,7 +14,7 @@ import click
 from rmqtool import __version__
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.base.limits import exhausted, require_memory
-from rmqtool.commands.ending import heed_signals, ignore_signals
+from rmqtool.commands.ending import handle_signals, ignore_signals
 from rmqtool.commands.lazy import LazyGroup
 from rmqtool.commands.options import examples_and_statuses, global_options
 from rmqtool.show.output import Style, write_error
@@ -78,7 +78,7 @@ _EPILOG = examples_and_statuses(
 
 @click.group(
     cls=LazyGroup,
-    places=_COMMANDS,
+    modules=_COMMANDS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "RMQTOOL"},
 )
@@ -96,7 +96,7 @@ def cli(context: click.Context) -> None:
 
 def main() -> NoReturn:
     """The console script."""
-    heed_signals()
+    handle_signals()
     if sys.stdout is None:
         write_error(Style(), _NAME, RmqtoolError("standard output is closed"))
         sys.exit(Exit.FAILED)

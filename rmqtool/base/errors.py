@@ -42,10 +42,10 @@ class RmqtoolError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        place = self.file or ""
+        location = self.file or ""
         if self.offset is not None:
-            place += f" at offset {self.offset}"
-        return f"{place}: {self.message}" if place else self.message
+            location += f" at offset {self.offset}"
+        return f"{location}: {self.message}" if location else self.message
 
 
 class UsageError(RmqtoolError):
@@ -68,13 +68,13 @@ class UnsupportedError(RmqtoolError):
 
 
 class WrongKindError(RmqtoolError):
-    """A file that is not what its place says it is."""
+    """A file of another type than belongs at its path."""
 
     kind = "wrong-kind"
 
 
 class UnwritableError(RmqtoolError):
-    """What cannot be written: permission, space, I/O, a name outside the store."""
+    """A file or directory that cannot be written: permission, space, I/O, a name outside the store."""
 
     kind = "unwritable"
 
@@ -99,7 +99,7 @@ class StoreInUseError(RmqtoolError):
 
 
 class NotAStoreError(RmqtoolError):
-    """The directory holds nothing of a RocketMQ store."""
+    """The directory is no RocketMQ store."""
 
     status = Exit.NOT_A_STORE
     kind = "not-a-store"

@@ -22,7 +22,7 @@ from rmqtool.base.limits import exhausted, open_files_at_once
 _NO_WAIT = getattr(os, "RWF_NOWAIT", None)
 _NO_ATIME = getattr(os, "O_NOATIME", 0)
 _SMALL_READ = 64 << 10  # up to here a read costs too little to be limited, and its pages may stay, bytes
-_FIRST_LOOK = 4 << 10  # data is mostly near; only where it is not, more is read at once, bytes
+_FIRST_READ = 4 << 10  # data is mostly near; only where it is not, more is read at once, bytes
 _NAP = 0.25  # Python does not hear a signal that comes just before it sleeps until it wakes, seconds
 _SMALL_END = 16 << 10  # of a file, read at once to find where its data ends, bytes
 _ZEROS = bytes(1 << 20)
@@ -100,13 +100,13 @@ class InputFile:
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes from `position`; fewer only at the end of the file."""
         if size > _SMALL_READ and self._reading != UNLIMITED:
-            data = memoryview(bytearray(size))
-            return bytes(data[: self.read_into(data, position)])
+            target = memoryview(bytearray(size))
+            return bytes(target[: self.read_into(target, position)])
         with _reported(self.path, position):
-            found = os.pread(self._fd, size, position)
-            while len(found) < size and (more := os.pread(self._fd, size - len(found), position + len(found))):
-                found += more
-            return found
+            data = os.pread(self._fd, size, position)
+            while len(data) < size and (more := os.pread(self._fd, size - len(data), position + len(data))):
+                data += more
+            return data
 
     def read_into(self, target: memoryview, position: int) -> int:
         """Fill `target` from `position`; return the bytes read, fewer only at the end of the file."""
@@ -125,7 +125,7 @@ class InputFile:
 
     def next_data(self, position: int, end: int) -> int:
         """First position from `position` on whose byte is not zero; `end` when there is none before it."""
-        size = _FIRST_LOOK
+        size = _FIRST_READ
         while position < end:
             start = self._skip_hole(position, end)
             if start >= end:
@@ -167,7 +167,7 @@ class InputFile:
             os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def _read_cached(self, target: memoryview, position: int) -> int:
-        """Read what the page cache holds; where the file system can't tell, read and leave the cache alone."""
+        """Read what the page cache holds; where the file system does not say, read and leave the cache alone."""
         if _NO_WAIT is None:
             return os.preadv(self._fd, [target], position)
         try:
@@ -237,9 +237,9 @@ def _reported(path: Path, position: int | None = None) -> Iterator[None]:
 
 
 def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError:
-    """What the system says of a file that cannot be read, and what to do about it.
+    """The error for a file that cannot be read, with a hint what to do about it.
 
-    An UnreadableError, but for what says nothing of the file: that no more files may be open.
+    An UnreadableError; an ExhaustedError where the system opens no more files, which is no property of this file.
     """
     limit = exhausted(error)
     if limit is not None:
@@ -256,7 +256,7 @@ def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError
     return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)
 
 
-_MOST = 128  # open at once; a process may have 256 on macOS
+_MAX_OPEN = 128  # open at once; a process may have 256 on macOS
 
 
 class OpenFiles:
@@ -264,14 +264,14 @@ class OpenFiles:
 
     def __init__(self, reading: ReadPolicy) -> None:
         self._reading = reading
-        self._most = open_files_at_once(_MOST)
+        self._limit = open_files_at_once(_MAX_OPEN)
         self._files: OrderedDict[Path, InputFile] = OrderedDict()
 
     def get(self, path: Path) -> InputFile:
         """The open file; raises UnreadableError."""
         file = self._files.get(path)
         if file is None:
-            if len(self._files) >= self._most:
+            if len(self._files) >= self._limit:
                 self._files.popitem(last=False)[1].close()
             file = self._files[path] = InputFile(path, self._reading)
         else:

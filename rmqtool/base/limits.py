@@ -1,4 +1,4 @@
-"""What the system lets this process take, as `ulimit` says it: address space and open files, and how to get by."""
+"""Limits of this process, as `ulimit` sets them: address space and open files, and how to work within them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _FEW_FILES = 4  # that a pool keeps open at least
 _OTHER_FILES = 32  # that are open beside those of pools: standard streams, libraries, the log, pipes
 _FILES_OF_PROCESS = 4  # pipes to a process that helps
 _POOLS = 2  # of open files that are in use at the same time: those that are read, and those that are written
-_USUAL_FILES = 256  # where the limit cannot be asked for
+_USUAL_FILES = 256  # where the limit cannot be queried
 _ARENA_MAX = -8  # M_ARENA_MAX of glibc
 _MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD
-_LARGE = 256 << 10  # what is allocated in one piece of this size is given back to the system at once, bytes
+_LARGE = 256 << 10  # allocations from this size on are given back to the system at once when freed, bytes
 _NO_MEMORY = frozenset({errno.ENOMEM})
 _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _NO_PROCESS = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
@@ -82,7 +82,7 @@ def cannot_start(error: OSError) -> bool:
 
 
 def exhausted(error: BaseException) -> RmqtoolError | None:
-    """What to say of an error that means that the system gives no more memory, files or threads; None for any other.
+    """The ExhaustedError for an error that means no more memory, files or threads; None for any other error.
 
     pyarrow's is a MemoryError too, a library that cannot be mapped an ImportError.
     """
@@ -125,8 +125,8 @@ def _raise_memory() -> str:
 
 
 def _soft(name: str) -> int | None:
-    """A limit of this process; None where there is none."""
+    """The soft limit of a resource; None when it is unlimited."""
     if sys.platform == "win32" or not hasattr(resource, name):
         return _USUAL_FILES if name == "RLIMIT_NOFILE" else None
-    found = resource.getrlimit(getattr(resource, name))[0]
-    return None if found == resource.RLIM_INFINITY else found
+    limit = resource.getrlimit(getattr(resource, name))[0]
+    return None if limit == resource.RLIM_INFINITY else limit

@@ -1,4 +1,4 @@
-"""A directory of mapped files: which belong, which do not, and their size (`MappedFileQueue#load`)."""
+"""Directories of mapped files: the files, their size, and stray entries (`MappedFileQueue#load`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MappedFile:
 
     @property
     def end_offset(self) -> int:
-        """Offset behind the file's last byte, bytes; no more than there are, whatever the name tells."""
+        """Offset behind the file's last byte, bytes; at most MAX_OFFSET, whatever the file's name says."""
         return min(self.start_offset + self.size, MAX_OFFSET)
 
     def holds(self, offset: int) -> bool:
@@ -71,29 +71,29 @@ def file_at(files: Iterable[MappedFile], offset: int) -> MappedFile | None:
     return next((file for file in files if file.holds(offset)), None)
 
 
-def list_mapped_files(*directories: Path, part: ReadScope = nullcontext) -> MappedFiles:
+def list_mapped_files(*directories: Path, scope: ReadScope = nullcontext) -> MappedFiles:
     """List the mapped files of one queue, which may be spread over several directories; a missing one is empty.
 
-    Each directory and each file is a `part`.
+    Each directory and each entry is read in a `scope` of its own.
     """
     files: list[MappedFile] = []
     strays: list[Stray] = []
     for directory in directories:
         entries: list[os.DirEntry[str]] = []
-        with part():
+        with scope():
             entries = list_directory(directory)
         for entry in entries:
-            with part():
-                found = _classify(entry)
-                if isinstance(found, MappedFile):
-                    files.append(found)
-                elif found:
-                    strays.append(found)
+            with scope():
+                classified = _classify(entry)
+                if isinstance(classified, MappedFile):
+                    files.append(classified)
+                elif classified:
+                    strays.append(classified)
     return MappedFiles(tuple(sorted(files, key=lambda file: file.start_offset)), tuple(strays))
 
 
 def _classify(entry: os.DirEntry[str]) -> MappedFile | Stray | None:
-    """What an entry is; None when it has vanished, as the files that a running broker deletes do."""
+    """The mapped file or stray that an entry is; None when it has vanished: a running broker deletes files."""
     path = Path(entry.path)
     start_offset = start_offset_of(entry.name)
     try:

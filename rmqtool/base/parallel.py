@@ -27,24 +27,24 @@ from rmqtool.base.worker import (
     do_parts,
     keep_arrow_to_one_thread,
     serve,
-    write_numbers,
+    write_part_numbers,
 )
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-MOST_PARTS = 4096
-"""Their numbers fit into a pipe that nobody reads yet."""
+MAX_PARTS = 4096
+"""Parts of a job at most: their numbers must fit into a pipe that no process reads yet."""
 
-_LOOK_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
+_WAIT_SECONDS = 0.5  # of waiting at once: Python hears a signal that comes just before only when it has waited
 _STOP_SECONDS = 1.0  # that processes may take to say what they know when they are stopped
 _PIPE_SIZE = 1 << 20  # bytes; what most systems let anybody have
 
 
 @dataclass
 class Worker(Generic[R]):
-    """One process and the pipes to it; `next_step`, or what went wrong, was received and not taken yet."""
+    """One process and the pipes to it; `next_step`, a step or an error, was received and not taken yet."""
 
     process: BaseProcess
     jobs: Connection
@@ -53,7 +53,7 @@ class Worker(Generic[R]):
     is_done: bool = False
 
     def receive(self, make: Callable[[], Job[R]]) -> None:
-        """Take what is in the pipe; send a process that is ready what `make`s its job."""
+        """Receive one message; send a process that is ready `make`, which makes its job."""
         try:
             message = pickle.loads(self.steps.recv_bytes())
             if message == READY:
@@ -66,7 +66,7 @@ class Worker(Generic[R]):
         self.next_step = None if message == DONE else message
 
     def take(self) -> Step[R]:
-        """The step that was received; raises what went wrong in the process."""
+        """The step that was received; raises the error that the process sent."""
         step, self.next_step = self.next_step, None
         if isinstance(step, Step):
             return step
@@ -85,7 +85,7 @@ class WorkerPool(Generic[R]):
 
         self.workers: list[Worker[R]] = []
         self._may_copy = may_copy
-        self._numbers, self._numbers_end = Pipe(duplex=False)
+        self._part_numbers, self._part_numbers_end = Pipe(duplex=False)
         self._left = 0  # parts whose end has not come yet
         self._order: Sequence[int] = ()
         self._make: Callable[[], Job[R]] = Job
@@ -101,7 +101,7 @@ class WorkerPool(Generic[R]):
         self.kill()
 
     def grow(self, size: int) -> None:
-        """Start processes until there are so many, or until the system gives no more: fewer do the work then."""
+        """Start processes until there are `size`; fewer do the work where the system starts no more."""
         size = processes_at_once(size)
         try:
             while len(self.workers) < size:
@@ -115,49 +115,49 @@ class WorkerPool(Generic[R]):
             raise
 
     def begin(self, make: Callable[[], Job[R]], order: Sequence[int], job: Job[R] | None) -> None:
-        """Give out parts in this order, at most MOST_PARTS; each process does what `make` makes there.
+        """Hand out parts in this order, at most MAX_PARTS; each process does the job that `make` returns there.
 
-        This one does `job`, unless that is None: then it only hears the others, at once, however long a step takes.
+        This process does `job`; with None it only receives from the others, without delay, however long a step takes.
         """
         self._make, self._order, self._job, self._left = make, order, job, len(order)
         if job is not None and self.workers:
             keep_arrow_to_one_thread()
-        write_numbers(self._numbers_end, order)
+        write_part_numbers(self._part_numbers_end, order)
 
     def steps(self) -> Iterator[Step[R]]:
-        """The steps of all parts as they come; raises what a process raises."""
+        """The steps of all parts as they come; raises an error of a process."""
         for step in self._own_steps():
             yield self._counted(step)
             yield from self._received(0)
         while self._left:  # processes that are not ready by now are not needed any more
-            yield from self._received(_LOOK_SECONDS)
+            yield from self._received(_WAIT_SECONDS)
 
     def steps_in_order(self, ahead: int) -> Iterator[Step[R]]:
-        """The steps part by part; this process works before its turn, by up to so many bytes."""
+        """The steps part by part; this process may work up to `ahead` bytes before its turn."""
         own, waiting, size = self._own_steps(), deque[Step[R]](), 0
         for part in self._order:
             ended = False
             while not ended:
                 self._receive(0)
-                worker = next((one for one in self.workers if _is_of(one.next_step, part)), None)
+                worker = next((worker for worker in self.workers if _is_step_of(worker.next_step, part)), None)
                 if waiting and waiting[0].part == part:
                     step = waiting.popleft()
                     size -= step.size
                 elif worker is not None:
                     step = worker.take()
                 else:
-                    found = next(own, None) if size < ahead else None
-                    if found is None:
-                        self._receive(_LOOK_SECONDS)
+                    own_step = next(own, None) if size < ahead else None
+                    if own_step is None:
+                        self._receive(_WAIT_SECONDS)
                     else:
-                        waiting.append(found)
-                        size += found.size
+                        waiting.append(own_step)
+                        size += own_step.size
                     continue
                 ended = step.ended
                 yield step
 
     def stop(self) -> Iterator[Step[R]]:
-        """End all parts where they are; what is known of each whose process answers in time."""
+        """End all parts where they are; yields the unfinished results of the processes that answer in time."""
         until = time.monotonic() + _STOP_SECONDS
         for worker in self.workers:
             worker.process.terminate()
@@ -177,11 +177,11 @@ class WorkerPool(Generic[R]):
             worker.jobs.close()
             worker.steps.close()
         self.workers = []
-        self._numbers.close()
-        self._numbers_end.close()
+        self._part_numbers.close()
+        self._part_numbers_end.close()
 
     def _own_steps(self) -> Iterator[Step[R]]:
-        return iter(()) if self._job is None else do_parts(self._job, self._numbers)
+        return iter(()) if self._job is None else do_parts(self._job, self._part_numbers)
 
     def _received(self, timeout: float) -> Iterator[Step[R]]:
         self._receive(timeout)
@@ -212,10 +212,10 @@ class WorkerPool(Generic[R]):
         their_jobs, jobs = context.Pipe(duplex=False)
         steps, their_steps = context.Pipe(duplex=False)
         _enlarge(their_steps)
-        not_its_own = [jobs, steps, self._numbers_end]
-        not_its_own += [end for worker in self.workers for end in (worker.jobs, worker.steps)]
-        number = len(self.workers) + 1
-        arguments = (number, self._numbers, their_jobs, their_steps, not_its_own if copies else [])
+        parent_ends = [jobs, steps, self._part_numbers_end]
+        parent_ends += [end for worker in self.workers for end in (worker.jobs, worker.steps)]
+        worker_number = len(self.workers) + 1
+        arguments = (worker_number, self._part_numbers, their_jobs, their_steps, parent_ends if copies else [])
         try:
             process = context.Process(target=serve, args=arguments, daemon=True)
             with uninterrupted(ENDING), warnings.catch_warnings():  # a new process would answer Ctrl-C with a traceback
@@ -249,13 +249,13 @@ def _is_copy_safe() -> bool:
 
 
 def _enlarge(pipe: Connection) -> None:
-    """There is less to wait for where a pipe can be larger."""
+    """Enlarge a pipe, where the system can, so that processes wait less for its reader."""
     with suppress(ImportError, AttributeError, OSError):
         import fcntl
 
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
-def _is_of(step: Step[R] | Exception | None, part: int) -> bool:
-    """Whether a step is one of a part; what went wrong belongs to every part."""
+def _is_step_of(step: Step[R] | Exception | None, part: int) -> bool:
+    """Whether a step belongs to `part`; an error belongs to any part."""
     return isinstance(step, Exception) or (step is not None and step.part == part)

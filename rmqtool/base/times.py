@@ -14,7 +14,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
 _EPOCH_MS = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _RELATIVE = re.compile(r"([+-])((?:\d{1,12}(?:ms|[wdhms]))+)", re.ASCII)
-_PART = re.compile(r"(\d+)(ms|[wdhms])", re.ASCII)
+_DURATION_ITEM = re.compile(r"(\d+)(ms|[wdhms])", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _RFC_3339 = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s?(?:([Zz])|([+-])(\d\d):?(\d\d))", re.ASCII
@@ -42,27 +42,27 @@ def parse_time(text: str, now: int | None = None) -> int:
     if _EPOCH_MS.fullmatch(text):
         return _checked(int(text), text)
     if relative := _RELATIVE.fullmatch(text):
-        distance = sum(int(count) * _UNIT_MS[unit] for count, unit in _PART.findall(relative[2]))
+        distance = sum(int(count) * _UNIT_MS[unit] for count, unit in _DURATION_ITEM.findall(relative[2]))
         start = time.time_ns() // 1_000_000 if now is None else now
         return _checked(start - distance if relative[1] == "-" else start + distance, text)
-    if found := _RFC_3339.fullmatch(text):
-        return _absolute(found)
+    if match := _RFC_3339.fullmatch(text):
+        return _from_rfc3339(match)
     if _WITHOUT_ZONE.fullmatch(text):
         day, _, clock = text.replace(" ", "T").upper().partition("T")
         raise ValueError(f"{text!r} has no time zone: write {day}T{clock or '00:00:00'}Z for UTC, or +08:00 for Z")
     raise ValueError(f"{text!r} is no time such as 2026-11-21T10:52:00Z, 1795258320000 (epoch ms) or -2h")
 
 
-def _absolute(found: re.Match[str]) -> int:
-    """Epoch ms of a match of RFC 3339; what is finer than a millisecond is cut off."""
-    day, clock, fraction, utc, sign, hours, minutes = found.groups()
+def _from_rfc3339(match: re.Match[str]) -> int:
+    """Epoch ms of a match of RFC 3339; digits finer than a millisecond are cut off."""
+    day, clock, fraction, utc, sign, hours, minutes = match.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc)
         offset = timedelta() if utc else timedelta(hours=int(hours), minutes=int(minutes))
         if offset >= timedelta(days=1):
             raise ValueError("a time zone is less than a day from UTC")
     except ValueError as error:
-        raise ValueError(f"{found[0]!r} is no time: {error}") from error
+        raise ValueError(f"{match[0]!r} is no time: {error}") from error
     passed = (local - _EPOCH) // _MS + int((fraction or "0").ljust(3, "0")[:3])
     return passed - (offset if sign != "-" else -offset) // _MS
 

@@ -1,4 +1,4 @@
-"""Reading a store part by part: what cannot be read is kept as an error, and the rest is shown."""
+"""Reading a store piece by piece: an error ends one piece and is kept, the rest is read."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from rmqtool.base.errors import ExhaustedError, RmqtoolError, UnreadableError, W
 from rmqtool.base.files import unreadable
 
 ReadScope = Callable[[], AbstractContextManager[object]]
-"""Makes the context in which one part is read; `nullcontext` lets errors through."""
+"""Makes the context in which one piece of a store is read; `nullcontext` lets errors through."""
 
 
 class ReadErrors:
-    """The errors of the parts that could not be read."""
+    """The errors of the pieces of a store that could not be read."""
 
     def __init__(self) -> None:
         self.errors: list[RmqtoolError] = []
 
     @contextmanager
-    def part(self) -> Iterator[None]:
-        """Read one part; its error ends the part, not the whole."""
+    def scope(self) -> Iterator[None]:
+        """Read one piece; its error is kept and ends only this piece."""
         try:
             yield
         except ExhaustedError:
-            raise  # it says nothing of this part, and the next would fail too
+            raise  # the next piece would fail, too
         except RmqtoolError as error:
             self.errors.append(error)
         except OSError as error:
-            if error.filename is None:  # not of what is read, for that has a name
+            if error.filename is None:  # not of a file that is read, which has a name
                 raise
             self.errors.append(unreadable(Path(error.filename), None, error))
 
 
 @contextmanager
 def skip_wrong_type() -> Iterator[None]:
-    """Read a part of the store; nothing of it is read where it is not of its kind, which `verify` reports."""
+    """Read a file or directory, or nothing where one is in the other's place, which `verify` reports."""
     try:
         yield
     except WrongKindError:

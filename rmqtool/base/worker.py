@@ -1,4 +1,4 @@
-"""A process of a pool: it does parts of a job until nobody has any left to begin, and sends what comes of them."""
+"""A process of a pool: it does parts of a job until none is left to begin, and sends their steps."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 READY, DONE = "ready", "done"
-"""What a process sends before it gets its job, and when there is nothing left to do."""
+"""Messages of a process: before it gets its job, and when no part is left to do."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_MOST_WAITING = (4 if memory_is_short() else 64) << 20  # bytes that a process has ready, not yet read
-_SIZE_TO_SAY = 32 << 20  # bytes between two messages that report nothing but progress
-_NUMBER_SIZE = 4  # bytes
+_MAX_WAITING = (4 if memory_is_short() else 64) << 20  # bytes that a process has ready, not yet read
+_PROGRESS_STEP = 32 << 20  # bytes between two messages that report nothing but progress
+_PART_NUMBER_SIZE = 4  # bytes
 _PROTOCOL = 5  # of pickle: arrays are copied once
 
 R = TypeVar("R")
@@ -34,7 +34,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Step(Generic[R]):
-    """What a process has got done of a part since its last step; `worker` is its number in the pool, 0 is our own."""
+    """The progress of a process on a part since its last step; `worker` is its number in the pool, 0 this process."""
 
     part: int
     size: int = 0  # bytes
@@ -47,37 +47,39 @@ class Job(Generic[R]):
     """The work of one process on numbered parts."""
 
     def do(self, part: int) -> Iterator[tuple[int, R | None]]:
-        """Do a part, step by step: bytes that are done since the last step, and a result where there is one."""
+        """Do a part step by step: bytes done since the last step, and a result or None."""
         raise NotImplementedError
 
     def unfinished(self) -> tuple[int, R] | None:
-        """The part that is being done, and what is known of it, where that is worth something."""
+        """The part that is being done and its result so far; None when that is not worth reporting."""
         return None
 
 
-def do_parts(job: Job[R], numbers: Connection, worker: int = 0) -> Iterator[Step[R]]:
-    """Do parts until none is left: `numbers` is the pipe from which all processes read the next, so nobody waits."""
-    while found := os.read(numbers.fileno(), _NUMBER_SIZE):
-        part = int.from_bytes(found, "big")
+def do_parts(job: Job[R], part_numbers: Connection, worker: int = 0) -> Iterator[Step[R]]:
+    """Do parts until none is left; all processes read the next one's number from the pipe `part_numbers`."""
+    while part_number := os.read(part_numbers.fileno(), _PART_NUMBER_SIZE):
+        part = int.from_bytes(part_number, "big")
         for size, result in job.do(part):
             yield Step(part, size, result, worker=worker)
         yield Step(part, ended=True, worker=worker)
 
 
-def write_numbers(numbers: Connection, parts: Iterable[int]) -> None:
-    """Write down for `do_parts` what is to be done, in this order."""
-    os.write(numbers.fileno(), b"".join(part.to_bytes(_NUMBER_SIZE, "big") for part in parts))
-    numbers.close()
+def write_part_numbers(pipe: Connection, parts: Iterable[int]) -> None:
+    """Write the numbers of the parts for `do_parts`, in this order."""
+    os.write(pipe.fileno(), b"".join(part.to_bytes(_PART_NUMBER_SIZE, "big") for part in parts))
+    pipe.close()
 
 
-def serve(worker: int, numbers: Connection, jobs: Connection, steps: Connection, not_its_own: list[Connection]) -> None:
-    """Be a process of a pool: `jobs` brings what makes the job, `steps` takes what comes of it.
+def serve(
+    worker: int, part_numbers: Connection, jobs: Connection, steps: Connection, parent_ends: list[Connection]
+) -> None:
+    """Run a process of a pool: `jobs` brings the function that makes its job, `steps` takes its steps.
 
-    `not_its_own` are ends of pipes that a copy of the parent has; while it holds them, nobody sees them closed.
+    `parent_ends` are the parent's ends of pipes, which a forked process inherits: closed, lest they stay open.
     """
-    for end in not_its_own:
+    for end in parent_ends:
         end.close()
-    _leave_the_end_to_the_parent()
+    _leave_signals_to_parent()
     sender = _Sender(steps)
     job: Job[object] | None = None
     try:
@@ -87,9 +89,9 @@ def serve(worker: int, numbers: Connection, jobs: Connection, steps: Connection,
         sender.put(READY)
         job = jobs.recv()()
         size = 0
-        for step in do_parts(job, numbers, worker):
+        for step in do_parts(job, part_numbers, worker):
             size += step.size
-            if step.ended or step.result is not None or size >= _SIZE_TO_SAY:
+            if step.ended or step.result is not None or size >= _PROGRESS_STEP:
                 sender.put(replace(step, size=size))
                 size = 0
         sender.put_last(DONE)
@@ -104,8 +106,8 @@ def serve(worker: int, numbers: Connection, jobs: Connection, steps: Connection,
     sender.finish()
 
 
-def _leave_the_end_to_the_parent() -> None:
-    """Ctrl-C and the end of the terminal are heard by all processes; only a parent that is gone is obeyed."""
+def _leave_signals_to_parent() -> None:
+    """Ignore Ctrl-C and hang-up, which all processes get: the parent ends this one, also by its own end."""
     from multiprocessing import parent_process
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -129,14 +131,14 @@ def keep_arrow_to_one_thread() -> None:
 
 
 def _with_traceback(error: Exception) -> Exception:
-    """A fault of our own, which is raised again in the parent; pickle keeps no traceback."""
+    """An unexpected error, which is raised again in the parent; pickle keeps no traceback."""
     if sys.version_info >= (3, 11):
         error.add_note(traceback.format_exc())
     return error
 
 
 class _StoppedError(BaseException):
-    """The parent wants to know what is known by now; no `except Exception` may keep it."""
+    """The parent asks for the result so far; a BaseException, which no `except Exception` catches."""
 
 
 class _Sender:
@@ -153,7 +155,7 @@ class _Sender:
         self._thread = threading.Thread(target=self._send_all, daemon=True)
         self._thread.start()
 
-    def stop(self, number: int, frame: FrameType | None) -> None:
+    def stop(self, signal_number: int, frame: FrameType | None) -> None:
         """The handler of SIGTERM; one that comes while something is put waits until that is done."""
         if not self._is_stopped:
             self._is_stopped = True
@@ -161,7 +163,7 @@ class _Sender:
                 raise _StoppedError
 
     def put(self, message: object) -> None:
-        """Send a message; wait while too much waits already. Raises BrokenPipeError when nobody reads any more."""
+        """Send a message; wait while too many bytes are unsent. Raises BrokenPipeError when the reader is gone."""
         self._is_putting = True
         self._put(message)
         self._is_putting = False
@@ -169,7 +171,7 @@ class _Sender:
             raise _StoppedError
 
     def put_last(self, message: object) -> None:
-        """Send a message behind which no stop counts."""
+        """Send the last message; a stop that comes later is ignored."""
         self._is_putting = True
         self._put(message)
 
@@ -181,7 +183,7 @@ class _Sender:
     def _put(self, message: object) -> None:
         data = pickle.dumps(message, _PROTOCOL)
         with self._room:
-            self._room.wait_for(lambda: self._size < _MOST_WAITING)
+            self._room.wait_for(lambda: self._size < _MAX_WAITING)
             self._size += len(data)
         if self._is_broken:
             raise BrokenPipeError

@@ -212,7 +212,7 @@ class Dispatched:
         """Records whose value of a property holds 0x01."""
         if not self._any_value_holds_separator:
             return np.empty(0, dtype=np.intp)
-        starts, sizes = self._properties.places(name.encode())
+        starts, sizes = self._properties.value_positions(name.encode())
         rows = np.flatnonzero(sizes)
         data = self._properties.data
         held = [NAME_VALUE_SEPARATOR in data[start : start + size]
@@ -222,7 +222,7 @@ class Dispatched:
 
     def _places(self, name: str) -> tuple[Positions, Positions]:
         """Where the value of a property stands; of size 0 without one by the rules of this version."""
-        starts, sizes = self._properties.places(name.encode())
+        starts, sizes = self._properties.value_positions(name.encode())
         if self._rules.drops_values_with_separator:
             sizes = sizes.copy()
             for row in self._rows_with_separator(name).tolist():

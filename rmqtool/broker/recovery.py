@@ -176,7 +176,7 @@ class Recovery:
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:
             for state in queues:
                 state.truncate(cut.end.offset)
-        refuses = _min_offset_refusal(queues) if self.rules.looks_at_last_units else None
+        refuses = _min_offset_refusal(queues) if self.rules.reads_last_unit_first else None
         if refuses:
             return replace(outline, scan_from=self._scan_from(cut), refuses=refuses)
         hangs = self._reput(queues, cut) if self.rules.dispatches_from_queues else None

@@ -1,1 +1,1 @@
-"""What the broker's cleaner would delete, when and why, and what is lost with it; and doing it."""
+"""What the broker's cleaner would delete, when and why, what is lost with it, and the deletion itself."""

@@ -1,4 +1,4 @@
-"""Doing what a plan's first run says, through the one writer; and when that is refused."""
+"""Deleting the files of a plan's first run in a transaction; and when that is refused."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rmqtool.clean.plan import CleanPlan
 from rmqtool.transaction import Committed, Transaction
 
 
-def doomed_files(plan: CleanPlan) -> Iterator[Path]:
-    """What the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
+def files_to_delete(plan: CleanPlan) -> Iterator[Path]:
+    """The files that the first run deletes, in the broker's order: commit log, queues, index, each oldest first."""
     run = plan.runs[0]
-    yield from (fate.log_file.file.path for fate in run.log.deleted)
+    yield from (decision.log_file.file.path for decision in run.log.deleted)
     yield from (file.path for _, file in run.queue_files)
     yield from (file.path for file in run.index_files)
 
@@ -33,7 +33,7 @@ def refuse(plan: CleanPlan) -> None:
     if not run.log.deleted:
         return
     end = plan.facts.log_range.max_offset
-    if run.log.min_offset >= end or not any(fate.reason == "last-file" for fate in run.log.kept):
+    if run.log.min_offset >= end or not any(decision.reason == "last-file" for decision in run.log.kept):
         raise RmqtoolError(
             f"no message would be left: the log ends at {end}, and would begin at {run.log.min_offset}",
             file=store.commit_log_directories[0],
@@ -42,15 +42,15 @@ def refuse(plan: CleanPlan) -> None:
 
 
 def delete(plan: CleanPlan, transaction: Transaction) -> Committed:
-    """Delete for good what the first run deletes; raise UnwritableError.
+    """Delete the files of the first run for good; raise UnwritableError.
 
     An interrupted deletion is finished by the next command that writes.
     """
-    for path in doomed_files(plan):
+    for path in files_to_delete(plan):
         transaction.delete(plan.snapshot.store.relative(path))
     return transaction.commit()
 
 
 def same_deletion(one: CleanPlan, other: CleanPlan) -> bool:
     """Whether two plans delete the same files."""
-    return list(doomed_files(one)) == list(doomed_files(other))
+    return list(files_to_delete(one)) == list(files_to_delete(other))

@@ -1,4 +1,4 @@
-"""What keeps the cleaner from doing its work, or makes it do more than expected."""
+"""Findings about a plan: what keeps the cleaner from deleting, or makes it delete more than expected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def findings_of(plan: CleanPlan) -> Iterator[Finding]:
 
 
 def _interrupted(plan: CleanPlan) -> Iterator[Finding]:
-    """Work of ours that was cut off, or a broker that was killed: a start or the next run changes files first."""
+    """An interrupted run of ours, or a broker that was killed: a start or the next run changes files first."""
     root = plan.snapshot.store.root
     yield from interrupted_findings(root)
     if plan.snapshot.holder is None and (root / ABORT_FILE).exists():
@@ -91,11 +91,11 @@ def _hours(hours: Sequence[int]) -> str:
 
 def _blocked(plan: CleanPlan) -> Iterator[Finding]:
     """Files that have expired and wait behind a younger one (`MappedFileQueue#deleteExpiredFileByTime`)."""
-    shielded = [fate for fate in plan.kept if fate.reason == "shielded" and fate.expires <= plan.now]
+    shielded = [decision for decision in plan.kept if decision.reason == "shielded" and decision.expires <= plan.now]
     if not shielded:
         return
-    first = next(fate for fate in plan.kept if fate.reason == "not-expired")
-    size = sum(fate.log_file.allocated for fate in shielded)
+    first = next(decision for decision in plan.kept if decision.reason == "not-expired")
+    size = sum(decision.log_file.allocated for decision in shielded)
     yield finding(
         "clean.blocked-by-older-file",
         file=plan.snapshot.store.relative(first.log_file.file.path),
@@ -130,7 +130,7 @@ def _used(plan: CleanPlan) -> float:
 
 def _why_nothing(plan: CleanPlan) -> str:
     kept, settings = plan.runs[0].log.kept, plan.rules.settings
-    candidates = [fate for fate in kept if fate.reason not in ("last-file", "ahead")]
+    candidates = [decision for decision in kept if decision.reason not in ("last-file", "ahead")]
     if not candidates:
         return "the log has one file, and the last file never goes"
     if candidates[0].reason == "in-use":
@@ -147,14 +147,14 @@ def _why_nothing(plan: CleanPlan) -> str:
 
 
 def _mtimes(plan: CleanPlan) -> Iterator[Finding]:
-    found: dict[str, list[WrongTime]] = {}
+    by_deviation: dict[str, list[WrongTime]] = {}
     for wrong in wrong_times(plan.facts, plan.now):
-        found.setdefault(wrong.lie, []).append(wrong)
-    for lie, files in found.items():
-        yield _wrong_time(plan, lie, files)
+        by_deviation.setdefault(wrong.deviation, []).append(wrong)
+    for deviation, files in by_deviation.items():
+        yield _wrong_time(plan, deviation, files)
 
 
-def _wrong_time(plan: CleanPlan, lie: str, files: Sequence[WrongTime]) -> Finding:
+def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> Finding:
     first = files[0]
     path = first.log_file.file.path
     shift = max(abs(wrong.shift) for wrong in files) / _HOUR_MS
@@ -173,24 +173,24 @@ def _wrong_time(plan: CleanPlan, lie: str, files: Sequence[WrongTime]) -> Findin
     }
     when = datetime.fromtimestamp(first.written / 1000, timezone.utc).isoformat(timespec="seconds")
     return finding(
-        f"clean.mtime-{lie}",
+        f"clean.mtime-{deviation}",
         file=plan.snapshot.store.relative(path),
-        message=messages[lie],
-        effect=effects[lie],
+        message=messages[deviation],
+        effect=effects[deviation],
         remedy=f"touch -m -d {when} {quote(str(path))}" + ("  (and the others alike)" if len(files) > 1 else ""),
         count=len(files),
     )
 
 
 def _overdue(plan: CleanPlan) -> Iterator[Finding]:
-    """A first file that should have gone in an earlier hour: nobody cleans, by other settings, or not yet over."""
+    """A first file that should have been deleted in an earlier hour: no broker runs, or one with other settings."""
     files, rules = plan.facts.log_files, plan.rules
-    fates = plan.runs[0].log.fates
+    decisions = plan.runs[0].log.fates
     hours = matching_hours(rules.settings.delete_when)
     if (
         len(files) < 2
         or not hours
-        or plan.now - fates[0].expires < 25 * _HOUR_MS
+        or plan.now - decisions[0].expires < 25 * _HOUR_MS
         or failing_hours(rules.settings.delete_when)
     ):
         return
@@ -202,7 +202,7 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
         "clean.overdue",
         severity="info" if holder is None else "warning",
         file=plan.snapshot.store.relative(files[0].file.path),
-        message=f"expired {rfc3339(fates[0].expires)}, and deleteWhen has come since, but it is still there: {why}",
+        message=f"expired {rfc3339(decisions[0].expires)}, and deleteWhen has come since, but it is still there: {why}",
         effect="none" if holder is None else "look for 'destroy mapped file[REF' in its store.log",
     )
 
@@ -212,7 +212,7 @@ def _ambiguous(plan: CleanPlan) -> Iterator[Finding]:
     snapshot = plan.snapshot
     oldest = snapshot.releases.oldest
     candidates = [oldest, *(version for version in _DIFFERENT_RULES if oldest < version < snapshot.release)]
-    expected = [fate.log_file for fate in plan.runs[0].log.deleted]
+    expected = [decision.log_file for decision in plan.runs[0].log.deleted]
     for version in candidates:
         other = _deleted_by(plan, version)
         if other != expected:
@@ -230,7 +230,7 @@ def _deleted_by(plan: CleanPlan, version: Version) -> list[object]:
     settings = settings_of(shown, {}, version)
     rules = Rules(settings, version, plan.rules.zone, plan.rules.manual, plan.rules.first_in_use)
     cleaner = cleaner_of(plan.facts, rules, log_only=True)
-    return [fate.log_file for fate in cleaner.run(plan.now).log.deleted]
+    return [decision.log_file for decision in cleaner.run(plan.now).log.deleted]
 
 
 def _settings(plan: CleanPlan) -> Iterator[Finding]:

@@ -14,10 +14,10 @@ from rmqtool.clean.snapshot import Facts
 
 HOUR_MS = 3_600_000
 _RECENT_MS = 24 * HOUR_MS  # growth is that of the log's last day where it is that old
-_SHORTEST_MS = 60_000  # a log of less tells nothing about growth
+_SHORTEST_MS = 60_000  # a shorter log shows no growth
 _RESERVED_TIMES = (12, 24, 48, 72, 96, 168)
-_BEHIND_RESERVED = 7 * 24  # hours that are looked at behind the reserved time: then each day is like the one before
-_MOST_HOURS = 366 * 24
+_BEHIND_RESERVED = 7 * 24  # hours that are forecast behind the reserved time: then each day is like the one before
+_MAX_HOURS = 366 * 24
 LEVELS = ("diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio")
 """The levels of a disk, in the order in which it reaches them by default."""
 
@@ -43,7 +43,7 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Forecast:
-    """`growth` is None where the log is too short to tell, and `outlooks` are empty without it or a disk's size."""
+    """`growth` is None where the log is too short to show it; `outlooks` are empty without it or a disk's size."""
 
     growth: Growth | None
     oldest_expires: int | None
@@ -52,14 +52,14 @@ class Forecast:
 
     def at(self, reserved_time: int) -> Outlook | None:
         """The outlook at one reserved time."""
-        return next((found for found in self.outlooks if found.file_reserved_time == reserved_time), None)
+        return next((outlook for outlook in self.outlooks if outlook.file_reserved_time == reserved_time), None)
 
 
 def forecast(plan: CleanPlan) -> Forecast:
-    """What comes when nothing is done: the cleaner goes on by its settings, the log grows as it did."""
+    """The forecast when nothing is changed: the cleaner goes on by its settings, the log grows as it did."""
     facts, rules = plan.facts, plan.rules
     growth = growth_of(facts)
-    first = next((fate for fate in plan.kept if fate.reason not in ("last-file", "ahead")), None)
+    first = next((decision for decision in plan.kept if decision.reason not in ("last-file", "ahead")), None)
     times = sorted({*_RESERVED_TIMES, rules.settings.file_reserved_time})
     disk = min(facts.disks.log, key=lambda disk: disk.ratio(facts.snapshot.release), default=None)
     usable = growth is not None and disk is not None and disk.total > 0
@@ -103,7 +103,7 @@ def _next_deletion(plan: CleanPlan, expires: int) -> int | None:
 
 
 def _outlook(plan: CleanPlan, disk: Disk, growth: Growth, hours: int) -> Outlook:
-    """Go through the hours: what was written grows, and what is older than `hours` goes when it is time to."""
+    """The outlook at a reserved time of `hours`: the log grows hour by hour, and expired files are deleted."""
     settings = replace(plan.rules.settings, file_reserved_time=hours, clean_file_forcibly_enable=False)
     rules = replace(plan.rules, settings=settings, manual=False)
     levels = dict(
@@ -114,30 +114,30 @@ def _outlook(plan: CleanPlan, disk: Disk, growth: Growth, hours: int) -> Outlook
         )
     )
     reached: dict[str, int | None] = dict.fromkeys(LEVELS)
-    most = 0.0
+    most_used = 0.0
     for time, ratio in _ratios(plan, rules, disk, growth):
-        most = max(most, ratio)
+        most_used = max(most_used, ratio)
         for name, level in levels.items():
             if ratio > level and reached[name] is None:
                 reached[name] = time
         if ratio >= 1:
             break
-    return Outlook(hours, min(most, 1.0), reached)
+    return Outlook(hours, min(most_used, 1.0), reached)
 
 
 def _ratios(plan: CleanPlan, rules: Rules, disk: Disk, growth: Growth) -> Iterator[tuple[int, float]]:
     """Time and used part of the disk, hour by hour; a file that is younger than an older one waits for it."""
     reserved = rules.settings.reserved_ms
     waiting, expires = [], 0
-    for fate in plan.kept:
-        if fate.reason not in ("last-file", "ahead"):
-            expires = max(expires, fate.log_file.mtime + reserved)
-            waiting.append((expires, fate.log_file.allocated))
+    for decision in plan.kept:
+        if decision.reason not in ("last-file", "ahead"):
+            expires = max(expires, decision.log_file.mtime + reserved)
+            waiting.append((expires, decision.log_file.allocated))
     waiting.reverse()
     written = kept_since = 0.0
     disk = disk.after(plan.freed.get(disk.device, 0))
     share = growth.disk_bytes_per_hour / growth.log_bytes_per_hour if growth.log_bytes_per_hour else 1.0
-    for hour in range(min(rules.settings.file_reserved_time + _BEHIND_RESERVED, _MOST_HOURS)):
+    for hour in range(min(rules.settings.file_reserved_time + _BEHIND_RESERVED, _MAX_HOURS)):
         time = plan.now + hour * HOUR_MS
         now = disk.after(-int(written - kept_since))
         yield time, now.ratio(plan.snapshot.release)

@@ -21,7 +21,7 @@ from rmqtool.rules.file_sizes import (
 
 
 def geometry_findings(facts: Facts) -> Iterator[Finding]:
-    """Sizes by broker.conf that are not the store's; what the file does not give is the default, as for the broker."""
+    """Sizes by broker.conf that differ from the store's; a size that it does not set is the broker's default."""
     conf = facts.snapshot.store.conf
     if not conf.settings:
         return
@@ -30,10 +30,10 @@ def geometry_findings(facts: Facts) -> Iterator[Finding]:
         yield _finding(LOG_FILE_SIZE[0], size, facts.snapshot.log.file_size, "commitlog")
     for kind, names in QUEUE_FILE_SIZE.items():
         size = _size(conf, DEFAULT_QUEUE_FILE_SIZE[kind], partial(queue_file_size, conf, kind))
-        found = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
-        if size and found and found.files.file_size != size:
-            place = facts.snapshot.store.relative(found.files.files[0].path.parent)
-            yield _finding(names[0], size, found.files.file_size, place)
+        queue = next((s.queue for s in facts.states if s.queue.kind == kind and s.queue.files.file_size), None)
+        if size and queue and queue.files.file_size != size:
+            directory = facts.snapshot.store.relative(queue.files.files[0].path.parent)
+            yield _finding(names[0], size, queue.files.file_size, directory)
     yield from _index_finding(facts)
 
 
@@ -44,12 +44,12 @@ def _index_finding(facts: Facts) -> Iterator[Finding]:
     units = _size(conf, DEFAULT_UNITS, lambda: conf.size("maxIndexNum"))
     if first and slots and units and first.size != file_size(slots, units):
         effect = "not detected: keys are looked up and written at wrong places of the index"
-        place = facts.snapshot.store.relative(first.path)
-        yield _finding("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, place, effect)
+        path = facts.snapshot.store.relative(first.path)
+        yield _finding("maxHashSlotNum and maxIndexNum", file_size(slots, units), first.size, path, effect)
 
 
 def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) -> int:
-    """A size by broker.conf, bytes or a count; 0 when no file was given that would make the default count."""
+    """A size by broker.conf, bytes or a count; without it the default; 0 without a broker.conf."""
     try:
         given = configured()
     except UsageError:
@@ -57,6 +57,6 @@ def _size(conf: BrokerConf, default: int, configured: Callable[[], int | None]) 
     return given or (default if conf.path is not None else 0)
 
 
-def _finding(name: str, configured: int, found: int, place: str, effect: str | None = None) -> Finding:
-    message = f"by broker.conf ({name}) these files have {configured} bytes, but here they have {found}"
-    return finding("clean.file-size", message, effect=effect, file=place)
+def _finding(name: str, configured: int, actual: int, file: str, effect: str | None = None) -> Finding:
+    message = f"by broker.conf ({name}) these files have {configured} bytes, but here they have {actual}"
+    return finding("clean.file-size", message, effect=effect, file=file)

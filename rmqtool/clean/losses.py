@@ -1,4 +1,4 @@
-"""Who loses what: consumer groups, topics and waiting messages, between now and behind the last run of a plan."""
+"""Messages that consumer groups and topics lose, and undelivered ones, between now and after the last run of a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from functools import cached_property
 
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.undelivered import Waiting, waiting_messages
+from rmqtool.clean.undelivered import Undelivered, undelivered_messages
+from rmqtool.store.consumer_offsets import CommittedOffset
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class TopicLoss:
 
 @dataclass(frozen=True)
 class Losses:
-    """What the runs of a plan take away."""
+    """The losses by all runs of a plan."""
 
     plan: CleanPlan
     groups: Sequence[GroupLoss]
-    waiting: Sequence[Waiting]
+    undelivered: Sequence[Undelivered]
 
     @property
     def topics(self) -> list[TopicLoss]:
@@ -55,47 +56,36 @@ class Losses:
 
     @property
     def oldest_timestamp(self) -> int | None:
-        """Store timestamp of the message that the log begins with behind the last run, epoch ms."""
+        """Store timestamp of the log's first message after the last run, epoch ms."""
         facts = self.plan.facts
         files = zip(facts.log_files, facts.first_timestamps, strict=True)
         return next((time for file, time in files if file.start_offset >= self.plan.min_offset), None)
 
     @cached_property
     def _topics(self) -> dict[str, TopicLoss]:
-        found: dict[str, TopicLoss] = {}
+        topics: dict[str, TopicLoss] = {}
         for before, after in zip(self.plan.facts.states, self.plan.states, strict=True):
-            loss = found.setdefault(before.queue.topic, TopicLoss(before.queue.topic))
+            loss = topics.setdefault(before.queue.topic, TopicLoss(before.queue.topic))
             loss.queues += 1
             loss.messages_deleted += after.first_alive - before.first_alive
             loss.messages_left += max(0, after.range.max_offset - after.first_alive)
-        return dict(sorted(found.items()))
+        return dict(sorted(topics.items()))
 
 
 def losses_of(plan: CleanPlan) -> Losses:
-    """What the runs of a plan take away; reads the units and records of what waits."""
-    facts = plan.facts
-    after = {(state.queue.topic, state.queue.queue_id): state for state in plan.states}
-    groups = [
-        _group_loss(item.group, item.topic, item.queue_id, item.offset, facts.by_queue, after)
-        for item in facts.snapshot.committed.offsets
-    ]
-    committed = {(item.group, item.topic, item.queue_id): item.offset for item in facts.snapshot.committed.offsets}
-    log = [log_file.file for log_file in facts.log_files]
-    waiting = waiting_messages(facts.snapshot.store, facts.states, plan.states, committed, log, plan.now)
-    return Losses(plan, groups, list(waiting))
+    """The losses by the runs of a plan; reads the units and records of undelivered messages."""
+    pairs = zip(plan.facts.states, plan.states, strict=True)
+    queues = {(before.queue.topic, before.queue.queue_id): (before, after) for before, after in pairs}
+    groups = [_group_loss(item, queues.get((item.topic, item.queue_id))) for item in plan.snapshot.committed.offsets]
+    return Losses(plan, groups, list(undelivered_messages(plan)))
 
 
-def _group_loss(
-    group: str,
-    topic: str,
-    queue_id: int,
-    committed: int,
-    before: dict[tuple[str, int], QueueAfterRun],
-    after: dict[tuple[str, int], QueueAfterRun],
-) -> GroupLoss:
-    old, new = before.get((topic, queue_id)), after.get((topic, queue_id))
-    if old is None or new is None:
-        return GroupLoss(group, topic, queue_id, committed, None, None, 0, 0)
-    lost = max(0, new.first_alive - max(committed, old.first_alive))
-    already = max(0, old.first_alive - max(committed, 0))
-    return GroupLoss(group, topic, queue_id, committed, old.range.min_offset, new.range.min_offset, lost, already)
+def _group_loss(committed: CommittedOffset, queue: tuple[QueueAfterRun, QueueAfterRun] | None) -> GroupLoss:
+    """The loss at a committed offset; `queue` is its queue before and after the runs, None without it."""
+    name, offset = (committed.group, committed.topic, committed.queue_id), committed.offset
+    if queue is None:
+        return GroupLoss(*name, offset, None, None, 0, 0)
+    before, after = queue
+    lost = max(0, after.first_alive - max(offset, before.first_alive))
+    already = max(0, before.first_alive - max(offset, 0))
+    return GroupLoss(*name, offset, before.range.min_offset, after.range.min_offset, lost, already)

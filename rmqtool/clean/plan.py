@@ -1,4 +1,4 @@
-"""The plan: the cleaner's next runs on a store, and what is left behind them."""
+"""The plan: the cleaner's next runs on a store, and the store after them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rmqtool.store.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class CleanPlan:
-    """What the runs from `now` on (epoch ms) delete, and how it is behind them.
+    """The runs from `now` on (epoch ms), and the queues after them.
 
-    `last` is the last of them, or the one behind it when that was looked for and finds nothing to delete.
+    `last` is the last run, or with all runs the one behind it, which finds nothing to delete.
     """
 
     facts: Facts
@@ -33,12 +33,12 @@ class CleanPlan:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The store that it is about."""
+        """The snapshot of the store that is planned for."""
         return self.facts.snapshot
 
     @property
     def trigger(self) -> Trigger:
-        """What the next run finds."""
+        """The reasons for the next run to delete."""
         return self.runs[0].trigger
 
     @property
@@ -49,7 +49,7 @@ class CleanPlan:
     @property
     def deleted(self) -> list[FileDecision]:
         """The log files that go in all runs, oldest first."""
-        return [fate for run in self.runs for fate in run.log.deleted]
+        return [decision for run in self.runs for decision in run.log.deleted]
 
     @property
     def min_offset(self) -> int:
@@ -63,7 +63,7 @@ class CleanPlan:
 
 
 def plan(facts: Facts, rules: Rules, now: int, *, all_runs: bool = False) -> CleanPlan:
-    """What the next run at `now` (epoch ms) deletes; `all_runs` adds the runs that follow until nothing goes.
+    """Plan the next run at `now` (epoch ms); `all_runs` adds the runs that follow until nothing is deleted.
 
     A run that deletes nothing is shown only when it is the first.
     """

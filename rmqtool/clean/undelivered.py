@@ -1,4 +1,4 @@
-"""Messages that still wait for their time or their transaction, and are lost when their log file goes."""
+"""Undelivered messages, delayed or in a pending transaction, that are lost when their log file is deleted."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.queue_deletion import QueueAfterRun
+from rmqtool.clean.plan import CleanPlan
 from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
@@ -26,19 +27,19 @@ Kind = Literal["delay", "timer", "transaction"]
 _TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"  # MixAll.CID_SYS_RMQ_TRANS
 _DUE = "TIMER_OUT_MS"  # MessageConst.PROPERTY_TIMER_OUT_MS
 _TIMER_MAX_DELAY_MS = 3 * 86_400_000  # MessageStoreConfig#timerMaxDelaySec, its default
-_MOST_RECORDS = 5_000  # that are read one by one for each queue
-_NUMBER = re.compile(rb"\d{1,18}")
+_MAX_RECORDS = 5_000  # records that are read one by one for each queue
+_DIGITS = re.compile(rb"\d{1,18}")
 
-Committed = dict[tuple[str, str, int], int]
+OffsetsByGroup = dict[tuple[str, str, int], int]
 """Committed offsets by group, topic and queue."""
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """Messages of one queue that wait and go with their files.
+class Undelivered:
+    """Messages of one queue that wait and are deleted with their files.
 
-    Due times are epoch ms, None where the queue does not tell; `exact` is false when not all could be looked at and
-    the number is the most that it may be.
+    Due times are epoch ms, None where the queue does not store them; `exact` is false when not all could be read and
+    `messages_lost` is an upper bound.
     """
 
     kind: Kind
@@ -52,37 +53,32 @@ class Waiting:
 
 @dataclass(frozen=True)
 class _Lost:
-    """A queue whose messages from `start` to before `stop` (queue offsets) go; it is as it was before."""
+    """The messages of a queue from `start` to before `stop` (queue offsets), which a plan deletes."""
 
     queue: Queue
     start: int
     stop: int
 
 
-def waiting_messages(
-    store: Store,
-    before: Sequence[QueueAfterRun],
-    after: Sequence[QueueAfterRun],
-    committed: Committed,
-    log: Sequence[MappedFile],
-    now: int,
-) -> Iterator[Waiting]:
-    """What waits at `now`, epoch ms, and is lost between two states of the queues."""
-    ops = {old.queue.queue_id: old for old in before if old.queue.topic == OP_TOPIC}
-    delay_offsets = _delay_offsets(store)
-    for old, new in zip(before, after, strict=True):
+def undelivered_messages(plan: CleanPlan) -> Iterator[Undelivered]:
+    """The messages that wait now and that the runs of a plan delete, queue by queue."""
+    ops = {old.queue.queue_id: old for old in plan.facts.states if old.queue.topic == OP_TOPIC}
+    committed = {(item.group, item.topic, item.queue_id): item.offset for item in plan.snapshot.committed.offsets}
+    delay_offsets = _delay_offsets(plan.snapshot.store)
+    log = [log_file.file for log_file in plan.facts.log_files]
+    for old, new in zip(plan.facts.states, plan.states, strict=True):
         lost = _Lost(old.queue, old.first_alive, new.first_alive)
         if lost.start >= lost.stop or lost.queue.kind != "simple":
             continue
-        found: Waiting | None = None
+        undelivered: Undelivered | None = None
         if lost.queue.topic == SCHEDULE_TOPIC:
-            found = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
+            undelivered = _delayed(lost, delay_offsets.get(lost.queue.queue_id + 1, 0))
         elif lost.queue.topic == TIMER_TOPIC:
-            found = _timed(lost, log, now)
+            undelivered = _timed(lost, log, plan.now)
         elif lost.queue.topic == HALF_TOPIC:
-            found = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
-        if found and found.messages_lost:
-            yield found
+            undelivered = _pending(lost, ops.get(lost.queue.queue_id), committed, log)
+        if undelivered and undelivered.messages_lost:
+            yield undelivered
 
 
 def _delay_offsets(store: Store) -> dict[int, int]:
@@ -92,56 +88,66 @@ def _delay_offsets(store: Store) -> dict[int, int]:
     return {int(level): offset for level, offset in items if level.isdigit() and type(offset) is int}
 
 
-def _delayed(lost: _Lost, delivered: int) -> Waiting:
-    """What a delay level has not delivered yet; its units tell the delivery time in place of the tags code."""
+def _delayed(lost: _Lost, delivered: int) -> Undelivered:
+    """Messages that a delay level has not delivered yet; its units have the delivery time in place of the tags code."""
     count, first, last = 0, None, None
-    for part in _units(lost.queue, max(lost.start, delivered), lost.stop):
-        due = part["tags_code"]
-        count += len(part)
+    for units in _units(lost.queue, max(lost.start, delivered), lost.stop):
+        due = units["tags_code"]
+        count += len(units)
         first = int(due.min()) if first is None else min(first, int(due.min()))
         last = int(due.max()) if last is None else max(last, int(due.max()))
-    return Waiting("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
+    return Undelivered("delay", lost.queue.topic, lost.queue.queue_id, count, first, last)
 
 
-def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Waiting | None:
-    """What the timer wheel has not delivered yet: the due time is a property of the record."""
-    newest = next((_record(log, unit) for part in _units(lost.queue, lost.stop - 1, lost.stop) for unit in part), None)
+def _timed(lost: _Lost, log: Sequence[MappedFile], now: int) -> Undelivered | None:
+    """Messages that the timer wheel has not delivered yet: the due time is a property of the record."""
+    newest = next(
+        (_record(log, unit) for units in _units(lost.queue, lost.stop - 1, lost.stop) for unit in units), None
+    )
     if newest and newest["store_timestamp"] + _TIMER_MAX_DELAY_MS < now:
         return None
     count = lost.stop - lost.start
-    first = max(lost.start, lost.stop - _MOST_RECORDS)
-    records = (_record(log, unit) for part in _units(lost.queue, first, lost.stop) for unit in part)
+    first = max(lost.start, lost.stop - _MAX_RECORDS)
+    records = (_record(log, unit) for units in _units(lost.queue, first, lost.stop) for unit in units)
     due = [time for record in records if record and (time := _due(record)) is not None and time > now]
     exact = first == lost.start
-    number = len(due) if exact else count
-    return Waiting(
-        "timer", lost.queue.topic, lost.queue.queue_id, number, min(due, default=None), max(due, default=None), exact
+    messages_lost = len(due) if exact else count
+    return Undelivered(
+        "timer",
+        lost.queue.topic,
+        lost.queue.queue_id,
+        messages_lost,
+        min(due, default=None),
+        max(due, default=None),
+        exact,
     )
 
 
 def _due(record: dict[str, Any]) -> int | None:
     text = dict(record["properties"]).get(_DUE, "")
-    return int(text) if _NUMBER.fullmatch(text.encode()) else None
+    return int(text) if _DIGITS.fullmatch(text.encode()) else None
 
 
-def _pending(lost: _Lost, op: QueueAfterRun | None, committed: Committed, log: Sequence[MappedFile]) -> Waiting:
-    """Half messages that nobody has committed or rolled back (`TransactionalMessageServiceImpl#check`)."""
+def _pending(
+    lost: _Lost, op: QueueAfterRun | None, committed: OffsetsByGroup, log: Sequence[MappedFile]
+) -> Undelivered:
+    """Half messages that were neither committed nor rolled back (`TransactionalMessageServiceImpl#check`)."""
     start = max(lost.start, committed.get((_TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
     removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
-    number = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
-    return Waiting("transaction", HALF_TOPIC, lost.queue.queue_id, number, exact=exact)
+    messages_lost = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
+    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, messages_lost, exact=exact)
 
 
-def _removed(op: QueueAfterRun, committed: Committed, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
+def _removed(op: QueueAfterRun, committed: OffsetsByGroup, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
     """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
     queue, stop = op.queue, op.range.max_offset
     start = max(op.first_alive, committed.get((_TRANSACTION_GROUP, OP_TOPIC, queue.queue_id), 0))
     offsets: set[int] = set()
-    for part in _units(queue, start, min(stop, start + _MOST_RECORDS)):
-        for unit in part:
+    for units in _units(queue, start, min(stop, start + _MAX_RECORDS)):
+        for unit in units:
             record = _record(log, unit, "body")
-            offsets.update(map(int, _NUMBER.findall(record["body"] if record else b"")))
-    return offsets, stop <= start + _MOST_RECORDS
+            offsets.update(map(int, _DIGITS.findall(record["body"] if record else b"")))
+    return offsets, stop <= start + _MAX_RECORDS
 
 
 def _record(log: Sequence[MappedFile], unit: np.void, column: str = "properties") -> dict[str, Any] | None:

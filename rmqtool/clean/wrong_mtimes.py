@@ -11,7 +11,7 @@ from rmqtool.clean.snapshot import Facts
 
 TOLERANCE_MS = 3_600_000  # the kernel writes a map's pages, and the time with them, later than the message came
 
-Lie = Literal["future", "later", "earlier"]
+Deviation = Literal["future", "later", "earlier"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class WrongTime:
     """A file of which the broker takes a wrong age; `written` is when its messages end or begin, epoch ms."""
 
     log_file: LogFile
-    lie: Lie
+    deviation: Deviation
     written: int
 
     @property
@@ -31,14 +31,14 @@ class WrongTime:
 def wrong_times(facts: Facts, now: int) -> Iterator[WrongTime]:
     """The files whose modification time is in the future, later than their messages, or earlier than the first.
 
-    The next file's first message tells when a file's last was written; `now` is epoch ms.
+    A file's last message is taken to be as old as the next file's first one; `now` is epoch ms.
     """
     begins = facts.first_timestamps
-    for number, log_file in enumerate(facts.log_files):
+    for file_number, log_file in enumerate(facts.log_files):
         if log_file.start_offset > facts.log_range.max_offset:
             return
-        first = begins[number]
-        following = begins[number + 1] if number + 1 < len(begins) else None
+        first = begins[file_number]
+        following = begins[file_number + 1] if file_number + 1 < len(begins) else None
         last = following if following is not None else facts.log_range.last_store_timestamp
         if log_file.mtime > now + TOLERANCE_MS:
             yield WrongTime(log_file, "future", last if last is not None else now)

@@ -1,10 +1,11 @@
-"""`rmqtool clean STORE`: what the broker's cleaner would delete, and doing it."""
+"""`rmqtool clean STORE`: show what the broker's cleaner would delete, or delete it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +15,15 @@ from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
 from rmqtool.commands.clean_options import cleaner_options, given_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, print_recovered, recovered_json, yes_option
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, byte_size, write_document, write_text
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit
     from rmqtool.clean.forecast import Forecast
     from rmqtool.clean.losses import Losses
     from rmqtool.clean.plan import CleanPlan
     from rmqtool.findings.finding import Finding
     from rmqtool.store.lock import Holder
+    from rmqtool.store.store import Store
     from rmqtool.transaction import Recovered
 
 _EPILOG = examples_and_statuses(
@@ -61,12 +60,7 @@ def clean(
     *,
     path: Path,
     dry_run: bool,
-    all_runs: bool,
     yes: bool,
-    options: dict[str, str],
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
-    limit_rate: RateLimit | None,
     **asked: Any,
 ) -> Exit:
     """What the broker's cleaner deletes with its next run, why, when the rest goes, and who loses what.
@@ -75,70 +69,74 @@ def clean(
     may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
     and only while no broker runs.
     """
-    from rmqtool.broker.cleaner import Rules
-    from rmqtool.clean.plan import plan
-    from rmqtool.clean.snapshot import retry_on_deletion, take_snapshot
-    from rmqtool.rules.retention import settings_of
+    from rmqtool.clean.snapshot import retry_on_deletion
     from rmqtool.store.store import open_store
 
     style.store = str(path)
-    if all_runs and not dry_run:
+    if asked["all_runs"] and not dry_run:
         raise UsageError("--all-runs shows runs and deletes nothing: it needs --dry-run")
-    store = open_store(path, broker_conf)
-    percent = asked["disk_used_percent"]
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
-
-    def look() -> CleanPlan:
-        facts = take_snapshot(store, broker_version, None if percent is None else percent / 100, limit_rate)
-        settings = settings_of(broker_conf.settings, options, facts.snapshot.release)
-        rules = Rules(settings, facts.snapshot.release, asked["zone"], asked["manual"], asked["first_file_in_use"])
-        return plan(facts, rules, moment, all_runs=all_runs)
-
-    given = given_options(options, broker_conf, broker_version, asked)
-    shown = retry_on_deletion(lambda: _explained(style, look(), given))
+    make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
+    shown = retry_on_deletion(lambda: _explained(style, make_plan(), given_options(asked)))
     if dry_run:
         shown.show("planned" if shown.plan.runs[0].deletes else "nothing")
         return Exit.OK
-    _delete(shown, look, yes=yes, as_if=asked["now"] is not None or percent is not None)
+    _delete(shown, make_plan, yes=yes, as_if=asked["now"] is not None or asked["disk_used_percent"] is not None)
     return Exit.OK
 
 
-def _delete(shown: _Shown, look: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
-    """Show, ask, lock, look again, delete."""
-    from rmqtool.clean.deletion import delete, doomed_files, refuse, same_deletion
+def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:
+    """The cleaner's plan at `moment`, epoch ms, for the store as it is now."""
+    from rmqtool.broker.cleaner import Rules
+    from rmqtool.clean.plan import plan
+    from rmqtool.clean.snapshot import take_snapshot
+    from rmqtool.rules.retention import settings_of
+
+    percent = asked["disk_used_percent"]
+    used_ratio = None if percent is None else percent / 100
+    facts = take_snapshot(store, asked["broker_version"], used_ratio, asked["limit_rate"])
+    release = facts.snapshot.release
+    settings = settings_of(asked["broker_conf"].settings, asked["options"], release)
+    rules = Rules(settings, release, asked["zone"], asked["manual"], asked["first_file_in_use"])
+    return plan(facts, rules, moment, all_runs=asked["all_runs"])
+
+
+def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
+    """Show the plan, ask, lock the store, plan again, and delete if the plan is the same."""
+    from rmqtool.clean.deletion import delete, files_to_delete, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
 
-    style, found = shown.style, shown.plan
-    refuse(found)
+    style, plan = shown.style, shown.plan
+    refuse(plan)
     _require_release(shown)
-    unfinished = interrupted(found.snapshot.store.root)
-    count = sum(1 for _ in doomed_files(found))
+    unfinished = interrupted(plan.snapshot.store.root)
+    count = sum(1 for _ in files_to_delete(plan))
     if not count and not unfinished:
         shown.show("nothing")
         return
     if not style.json:
         shown.show("planned", next_commands=False)
-    if found.snapshot.holder:  # before anybody is asked; the transaction looks again
-        raise _in_use(found.snapshot.store.root, found.snapshot.holder)
+    if plan.snapshot.holder:  # before anybody is asked; the transaction checks again
+        raise _in_use(plan.snapshot.store.root, plan.snapshot.holder)
     confirm(_question(count, unfinished, as_if=as_if), yes=yes)
-    with Transaction(found.snapshot.store, "clean") as transaction:
+    with Transaction(plan.snapshot.store, "clean") as transaction:
         recovered = transaction.recovered
         print_recovered(recovered)
-        if recovered:  # what was shown is not true any more
+        if recovered:  # the plan that was shown is outdated
             shown.done("recovered", None, recovered)
             return
-        if not same_deletion(look(), found):
+        if not same_deletion(make_plan(), plan):
             message = "the store or the hour has changed since it was shown: nothing was deleted"
-            raise RmqtoolError(message, file=found.snapshot.store.root, hint="run it again")
-        committed = delete(found, transaction)
+            raise RmqtoolError(message, file=plan.snapshot.store.root, hint="run it again")
+        committed = delete(plan, transaction)
     shown.done(committed.state, committed.id, ())
 
 
-def _require_release(shown: _Shown) -> None:
+def _require_release(shown: _PlanOutput) -> None:
     """Nothing is deleted that one of the releases which may run on the store would keep."""
-    for found in shown.findings:
-        if found.code == "store.version-ambiguous":
-            raise UsageError(found.message, hint="name the release with --broker-version; nothing was deleted")
+    for finding in shown.findings:
+        if finding.code == "store.version-ambiguous":
+            raise UsageError(finding.message, hint="name the release with --broker-version; nothing was deleted")
 
 
 def _question(count: int, unfinished: str | None, *, as_if: bool) -> str:
@@ -154,8 +152,8 @@ def _in_use(root: Path, holder: Holder) -> StoreInUseError:
 
 
 @dataclass(frozen=True)
-class _Shown:
-    """A plan with all that is told of it; `options` are those of the command line that count for the next one too."""
+class _PlanOutput:
+    """A plan with all that is shown of it; `options` are those of the command line that the next one needs, too."""
 
     style: Style
     plan: CleanPlan
@@ -187,7 +185,7 @@ class _Shown:
             note_next(self.plan, self.options)
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
-        """Print what was done; a person has seen the rest."""
+        """Print what was done; people have seen the rest."""
         from rmqtool.show.clean_text import note_next
 
         if self.style.json:
@@ -199,10 +197,10 @@ class _Shown:
             note_next(self.plan, self.options, done=True)
 
 
-def _explained(style: Style, found: CleanPlan, options: str) -> _Shown:
-    """Find out all that is told of a plan, while its files are there."""
+def _explained(style: Style, plan: CleanPlan, options: str) -> _PlanOutput:
+    """A plan with losses, forecast and findings, computed while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
 
-    return _Shown(style, found, losses_of(found), forecast(found), list(findings_of(found)), options)
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), list(findings_of(plan)), options)

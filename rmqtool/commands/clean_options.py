@@ -14,9 +14,7 @@ import click
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import parse_time
 from rmqtool.broker.delete_when import MAX_TIME, parse_zone
-from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.retention import NAMES
-from rmqtool.rules.versions import Version
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,14 +54,14 @@ def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         raise click.BadParameter(error.message, ctx, param) from error
 
 
-def _number(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     if value is not None and math.isnan(value):
         raise click.BadParameter("nan is no number", ctx, param)
     return value
 
 
 def cleaner_options(command: F) -> F:
-    """The cleaner's settings, collected in `options` by the broker's own names; and what replaces measuring."""
+    """The cleaner's settings, collected in `options` by the broker's own names; and the assumed time and disk."""
 
     @wraps(command)
     def collected(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +77,7 @@ def cleaner_options(command: F) -> F:
                      help="As if it were then: 2026-11-21T04:00:00Z, epoch ms, or +2h. Default: the clock."),
         click.option("--time-zone", "zone", callback=_zone, metavar="ZONE",
                      help="The broker's, such as Asia/Shanghai or +08:00. Default: this machine's."),
-        click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_number, metavar="PERCENT",
+        click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
                      help="As if every disk were so full, as that version computes it. Default: measured."),
     ]  # fmt: skip
     wrapped: Any = collected
@@ -88,14 +86,12 @@ def cleaner_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
-def given_options(
-    options: Mapping[str, str], conf: BrokerConf, version: Version | None, asked: Mapping[str, Any]
-) -> str:
+def given_options(asked: Mapping[str, Any]) -> str:
     """The settings of a command line as they are written, for the next one; with a blank in front."""
-    zone = asked["zone"]
-    words = [("--broker-conf", conf.path), ("--broker-version", version and str(version))]
+    version, zone = asked["broker_version"], asked["zone"]
+    words = [("--broker-conf", asked["broker_conf"].path), ("--broker-version", version and str(version))]
     words += [("--time-zone", zone and str(zone)), ("--manual", "" if asked["manual"] else None)]
-    for name, value in options.items():
+    for name, value in asked["options"].items():
         if name == _FORCIBLY:
             words.append((f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""))
         else:

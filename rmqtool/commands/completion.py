@@ -23,14 +23,14 @@ def complete_topic(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Numbers of queues, of the topics on the command line if there are any."""
     topics = ctx.params.get("topic") or ()
-    found = {
+    queue_ids = {
         int(queue)
         for folder in _folders(ctx)
         for topic in topics or _names(folder)
         for queue in _names(folder / topic)
         if queue.isascii() and queue.isdigit()
     }
-    return [CompletionItem(str(number)) for number in sorted(found) if str(number).startswith(incomplete)]
+    return [CompletionItem(str(queue_id)) for queue_id in sorted(queue_ids) if str(queue_id).startswith(incomplete)]
 
 
 def _folders(ctx: click.Context) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""How signals end a command: at once while it works, not at all once it is done; none of them gets lost."""
+"""How signals end a command: at once while it works, not at all once it is done; no signal gets lost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SOON = 0.02  # seconds
 _ENDING = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGINT", "SIGTERM") if hasattr(signal, name))
 
 
-def heed_signals() -> None:
-    """SIGTERM and SIGHUP unwind the command as Ctrl-C does; who started it with nohup wants it to go on."""
+def handle_signals() -> None:
+    """SIGTERM and SIGHUP unwind the command as Ctrl-C does; under nohup SIGHUP stays ignored."""
     signal.signal(signal.SIGTERM, _terminate)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _hang_up)
@@ -28,30 +28,30 @@ def heed_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """The command has its exit status: what comes while the interpreter ends must not change it, nor be printed."""
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_IGN)
+    """Ignore signals once the exit status is known: they must not change it while the interpreter ends."""
+    for signal_number in _ENDING:
+        signal.signal(signal_number, signal.SIG_IGN)
 
 
 class _Unraisable:
-    """Ctrl-C that comes while Python clears something away is dropped with a message: let it come once more."""
+    """Sends a signal again that came during garbage collection, where Python drops its exception with a message."""
 
     def __init__(self, usual: Callable[[Any], object]) -> None:
         self._usual = usual
 
     def __call__(self, dropped: Any) -> None:
-        number = _signal_of(dropped.exc_value)
-        if number is None:
+        signal_number = _signal_of(dropped.exc_value)
+        if signal_number is None:
             self._usual(dropped)
             return
         # From here it would be dropped again.
-        again = threading.Timer(_SOON, signal.pthread_kill, (threading.main_thread().ident, number))
+        again = threading.Timer(_SOON, signal.pthread_kill, (threading.main_thread().ident, signal_number))
         again.daemon = True
         again.start()
 
 
 def _signal_of(error: BaseException | None) -> signal.Signals | None:
-    """The signal that an exception was made of."""
+    """The signal for which an exception was raised; None for other exceptions."""
     if isinstance(error, KeyboardInterrupt):
         return signal.SIGINT
     if isinstance(error, SystemExit) and error.code == Exit.TERMINATED:
@@ -59,11 +59,11 @@ def _signal_of(error: BaseException | None) -> signal.Signals | None:
     return signal.SIGHUP if isinstance(error, SystemExit) and error.code == Exit.HUNG_UP else None
 
 
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+def _terminate(signal_number: int, frame: FrameType | None) -> NoReturn:
     sys.exit(Exit.TERMINATED)
 
 
-def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
+def _hang_up(signal_number: int, frame: FrameType | None) -> NoReturn:
     for descriptor in _OUTPUTS:
         if _is_gone(descriptor):
             _drop(descriptor)
@@ -71,7 +71,7 @@ def _hang_up(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _is_gone(descriptor: int) -> bool:
-    """Whether a terminal was there: it takes nothing any more, and what a command says at its end would be an error."""
+    """Whether a descriptor was that of a terminal that is gone, to which nothing can be written any more."""
     import termios
 
     try:
@@ -82,7 +82,7 @@ def _is_gone(descriptor: int) -> bool:
 
 
 def _drop(descriptor: int) -> None:
-    """Nobody takes what is still to be written."""
+    """Discard all further output to a descriptor."""
     empty = os.open(os.devnull, os.O_WRONLY)
     os.dup2(empty, descriptor)
     os.close(empty)

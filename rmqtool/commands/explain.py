@@ -103,7 +103,7 @@ def _section(title: str, text: str) -> Iterator[str]:
 
 
 def sentence(text: str) -> str:
-    """`text` with a capital and a full stop: in a finding an effect stands behind a colon. Names stay as they are."""
+    """`text` with a capital and a full stop, which effects of findings lack; names keep their case."""
     first = text.split(maxsplit=1)[0]
     is_name = first == "rmqtool" or not first.rstrip(",:;").isalpha() or first[1:] != first[1:].lower()
     return (text if is_name else text[0].upper() + text[1:]) + ("" if text.endswith((".", "?")) else ".")

@@ -1,4 +1,4 @@
-"""`rmqtool export STORE... --output DIR`: messages to Parquet, and `--check` of what was exported."""
+"""`rmqtool export STORE... --output DIR`: messages to Parquet, and `--check` of an export."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit
     from rmqtool.export.check import CheckResult
     from rmqtool.export.options import ExportOptions, Mode
-    from rmqtool.scan.filters import Filters
 
 _EPILOG = examples_and_statuses(
     (
@@ -47,7 +43,7 @@ _LEAST_SPLIT = 1 << 20
 
 def _list(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Values that are repeated, or written with commas between them."""
-    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+    return tuple(item.strip() for value in values for item in value.split(",") if item.strip())
 
 
 def _choices(*allowed: str) -> Any:
@@ -62,18 +58,18 @@ def _choices(*allowed: str) -> Any:
 
 
 def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    found = {}
+    settings = {}
     for value in values:
         name, separator, setting = value.partition("=")
         if not separator or not name.strip():
             raise click.BadParameter(f"{value!r} is no NAME=VALUE", ctx, param)
-        found[name.strip()] = setting
-    return found
+        settings[name.strip()] = setting
+    return settings
 
 
 def _size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    found = _SIZE.fullmatch(value.strip())
-    size = int(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0
+    match = _SIZE.fullmatch(value.strip())
+    size = int(match[1]) * _UNITS[(match[2] or "").lower()] if match else 0
     if size < _LEAST_SPLIT:
         raise click.BadParameter(f"{value!r} is no size of at least 1MiB", ctx, param)
     return size
@@ -163,9 +159,6 @@ def export(
     stores: tuple[str, ...],
     output: Path | None,
     check: Path | None,
-    filters: Filters,
-    broker_version: Version | None,
-    broker_conf: BrokerConf,
     **options: Any,
 ) -> Exit:
     """Export the messages of stores to Parquet files, and prove that they are complete.
@@ -177,24 +170,17 @@ def export(
     if (output is None) == (check is None):
         raise UsageError("one of --output and --check is needed", hint="rmqtool export STORE --output DIR")
     if check is not None:
-        return _check(style, stores, check, broker_conf, options["jobs"], options["limit_rate"])
+        return _check(style, stores, check, options)
     if output is None:
         return Exit.USAGE
-    return _export(style, stores, output, broker_conf, filters, options)
+    return _export(style, stores, output, options)
 
 
-def _export(
-    style: Style,
-    given: Sequence[str],
-    path: Path,
-    conf: BrokerConf,
-    filters: Filters,
-    options: dict[str, Any],
-) -> Exit:
+def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     from rmqtool.store.named_stores import open_stores
 
-    # What is no store is told before the output is made, and before Spark is started.
-    opened = open_stores(given, conf)
+    # A directory that is no store is reported before the output is made, and before Spark is started.
+    opened = open_stores(given, options["broker_conf"])
     with export_engine(style, options) as engine:
         from rmqtool.export.manifest import summary
         from rmqtool.export.output import Output
@@ -206,9 +192,9 @@ def _export(
         mode: Mode = options["mode"]
         with Output(path, mode) as output:
             before = output.manifest if mode in ("append", "incremental") else None
-            stores = open_stores(given, conf, names_in(before))
+            stores = open_stores(given, options["broker_conf"], names_in(before))
             with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
-            settings = _export_options(filters, with_store=with_store, options=options)
+            settings = _export_options(options, with_store=with_store)
             exported = run_export(stores, output, mode, settings, engine)
     status = Exit.LOSSY if exported.totals.is_lossy else Exit.OK
     if style.json:
@@ -218,23 +204,17 @@ def _export(
     return status
 
 
-def _export_options(filters: Filters, *, with_store: bool, options: dict[str, Any]) -> ExportOptions:
+def _export_options(options: dict[str, Any], *, with_store: bool) -> ExportOptions:
     from rmqtool.export.options import ExportOptions
     from rmqtool.store.message_reader import make_query
 
-    query = make_query(options["columns"] or None, options["body"], filters, options["include"], with_store=with_store)
+    columns, filters, include = options["columns"] or None, options["filters"], options["include"]
+    query = make_query(columns, options["body"], filters, include, with_store=with_store)
     codec, level = options["compression"]
     return ExportOptions(query, options["partition_by"], codec, level, options["split_size"])
 
 
-def _check(
-    style: Style,
-    given: Sequence[str],
-    path: Path,
-    conf: BrokerConf,
-    jobs: int | None,
-    limit: RateLimit | None,
-) -> Exit:
+def _check(style: Style, given: Sequence[str], path: Path, options: dict[str, Any]) -> Exit:
     from rmqtool.export.check import check_files, check_split, check_sums, plan_check
     from rmqtool.export.local import run_local, usable_cores
     from rmqtool.export.output import read_manifest
@@ -246,18 +226,19 @@ def _check(
     manifest = read_manifest(path)
     if manifest is None:
         raise UnreadableError("no export is here: it has no _manifest.json", file=path)
-    rate = None if limit is None else limit.bytes_per_second // (jobs or usable_cores())
-    plan = plan_check(path, manifest, open_stores(given, conf, names_in(manifest)), rate)
+    jobs, limit = options["jobs"] or usable_cores(), options["limit_rate"]
+    rate = None if limit is None else limit.bytes_per_second // jobs
+    plan = plan_check(path, manifest, open_stores(given, options["broker_conf"], names_in(manifest)), rate)
     with byte_progress("comparing", plan.size, quiet=style.quiet) as progress:
-        results: list[CheckResult] = run_local(check_split, plan.tasks, jobs or usable_cores(), progress.update)
+        results: list[CheckResult] = run_local(check_split, plan.tasks, jobs, progress.update)
     findings = [*check_files(path, manifest, results), *(finding for result in results for finding in result.findings)]
     findings += check_sums(manifest, plan, results)
     status = Exit.FINDINGS if findings else Exit.OK
     rows = sum(result.rows for result in results)
-    found = {"output": str(path), "rows_compared": rows, "rows": manifest["rows"], "files": len(manifest["files"]),
+    comparison = {"output": str(path), "rows_compared": rows, "rows": manifest["rows"], "files": len(manifest["files"]),
              "bytes_read": plan.size, "differences": len(findings), "unproven": plan.unproven}  # fmt: skip
     if style.json:
-        write_document("export", style.store, {"check": found}, findings=findings, status=status)
+        write_document("export", style.store, {"check": comparison}, findings=findings, status=status)
     else:
-        show_check(found, findings, style)
+        show_check(comparison, findings, style)
     return status

@@ -12,12 +12,12 @@ from rmqtool.show.output import Style
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
     from rmqtool.export.plan import ExportPlan
-    from rmqtool.export.results import PartResult
+    from rmqtool.export.results import SplitResult
 
 
 @contextmanager
-def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[ExportPlan], list[PartResult]]]:
-    """What writes the splits of a plan. Spark takes seconds to start, and does so from now on."""
+def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[ExportPlan], list[SplitResult]]]:
+    """The function that writes the splits of a plan; Spark starts in the background from now on."""
     if options["engine"] == "local":
         yield lambda plan: _run_local(style, plan, options)
         return
@@ -27,7 +27,7 @@ def export_engine(style: Style, options: dict[str, Any]) -> Iterator[Callable[[E
         yield lambda plan: _run_on_spark(style, plan, options, start)
 
 
-def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[PartResult]:
+def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[SplitResult]:
     from rmqtool.export.local import run_local, usable_cores
     from rmqtool.export.write import write_split
     from rmqtool.show.progress import byte_progress
@@ -39,7 +39,7 @@ def _run_local(style: Style, plan: ExportPlan, options: dict[str, Any]) -> list[
 
 def _run_on_spark(
     style: Style, plan: ExportPlan, options: dict[str, Any], start: Callable[[], AbstractContextManager[Any]]
-) -> list[PartResult]:
+) -> list[SplitResult]:
     from rmqtool.export.results import join_results
     from rmqtool.export.write import write_split
     from rmqtool.show.progress import byte_progress
@@ -47,7 +47,7 @@ def _run_on_spark(
 
     with byte_progress("exporting", plan.size, quiet=style.quiet) as progress:
         progress.wait_for("starting Spark")
-        # Spark is gone before anything of the output is: no worker may write to what is thrown away.
+        # Spark ends before the output is cleaned up: no worker may write to removed files.
         with start() as context:
             tasks = _limited(plan.tasks, options["limit_rate"], context.defaultParallelism)
             return run_on_spark(context, write_split, join_results, tasks, progress.update)

@@ -28,7 +28,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
 
 def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """The tags of subscription expressions; none when one of them is ``*`` (`FilterAPI#buildSubscriptionData`)."""
-    tags = tuple(tag for value in values for part in value.split(_TAG_SEPARATOR) if (tag := part.strip()))
+    tags = tuple(tag for value in values for alternative in value.split(_TAG_SEPARATOR) if (tag := alternative.strip()))
     if values and not tags:
         raise click.BadParameter("an empty tag matches nothing", ctx, param)
     return () if _ANY_TAG in tags else tags
@@ -101,8 +101,8 @@ def filter_options(*names: str) -> Callable[[F], F]:
 
 def limit_option(command: F) -> F:
     """``--limit N``, the argument `limit`: at most so many messages or units, None without a limit."""
-    number = click.IntRange(0, _MAX_OFFSET)
-    return click.option("--limit", type=number, metavar="N", help="Stop after N of them.")(command)
+    count = click.IntRange(0, _MAX_OFFSET)
+    return click.option("--limit", type=count, metavar="N", help="Stop after N of them.")(command)
 
 
 def _check(start: int | None, stop: int | None, first: str, second: str) -> None:

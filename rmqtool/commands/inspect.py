@@ -1,4 +1,4 @@
-"""`rmqtool inspect PATH`: what a store holds, or everything at a place in one."""
+"""`rmqtool inspect PATH`: an overview of a store, or a listing of files in one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UnreadableError, UsageError
 from rmqtool.commands.filter_options import filter_options, limit_option
-from rmqtool.commands.inspect_place import FILTERS, Wanted, is_given, list_from, spelt
+from rmqtool.commands.inspect_location import FILTERS, ListingRequest, is_given, list_from, option_name
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
@@ -126,16 +126,16 @@ def inspect(
     style.store = str(path)
     if listing["output_format"] == "json":
         style.json = True
-    found = locate(path, kind, broker_conf)
-    if isinstance(found, Location):
+    target = locate(path, kind, broker_conf)
+    if isinstance(target, Location):
         if is_given("scan"):
-            raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(found.root))} --scan")
-        return list_from(style, found, limit_rate, broker_conf, Wanted(**listing))
-    given = [f"--{spelt(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
+            raise UsageError("--scan is for a whole store", hint=f"rmqtool inspect {quote(str(target.root))} --scan")
+        return list_from(style, target, limit_rate, broker_conf, ListingRequest(**listing))
+    given = [f"--{option_name(name)}" for name in _LISTING if is_given(name) and listing.get(name) != "json"]
     if given:
         hint = f"rmqtool inspect {quote(str(path / 'commitlog'))} {given[0]} ..."
         raise UsageError(f"{', '.join(given)}: for what is in a store, not for a whole one", hint=hint)
-    return _show_store(style, found, scan=scan, version=broker_version, limit=limit_rate)
+    return _show_store(style, target, scan=scan, version=broker_version, limit=limit_rate)
 
 
 def _show_store(style: Style, store: Store, *, scan: bool, version: Version | None, limit: RateLimit | None) -> Exit:
@@ -159,7 +159,7 @@ def _show_store(style: Style, store: Store, *, scan: bool, version: Version | No
 
 
 def _scan_log(style: Style, snapshot: Snapshot) -> tuple[LogStatistics, list[RmqtoolError]]:
-    """Statistics of all records, and what could not be read."""
+    """Statistics of all records, and the errors of files that could not be read."""
     from rmqtool.inspect.log_statistics import LogStatistics
     from rmqtool.show.progress import byte_progress
 
@@ -192,7 +192,7 @@ def _events(snapshot: Snapshot, unread: list[RmqtoolError]) -> Iterator[Event]:
 def _readable_events(
     scan: Callable[[Sequence[MappedFile], int], Iterator[Event]], log: MappedFiles, unread: list[RmqtoolError]
 ) -> Iterator[Event]:
-    """The scan of some files; one that cannot be read is told and left out from there on."""
+    """The scan of some files; one that cannot be read is added to `unread` and left out from there on."""
     files, position = list(log.files), 0
     while files:
         try:

@@ -1,4 +1,4 @@
-"""Showing what stands at a place in a store: JSON lines, CSV, a table, or text for people."""
+"""Showing the listing of a location: JSON lines, CSV, a table, or text for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqtool.show.output import Style, flush, json_text, note, write_bytes, writ
 if TYPE_CHECKING:
     from rmqtool.inspect.locate import Location
     from rmqtool.inspect.record_filter import RecordFilter
-    from rmqtool.inspect.registry import Found
+    from rmqtool.inspect.registry import Listed
     from rmqtool.scan.rows import Rows
     from rmqtool.show.message_text import BodyFormat
     from rmqtool.show.tables import TableWriter
@@ -24,11 +24,11 @@ _BAD_KINDS = frozenset({"damage", "bad_unit", "config_problem"})
 
 
 @dataclass
-class Shown:
+class ListingOutput:
     """How a listing is shown, and what it has shown so far."""
 
     style: Style
-    place: Location
+    location: Location
     format: Format
     body_format: BodyFormat
     columns: tuple[str, ...] = ()
@@ -40,42 +40,42 @@ class Shown:
     _begun: bool = False
     _group: tuple[Any, ...] = ()
 
-    def show(self, found: Found) -> None:
+    def show(self, listed: Listed) -> None:
         """Show some rows."""
         self.empty = False
-        self.lossy = self.lossy or _is_lossy(found)
+        self.lossy = self.lossy or _is_lossy(listed)
         if self.format == "json":
-            self._as_json(found)
+            self._as_json(listed)
         elif self.format == "csv":
-            self._as_csv(found)
-        elif isinstance(found, dict):
-            write_text(self._entry_text(found))
-        elif self.format == "table" or self._is_tabular(found):
-            self._as_table(found)
+            self._as_csv(listed)
+        elif isinstance(listed, dict):
+            write_text(self._entry_text(listed))
+        elif self.format == "table" or self._is_tabular(listed):
+            self._as_table(listed)
         else:
-            self._as_text(found)
+            self._as_text(listed)
 
     def _is_tabular(self, rows: Rows) -> bool:
         from rmqtool.inspect.registry import LISTINGS
 
-        listing = LISTINGS[self.place.kind]
+        listing = LISTINGS[self.location.kind]
         return bool(listing.table and not listing.has_messages and not self.with_hex and rows.counted)
 
-    def _as_json(self, found: Found) -> None:
+    def _as_json(self, listed: Listed) -> None:
         from rmqtool.show.json_lines import json_lines
 
-        if isinstance(found, dict):
-            write_line(self.style, _chosen(found, self.columns))
+        if isinstance(listed, dict):
+            write_line(self.style, _chosen(listed, self.columns))
             return
         self.style.lines_begun = True
-        write_bytes(json_lines(self._selected(found)))
+        write_bytes(json_lines(self._selected(listed)))
 
-    def _as_csv(self, found: Found) -> None:
+    def _as_csv(self, listed: Listed) -> None:
         import sys
 
         from rmqtool.show.csv_lines import csv_header, csv_lines
 
-        rows = _flat(found) if isinstance(found, dict) else found
+        rows = _flat(listed) if isinstance(listed, dict) else listed
         names = self._csv_columns()
         if not self._begun:
             self._begun = True
@@ -90,7 +90,7 @@ class Shown:
 
         if self.columns:
             return self.columns
-        listing = LISTINGS[self.place.kind]
+        listing = LISTINGS[self.location.kind]
         names = listing.columns if listing.has_messages else ("kind", *listing.columns)
         return (*names, "hex") if self.with_hex else names
 
@@ -98,7 +98,7 @@ class Shown:
         from rmqtool.inspect.registry import LISTINGS
         from rmqtool.show.tables import TableWriter
 
-        if not rows.counted or LISTINGS[self.place.kind].is_one_object:
+        if not rows.counted or LISTINGS[self.location.kind].is_one_object:
             self._as_text(rows)
             return
         if self._table is None:
@@ -111,15 +111,15 @@ class Shown:
 
         if rows.batch.column(0)[0].as_py() == "index_slot":
             return rows.names[2:]
-        names = [name for name in LISTINGS[self.place.kind].table if name in rows.names]
-        if len(self.place.parts) == 1 and not LISTINGS[self.place.kind].has_messages:
+        names = [name for name in LISTINGS[self.location.kind].table if name in rows.names]
+        if len(self.location.groups) == 1 and not LISTINGS[self.location.kind].has_messages:
             names = [name for name in names if name not in ("topic", "queue_id")]
         return names or rows.names
 
     def _as_text(self, rows: Rows) -> None:
         for start in range(0, len(rows), _PEOPLE_ROWS):
-            part = rows.slice(start, _PEOPLE_ROWS)
-            for row in (self._selected(part) if self.columns else part).dicts():
+            piece = rows.slice(start, _PEOPLE_ROWS)
+            for row in (self._selected(piece) if self.columns else piece).dicts():
                 write_text(self._row_text(row))
 
     def _row_text(self, row: dict[str, Any]) -> str:
@@ -127,7 +127,7 @@ class Shown:
         from rmqtool.show.hex_dump import hex_fields
         from rmqtool.show.message_text import fields_text, object_text, text_line
 
-        listing = LISTINGS[self.place.kind]
+        listing = LISTINGS[self.location.kind]
         stored = row.pop("hex", None)
         color = self.style.wants_color()
         if row["kind"] == "text":
@@ -140,17 +140,17 @@ class Shown:
             text += "".join(f"{line}\n" for line in hex_fields(listing.layout, bytes.fromhex(stored)))
         return text
 
-    def _entry_text(self, found: dict[str, Any]) -> str:
+    def _entry_text(self, entry: dict[str, Any]) -> str:
         """An entry of a JSON file, under the name of its file and table."""
         from rmqtool.show.message_text import entry_text, heading_text
 
         color = self.style.wants_color()
-        if found["kind"] == "config_problem":
-            return heading_text(f"{found['file']}: {found['message']}", color=color, bad=True)
-        group = (found["file"], found["table"])
-        head = "" if group == self._group else heading_text("  ".join(str(part) for part in group if part), color=color)
+        if entry["kind"] == "config_problem":
+            return heading_text(f"{entry['file']}: {entry['message']}", color=color, bad=True)
+        group = (entry["file"], entry["table"])
+        head = "" if group == self._group else heading_text("  ".join(str(name) for name in group if name), color=color)
         self._group = group
-        return head + entry_text(found["name"], found["value"])
+        return head + entry_text(entry["name"], entry["value"])
 
     def _selected(self, rows: Rows) -> Rows:
         if not self.columns or not rows.counted:
@@ -158,13 +158,13 @@ class Shown:
         return rows.select((*self.columns, "hex") if self.with_hex else self.columns)
 
 
-def list_at(shown: Shown, found: Iterator[Found | None], by_record: RecordFilter | None) -> Exit:
-    """Show everything that is found; None asks for what was shown to be seen at once."""
-    for part in found:
-        if part is None:
+def list_at(shown: ListingOutput, listing: Iterator[Listed | None], by_record: RecordFilter | None) -> Exit:
+    """Show a listing; None in it asks to flush the output."""
+    for listed in listing:
+        if listed is None:
             flush()
         else:
-            shown.show(part)
+            shown.show(listed)
     if shown.damaged:
         note(f"{shown.damaged} damaged extents have no line in CSV: --format json shows them")
     unread = _print_unjudged(shown.style, by_record, as_json=shown.format == "json")
@@ -182,7 +182,7 @@ def show_counts(style: Style, counts: dict[str, int], *, as_json: bool, by_recor
 
 
 def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bool) -> bool:
-    """Tell how many units the filters could not judge; whether that is for want of a record that should be there."""
+    """Report how many units the filters could not judge; whether a record is missing that should be there."""
     if by_record is None or not (by_record.deleted or by_record.unread):
         return False
     if as_json:
@@ -194,14 +194,14 @@ def _print_unjudged(style: Style, by_record: RecordFilter | None, *, as_json: bo
     return by_record.unread > 0
 
 
-def checked_columns(text: str | None, place: Location) -> tuple[str, ...]:
-    """The names in ``--columns``; raise UsageError for one that this kind of place does not have."""
+def checked_columns(text: str | None, location: Location) -> tuple[str, ...]:
+    """The names in ``--columns``; raise UsageError for one that this kind of file does not have."""
     from rmqtool.inspect.registry import LISTINGS
 
     if text is None:
         return ()
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    known = ("kind", *LISTINGS[place.kind].columns, "hex")
+    known = ("kind", *LISTINGS[location.kind].columns, "hex")
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise UsageError(
@@ -210,23 +210,23 @@ def checked_columns(text: str | None, place: Location) -> tuple[str, ...]:
     return names
 
 
-def _is_lossy(found: Found) -> bool:
+def _is_lossy(listed: Listed) -> bool:
     import pyarrow.compute as pc
 
-    if isinstance(found, dict):
-        return found["kind"] in _BAD_KINDS
-    if "body_crc_ok" in found.names and not pc.all(found.batch.column("body_crc_ok")).as_py():
+    if isinstance(listed, dict):
+        return listed["kind"] in _BAD_KINDS
+    if "body_crc_ok" in listed.names and not pc.all(listed.batch.column("body_crc_ok")).as_py():
         return True
-    return not _BAD_KINDS.isdisjoint(pc.unique(found.batch.column("kind")).to_pylist())
+    return not _BAD_KINDS.isdisjoint(pc.unique(listed.batch.column("kind")).to_pylist())
 
 
-def _chosen(found: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if not columns or name in ("kind", *columns)}
+def _chosen(entry: dict[str, Any], columns: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if not columns or name in ("kind", *columns)}
 
 
-def _flat(found: dict[str, Any]) -> Rows:
-    """One object as a row, with what has parts of its own as JSON."""
+def _flat(entry: dict[str, Any]) -> Rows:
+    """One object as a row, with objects and lists in it as JSON."""
     from rmqtool.scan.rows import one_row
 
-    values = {name: value if isinstance(value, str | None) else json_text(value) for name, value in found.items()}
+    values = {name: value if isinstance(value, str | None) else json_text(value) for name, value in entry.items()}
     return one_row(str(values.pop("kind")), values)

@@ -1,4 +1,4 @@
-"""A group of commands whose modules are loaded when they are asked for: the help of the group needs none of them."""
+"""A group of commands whose modules are loaded when a command is called: the help of the group needs none."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _AROUND_COLUMNS = 6  # of a line of help: before, between and behind a command's
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are `places`: for each name the first sentence of its help, and ``module:attribute``."""
+    """A group whose commands are `modules`: for each name the first sentence of its help, and ``module:attribute``."""
 
-    def __init__(self, *args: Any, places: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+    def __init__(self, *args: Any, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.places = places
+        self.modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands."""
-        return sorted(self.places)
+        return sorted(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command, loaded; None when there is none of this name."""
-        if cmd_name not in self.places:
+        if cmd_name not in self.modules:
             return None
-        module, _, attribute = self.places[cmd_name][1].partition(":")
+        module, _, attribute = self.modules[cmd_name][1].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the group's help, as click writes it."""
-        limit = formatter.width - _AROUND_COLUMNS - max(map(len, self.places))
+        limit = formatter.width - _AROUND_COLUMNS - max(map(len, self.modules))
         rows = [
-            (name, click.Command(name, help=self.places[name][0]).get_short_help_str(limit))
+            (name, click.Command(name, help=self.modules[name][0]).get_short_help_str(limit))
             for name in self.list_commands(ctx)
         ]
         with formatter.section("Commands"):

@@ -1,47 +1,43 @@
-"""What a verification finds wrong, as a selection for a rebuild."""
+"""``--only-damaged``: a verification first, whose findings select what a rebuild rebuilds."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.rules.versions import Version
+from rmqtool.commands.rebuild_request import RebuildRequest
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
-    from rmqtool.base.files import RateLimit
     from rmqtool.findings.finding import Finding
-    from rmqtool.store.store import Store
 
-_EVERY = 1 << 31  # examples: each finding names its queue
-_QUEUES = "consumequeue."
-_INDEX = "index."
+_ALL_EXAMPLES = 1 << 31  # each finding names its queue
 
 
-def damaged_queues(
-    style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int
-) -> frozenset[tuple[str, int]]:
-    """Topic and queue id of each queue with a finding above `info`."""
-    findings = _verify(style, store, version, limit, jobs, _QUEUES)
-    found = ((finding.topic, finding.queue_id) for finding in findings)
-    return frozenset((topic, queue_id) for topic, queue_id in found if topic is not None and queue_id is not None)
+def select_damaged(style: Style, request: RebuildRequest) -> None:
+    """Select the queues, or the index, with a finding above `info`; nothing at all without one."""
+    options = request.options
+    if request.part == "index":
+        wanted = bool(_verify(style, request, "index."))
+    else:
+        queues = ((finding.topic, finding.queue_id) for finding in _verify(style, request, "consumequeue."))
+        only = frozenset((topic, queue_id) for topic, queue_id in queues if topic is not None and queue_id is not None)
+        wanted = bool(only)
+        options = replace(options, selection=replace(options.selection, only=only))
+    request.options = options if wanted else replace(options, parts=frozenset())
 
 
-def damaged_index(style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int) -> bool:
-    """Whether any index file has a finding above `info`."""
-    return bool(_verify(style, store, version, limit, jobs, _INDEX))
-
-
-def _verify(
-    style: Style, store: Store, version: Version | None, limit: RateLimit | None, jobs: int, prefix: str
-) -> list[Finding]:
+def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]:
+    """The findings above `info` whose code begins with `prefix`."""
     from rmqtool.findings.report import Selection
     from rmqtool.show.progress import byte_progress
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
 
-    rate = limit.bytes_per_second if limit else None
-    request = VerifyRequest(version, Selection((prefix,)), max_examples=_EVERY, rate=rate, jobs=jobs)
-    verification = Verification(store, request)
+    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
+    selection, version = Selection((prefix,)), request.broker_version
+    verify = VerifyRequest(version, selection, max_examples=_ALL_EXAMPLES, rate=rate, jobs=request.jobs)
+    verification = Verification(request.store, verify)
     done = 0
     with byte_progress("verifying", verification.total_bytes, quiet=style.quiet) as bar:
 
@@ -51,5 +47,5 @@ def _verify(
             bar.update(done)
 
         verification.run(progress)
-    found = [finding for finding in outcome_of(verification).findings if finding.severity != "info"]
-    return [finding for finding in found if finding.code.startswith(prefix)]
+    findings = outcome_of(verification).findings
+    return [finding for finding in findings if finding.severity != "info" and finding.code.startswith(prefix)]

@@ -27,8 +27,8 @@ def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> Rate
     """Bytes per second: ``50MiB``, ``200M``, ``1048576``."""
     if value is None:
         return None
-    found = _RATE.fullmatch(value.strip())
-    rate = int(float(found[1]) * _FACTORS[(found[2] or "").lower()]) if found else 0
+    match = _RATE.fullmatch(value.strip())
+    rate = int(float(match[1]) * _FACTORS[(match[2] or "").lower()]) if match else 0
     if rate <= 0:
         raise click.BadParameter(f"{value!r} is no rate such as 50MiB or 200M (bytes per second)", ctx, param)
     return RateLimit(rate)
@@ -50,7 +50,7 @@ def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> Bro
 
 
 def _remember(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
-    """A callback that puts a global option's value where both its places, before and after the command, lead."""
+    """A callback that stores a global option's value in the Style, whether it stands before or after the command."""
 
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if _is_given(ctx, param) or (_is_in_environment(ctx, param) and not _is_given(ctx.parent, param)):

@@ -1,4 +1,4 @@
-"""`rmqtool query STORE`: find messages, explain where one stands, answer as the broker would."""
+"""`rmqtool query STORE`: find messages, trace them, answer as the broker would."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def _messages(
         case "msg-id":
             return by_any_id(snapshot, asked["msg_id"].strip(), body, notes)
         case "queue-offset":
-            topic, queue_id = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
-            return by_place.by_queue_offset(snapshot, topic, queue_id, asked["queue_offset"], body, notes)
+            queue = one_queue(question, asked["filters"].topics, asked["filters"].queue_ids)
+            return by_place.by_queue_offset(snapshot, queue, asked["queue_offset"], body, notes)
         case "key" | "unique-key":
             return _by_keys(snapshot, question, asked, notes)
         case _:
@@ -125,7 +125,7 @@ def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], note
 
     filters = asked["filters"]
     keys = filters.keys if question == "key" else (asked["unique_key"].strip(),)
-    found = False
+    has_message = False
     for key in keys:
         key_query = KeyQuery(
             key,
@@ -137,9 +137,9 @@ def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], note
             hash_matches=asked["hash_matches"],
         )
         for message in by_key(snapshot, key_query, asked["body"], notes):
-            found = True
+            has_message = True
             yield message
-    if not found and asked["limit"] != 0:
+    if not has_message and asked["limit"] != 0:
         notes.add(why_not_found(snapshot, keys))
 
 
@@ -190,9 +190,9 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: 
 
 def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dict[str, Any]) -> None:
     if asked["trace"]:
-        from rmqtool.query.trace import places_of
+        from rmqtool.query.trace import trace_of
 
-        message["places"] = places_of(snapshot, message).as_json(snapshot)
+        message["places"] = trace_of(snapshot, message).as_json(snapshot)
     if style.json:
         write_line(style, message)
         return
@@ -200,13 +200,13 @@ def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dic
 
     write_text(object_text(message, asked["body_format"], color=style.wants_color()))
     if asked["trace"]:
-        from rmqtool.show.trace_text import show_places
+        from rmqtool.show.trace_text import show_trace
 
-        show_places(style.console(), message)
+        show_trace(style.console(), message)
 
 
 def _refuse_inside(snapshot: Snapshot, save_to: Path, body: str) -> None:
-    """A store is only read: nothing is written below it."""
+    """Raise UsageError for a body to be saved inside the store, or no body."""
     if body == "none":
         raise UsageError("--save-body needs a body: not --body none")
     if save_to.resolve().is_relative_to(snapshot.store.root.resolve()):

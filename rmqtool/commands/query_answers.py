@@ -1,26 +1,31 @@
-"""What `rmqtool query` answers besides messages: pulls, offsets for a moment, consumer groups."""
+"""Answers of `rmqtool query` besides messages: pulls, queue offsets for a time, consumer groups."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.base.errors import Exit, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
 from rmqtool.rules.releases import release_before
-from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS
+from rmqtool.rules.versions import BEYOND_MAX_TO_MAX, PULL_BY_UNITS, TIME_BY_RECORDS, Version
 from rmqtool.show.output import Style, write_line, write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.broker.pull import Answer, Subscription
     from rmqtool.query.by_place import Message
     from rmqtool.query.notes import Notes
     from rmqtool.rules.releases import Releases
+    from rmqtool.store.queue_units import LoadedQueue
     from rmqtool.store.snapshot import Snapshot
 
 
 def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
-    """Print what a consumer gets: an answer in any case, whose status says what it is."""
+    """Print the broker's answer to a pull, whatever its status."""
     from rmqtool.broker.pull import Subscription, puller_of
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query_text import show_pull
@@ -36,8 +41,12 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
     if is_compacted(snapshot.store, topic):
         notes.add(f"{topic} is compacted: a broker answers from compaction/, this is what the plain queue gives")
     subscription = Subscription(filters.tags)
-    answer = puller.pull(asked["queue_offset"], asked["most"], subscription)
-    _note_other_releases(snapshot.releases, puller, asked, subscription, answer, notes)
+
+    def answer_of(version: Version) -> Answer:
+        return replace(puller, version=version).pull(asked["queue_offset"], asked["most"], subscription)
+
+    answer = answer_of(puller.version)
+    _note_other_releases(snapshot.releases, answer_of, answer, notes)
     line = {
         "kind": "pull",
         "topic": topic,
@@ -45,10 +54,7 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
         "queue_offset": asked["queue_offset"],
         "max": asked["most"],
         "tags": list(filters.tags),
-        "status": answer.status,
-        "next_begin_offset": answer.next_begin_offset,
-        "min_offset": answer.min_offset,
-        "max_offset": answer.max_offset,
+        **{name: getattr(answer, name) for name in ("status", "next_begin_offset", "min_offset", "max_offset")},
         "messages": [_sent(snapshot, unit, subscription, asked["body"], notes) for unit in answer.units],
     }
     if style.json:
@@ -60,15 +66,13 @@ def pull(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) 
 
 
 def _note_other_releases(
-    releases: Releases, puller: Any, asked: dict[str, Any], subscription: Subscription, answer: Answer, notes: Notes
+    releases: Releases, answer_of: Callable[[Version], Answer], answer: Answer, notes: Notes
 ) -> None:
-    """Give the answers of the other releases that fit, where they differ."""
-    from dataclasses import replace
-
+    """Note the answers of the other releases that fit, where they differ from `answer`."""
     for since in (BEYOND_MAX_TO_MAX, PULL_BY_UNITS):
         if not releases.oldest < since <= releases.newest:
             continue
-        other = replace(puller, version=release_before(since)).pull(asked["queue_offset"], asked["most"], subscription)
+        other = answer_of(release_before(since))
         if (other.status, other.next_begin_offset) != (answer.status, answer.next_begin_offset):
             notes.add(
                 f"brokers before {since} answer {other.status}, next offset {other.next_begin_offset}: "
@@ -77,7 +81,7 @@ def _note_other_releases(
 
 
 def _sent(snapshot: Snapshot, unit: Any, subscription: Subscription, body: Any, notes: Notes) -> Message:
-    """What is sent for a unit: the message there, or bytes that are none."""
+    """The message that is sent for a unit, or the damage where no such message is."""
     from rmqtool.query.by_place import message_at
 
     message = message_at(snapshot, unit.physical_offset, body)
@@ -102,7 +106,7 @@ def _show_sent(style: Style, messages: list[Message], body_format: Any) -> None:
 
 
 def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: Notes) -> Exit:
-    """Print the queue offset for a moment, of one queue or of all queues of a topic."""
+    """Print the queue offset for a time, of one queue or of all queues of a topic."""
     from rmqtool.broker.offset_by_time import QueueTimes
     from rmqtool.query.by_place import why_no_queue
     from rmqtool.show.query_text import show_offsets
@@ -121,20 +125,7 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
         answer, older = times.broker(timestamp, snapshot.release), times.broker(timestamp, snapshot.releases.oldest)
         if older != answer:
             others.append(f"{older} for queue {queue_id}")
-        lines.append(
-            {
-                "kind": "offset",
-                "topic": topic,
-                "queue_id": queue_id,
-                "timestamp": timestamp,
-                "time": rfc3339(timestamp),
-                "lower": times.boundary(timestamp, "lower"),
-                "upper": times.boundary(timestamp, "upper"),
-                "broker": answer,
-                "min_offset": queue.range.min_offset,
-                "max_offset": queue.range.max_offset,
-            }
-        )
+        lines.append(_offset_line(queue, times, timestamp, answer))
     if not lines:
         notes.add(why_no_queue(snapshot, topic, filters.queue_ids[0] if filters.queue_ids else 0))
         return Exit.FINDINGS
@@ -147,8 +138,23 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
     return Exit.OK
 
 
+def _offset_line(queue: LoadedQueue, times: QueueTimes, timestamp: int, answer: int) -> dict[str, Any]:
+    return {
+        "kind": "offset",
+        "topic": queue.queue.topic,
+        "queue_id": queue.queue.queue_id,
+        "timestamp": timestamp,
+        "time": rfc3339(timestamp),
+        "lower": times.boundary(timestamp, "lower"),
+        "upper": times.boundary(timestamp, "upper"),
+        "broker": answer,
+        "min_offset": queue.range.min_offset,
+        "max_offset": queue.range.max_offset,
+    }
+
+
 def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
-    """Print what a consumer group has consumed."""
+    """Print the committed offsets of a consumer group."""
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.show.query_text import show_consumers
     from rmqtool.store.store import ROCKSDB_CONFIGS, holds_rocksdb

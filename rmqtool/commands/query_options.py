@@ -1,4 +1,4 @@
-"""The options of `rmqtool query`: which of them say what is asked, and which go together."""
+"""The options of `rmqtool query`: the questions, and the options that go with each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Question = Literal[
     "pull", "at", "group", "time", "scan", "offset", "msg-id", "unique-key", "key", "queue-offset",
 ]  # fmt: skip
-"""What is asked, named as the option that asks."""
+"""A question, named as its option."""
 
 _MAX_OFFSET = (1 << 63) - 1
 _SHOWING = {"body", "body-format", "save-body", "trace"}
@@ -38,7 +38,7 @@ _FITTING: dict[Question, set[str]] = {
     "key": _SHOWING | {"topic", "from", "to", "limit", "hash-matches"},
     "queue-offset": _SHOWING | {"topic", "queue"},
 }
-"""The options that go with each question, in the order in which the questions are looked for."""
+"""The options that go with each question; of several questions the first one here is asked."""
 
 _ALL = set().union(*_FITTING.values(), _FITTING)
 _EXAMPLES = {"pull": "--pull --topic T --queue 0 --queue-offset 42", "at": "--at -2h --topic T --queue 0"}
@@ -97,7 +97,7 @@ def query_options(command: F) -> F:
 
 
 def question_of(context: click.Context) -> Question:
-    """What the command line asks; raises UsageError when it asks nothing, or has options that do not go together."""
+    """The question of the command line; raises UsageError without one, or for options that do not go together."""
     given = {name for name in _ALL if _is_given(context, name)}
     asked = next((question for question in _FITTING if question in given), None)
     if given & _CONTENT and asked not in ("time", "scan"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.options import examples_and_statuses
-from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options, select_damaged
+from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
 from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_interruption, require_answer
 from rmqtool.show.output import Style, note, write_document
 
@@ -121,16 +122,10 @@ def _show_only(style: Style, request: RebuildRequest) -> Exit:
     if request.save_plan:
         text = plan_text(plan, request.command, plan_json(plan, state))
         _save(request.save_plan, text)
-    status = _status(plan)
-    following = None
-    if not plan.is_empty:
-        following = (
-            command_line(request, "--plan", str(request.save_plan)) if request.save_plan else command_line(request)
-        )
-        if plan.written_kinds & plan.source.sizes.assumed:
-            following += " --broker-conf BROKER_CONF"  # without it nothing is written
-    _show(style, request, plan, state, status, following=following)
-    return status
+    following = command_line(request, *(("--plan", str(request.save_plan)) if request.save_plan else ()))
+    if plan.written_kinds & plan.source.sizes.assumed:
+        following += " --broker-conf BROKER_CONF"  # without it nothing is written
+    return _show(style, request, _Outcome(plan, state, next_command=following))
 
 
 def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> Exit:
@@ -142,8 +137,7 @@ def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> 
             plan = write_output(open_source(request.store, request.options), directory, progress.update)
         except OSError as error:
             raise _unwritable(directory, error) from error
-    status = _status(plan)
-    _show(style, request, plan, "done", status, verb="written")
+    status = _show(style, request, _Outcome(plan, "done", verb="written"))
     if not (style.json or style.quiet):
         note(f"written below {directory}; the store is as it was")
     return status
@@ -166,24 +160,22 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         require_known_sizes(request.store, plan.source.sizes, plan.written_kinds)
         if saved:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
-        status = _status(plan)
         if plan.is_empty:
-            _show(style, request, plan, "nothing", status, recovered=recovered)
-            return status
+            return _show(style, request, _Outcome(plan, "nothing", recovered=recovered))
         _require_release(plan)
         if not request.yes:
             _show_for_confirmation(style, plan)
             confirm("Write this?", yes=request.yes)
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
-    _show(style, request, plan, "done", status, transaction=committed.id, shown=not request.yes, recovered=recovered)
-    return status
+    outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not request.yes, recovered=recovered)
+    return _show(style, request, outcome)
 
 
 def _require_release(plan: RebuildPlan) -> None:
-    """Nothing is written that depends on a release which nobody has named."""
+    """Raise UsageError for a plan that depends on the release while ``--broker-version`` does not name it."""
     if plan.undecided:
-        needed = next(found.message for found in plan.findings if found.code == "rebuild.version-needed")
+        needed = next(finding.message for finding in plan.findings if finding.code == "rebuild.version-needed")
         raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
 
 
@@ -195,42 +187,41 @@ def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:
         sys.stdout.flush()
 
 
-def _show(
-    style: Style,
-    request: RebuildRequest,
-    plan: RebuildPlan,
-    state: PlanState,
-    status: Exit,
-    *,
-    transaction: str | None = None,
-    verb: str = "planned",
-    following: str | None = None,
-    shown: bool = False,
-    recovered: Sequence[dict[str, str | None]] = (),
-) -> None:
+@dataclass(frozen=True)
+class _Outcome:
+    """A plan and whether it was carried out; `is_shown` when people have seen the plan before they confirmed it."""
+
+    plan: RebuildPlan
+    state: PlanState
+    transaction: str | None = None
+    verb: str = "planned"
+    next_command: str | None = None
+    is_shown: bool = False
+    recovered: Sequence[dict[str, str | None]] = ()
+
+
+def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.show.rebuild_text import show_plan
 
-    root = str(request.store.root)
+    plan, root = outcome.plan, str(request.store.root)
+    status = Exit.LOSSY if plan.is_lossy else Exit.OK
     if style.json:
-        result = {**plan_json(plan, state, transaction), "recovered": list(recovered)}
+        result = {**plan_json(plan, outcome.state, outcome.transaction), "recovered": list(outcome.recovered)}
         write_document(request.command, style.store, result, findings=plan.findings, status=status)
-        return
-    if not shown:
-        show_plan(plan, style, verb=verb)
+        return status
+    if not outcome.is_shown:
+        show_plan(plan, style, verb=outcome.verb)
     if style.quiet:
-        return
-    if transaction:
-        note(f"done: {transaction}; to take it back: rmqtool undo {quote(root)}")
+        return status
+    if outcome.transaction:
+        note(f"done: {outcome.transaction}; to take it back: rmqtool undo {quote(root)}")
         note(f"next: rmqtool verify {quote(root)}")
-    elif state == "nothing":
+    elif outcome.state == "nothing":
         note("nothing to do")
-    elif following:
-        note(f"nothing is written yet; next: {following}")
-
-
-def _status(plan: RebuildPlan) -> Exit:
-    return Exit.LOSSY if plan.is_lossy else Exit.OK
+    elif outcome.next_command:
+        note(f"nothing is written yet; next: {outcome.next_command}")
+    return status
 
 
 def _save(path: Path, text: str) -> None:
@@ -243,5 +234,5 @@ def _save(path: Path, text: str) -> None:
 def _unwritable(path: Path, error: OSError) -> RmqtoolError:
     from rmqtool.base.errors import UnwritableError
 
-    place = Path(error.filename) if isinstance(error.filename, str) else path
-    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=place)
+    file = Path(error.filename) if isinstance(error.filename, str) else path
+    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file)

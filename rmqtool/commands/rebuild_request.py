@@ -1,8 +1,8 @@
-"""The options of the two rebuilds, and what a command line asks for with them."""
+"""The options of the two rebuilds, and the request that a command line makes with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from rmqtool.commands.options import F, global_options, store_options
 from rmqtool.commands.writing import yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
-from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
     from rmqtool.base.files import RateLimit
@@ -55,7 +54,7 @@ def rebuild_options(command: F) -> F:
 
 @dataclass
 class RebuildRequest:
-    """What a command line asks for: the arguments and options by the names that click gives them, and what they mean.
+    """A request for a rebuild: arguments and options by the names that click gives them, and what follows from them.
 
     Raises UsageError for choices that contradict each other.
     """
@@ -120,27 +119,13 @@ class RebuildRequest:
             )
 
 
-def select_damaged(style: Style, request: RebuildRequest) -> None:
-    """Select what a verification finds wrong; nothing at all when it finds nothing."""
-    from rmqtool.commands.only_damaged import damaged_index, damaged_queues
-
-    options, version = request.options, request.broker_version
-    if request.part == "index":
-        wanted = damaged_index(style, request.store, version, request.limit_rate, request.jobs)
-    else:
-        only = damaged_queues(style, request.store, version, request.limit_rate, request.jobs)
-        wanted = bool(only)
-        options = replace(options, selection=replace(options.selection, only=only))
-    request.options = options if wanted else replace(options, parts=frozenset())
-
-
 def command_line(request: RebuildRequest, *more: str) -> str:
-    """The command line that carries out what was shown."""
+    """The command line that carries out the plan that was shown."""
     selection = request.options.selection
     words = ["rmqtool", request.command, str(request.store.root), *more]
     if not more:
         words += [word for topic in sorted(selection.topics) for word in ("--topic", topic)]
-        words += [word for number in sorted(selection.queue_ids) for word in ("--queue", str(number))]
+        words += [word for queue_id in sorted(selection.queue_ids) for word in ("--queue", str(queue_id))]
         words += ["--only-damaged"] if request.only_damaged else []
         words += ["--neutralise"] if request.options.neutralise else []
         words += ["--append-order"] if request.options.order == "broker" else []

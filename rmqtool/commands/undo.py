@@ -1,4 +1,4 @@
-"""`rmqtool undo STORE`: put the files back that a repair replaced, or let go of them."""
+"""`rmqtool undo STORE`: put the files back that a repair replaced, or discard them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _show(
 def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:
     last = kept[-1] if kept else None
     result = {
-        "transaction": last.id if last else next((found.id for found in recovered), None),
+        "transaction": last.id if last else next((run.id for run in recovered), None),
         "state": state,
         "transactions": [
             {
@@ -152,5 +152,5 @@ def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered
 
 
 def _action(before: object, after: object) -> str:
-    """What the repair did with a path."""
+    """How the repair changed a path."""
     return "create" if before is None else "remove" if after is None else "replace"

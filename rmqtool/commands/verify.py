@@ -44,14 +44,14 @@ _EPILOG = examples_and_statuses(
 
 def _codes(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Codes or prefixes of codes; several may stand in one value, with commas between them."""
-    found = tuple(code.strip().lower() for text in value for code in text.split(",") if code.strip())
-    for wanted in found:
+    codes = tuple(code.strip().lower() for text in value for code in text.split(",") if code.strip())
+    for wanted in codes:
         if not any(code.startswith(wanted) for code in CATALOGUE):
             near = ", ".join(close_matches(wanted))
             raise click.BadParameter(
                 f"no code begins with {wanted!r}{f'; did you mean {near}?' if near else ''}", ctx, param
             )
-    return found
+    return codes
 
 
 @click.command("verify", epilog=_EPILOG)

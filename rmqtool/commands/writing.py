@@ -1,4 +1,4 @@
-"""What the commands that write to a store share: asking first, and telling what became of an interrupted run."""
+"""Shared by the commands that write to a store: asking first, and reporting interrupted runs."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def require_answer(*, yes: bool) -> None:
 
 
 def print_recovered(recovered: Iterable[Recovered]) -> None:
-    """Say what was done about runs that had been interrupted: a note for people, whatever they asked to be spared."""
-    for found in recovered:
-        note(visible(found.text))
+    """Print a note on each interrupted run that was ended, also with ``--quiet``."""
+    for run in recovered:
+        note(visible(run.text))
 
 
 def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]]:
-    """The same for programs."""
-    return [{"transaction": found.id, "command": found.command, "outcome": found.outcome} for found in recovered]
+    """The interrupted runs that were ended, as JSON."""
+    return [{"transaction": run.id, "command": run.command, "outcome": run.outcome} for run in recovered]
 
 
 @contextmanager
 def reporting_interruption(style: Style, root: Path) -> Iterator[None]:
-    """Around what writes: whoever ends it with Ctrl-C or SIGTERM is told in which state the store is."""
+    """Report the state of the store when Ctrl-C or SIGTERM ends the block, which writes."""
     from rmqtool.transaction import interrupted
     from rmqtool.transaction.home import transactions
 

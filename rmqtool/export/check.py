@@ -1,4 +1,4 @@
-"""Is an export still what the log says? Every row is compared with the log again, and every sum."""
+"""Check an export against the logs: all of its rows, sums and files are compared again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CheckTask:
 
 @dataclass
 class CheckResult:
-    """What comparing one split gave; `unreadable` are reasons by the file's path below the output."""
+    """The result of comparing one split; `unreadable` are reasons by the file's path below the output."""
 
     store: str
     rows: int = 0
@@ -61,7 +61,7 @@ class CheckResult:
 
 @dataclass
 class CheckPlan:
-    """What to compare; `unproven` is what nobody can compare any more, in sentences."""
+    """The comparisons to make; `unproven` says in sentences which are impossible by now."""
 
     tasks: list[CheckTask]
     unproven: list[str]
@@ -74,7 +74,7 @@ class CheckPlan:
 
 
 def plan_check(output: Path, manifest: dict[str, Any], stores: Sequence[NamedStore], rate: int | None) -> CheckPlan:
-    """What to compare with the logs of `stores`, each process reading up to `rate` bytes per second.
+    """Plan the comparison with the logs of `stores`, each process reading up to `rate` bytes per second.
 
     Raises UsageError for a store that is not in the output.
     """
@@ -147,14 +147,14 @@ def check_files(output: Path, manifest: dict[str, Any], results: Sequence[CheckR
         for path, message in zip(known, messages, strict=True):
             if message:
                 yield _finding("export.file", message, file=path)
-    for found in sorted(output.rglob("*.parquet")):
-        name = found.relative_to(output)
-        if str(name) not in known and not any(part.startswith(("_", ".")) for part in name.parts):
+    for file in sorted(output.rglob("*.parquet")):
+        name = file.relative_to(output)
+        if str(name) not in known and not any(folder.startswith(("_", ".")) for folder in name.parts):
             yield _finding("export.file", "not in the manifest: readers of the directory read it too", file=str(name))
 
 
 def _file_message(output: Path, file: dict[str, Any], unreadable: str | None) -> str | None:
-    """What is wrong with a file of the manifest, that is `unreadable` for this reason; None when nothing is."""
+    """The problem with a file of the manifest, None without one; `unreadable` is why its rows could not be read."""
     path = output / file["path"]
     try:
         rows, size, crc = pq.read_metadata(path).num_rows, path.stat().st_size, file_crc32(path)
@@ -170,24 +170,24 @@ def _file_message(output: Path, file: dict[str, Any], unreadable: str | None) ->
 
 
 def check_sums(manifest: dict[str, Any], plan: CheckPlan, results: Sequence[CheckResult]) -> Iterator[Finding]:
-    """Totals that are not those of the files; queues whose sums are not the log's, where that is still whole."""
+    """Totals that differ from those of the files; sums of queues that differ from the log's, where it is whole."""
     for name in ("rows", "bytes"):
         total = sum(file[name] for file in manifest["files"])
         if manifest[name] != total:
             message = f"{manifest[name]} {name} in all, where the files in it have {total}"
             yield _finding("export.sums", message, file=MANIFEST)
-    found: Sums = {}
-    merge_sums(found, (result.sums for result in results))
+    log_sums: Sums = {}
+    merge_sums(log_sums, (result.sums for result in results))
     names = QueueSums.__dataclass_fields__
     for queue in manifest["queues"]:
         key = (queue["store"], queue["topic"], queue["queue_id"])
-        sums = found.pop(key, QueueSums())
+        sums = log_sums.pop(key, QueueSums())
         expected = QueueSums(**{name: queue[name] for name in names})
         if queue["store"] in plan.whole and sums != expected:
             differ = [name for name in names if getattr(sums, name) != getattr(expected, name)]
             shown = ", ".join(f"{name} {getattr(expected, name)}, in the log {getattr(sums, name)}" for name in differ)
             yield _finding("export.sums", shown, topic=queue["topic"], queue_id=queue["queue_id"])
-    for (store, topic, queue_id), sums in found.items():
+    for (store, topic, queue_id), sums in log_sums.items():
         if store in plan.whole:
             message = f"{sums.rows} messages in the log, none in the manifest"
             yield _finding("export.sums", message, topic=topic, queue_id=queue_id)
@@ -204,10 +204,10 @@ def _files_in(manifest: dict[str, Any], split: Split) -> tuple[str, ...]:
 
 
 def _exported(task: CheckTask, unreadable: dict[str, str]) -> pa.Table:
-    """The rows of the split that the files hold, in the order of the log; what cannot be read goes to `unreadable`."""
-    parts = {name: _rows_in(task, name) for name in task.files}
-    unreadable.update({name: part for name, part in parts.items() if isinstance(part, str)})
-    tables = [part for part in parts.values() if not isinstance(part, str)]
+    """The rows of the split in its files, in log order; adds files that cannot be read to `unreadable`."""
+    read = {name: _rows_in(task, name) for name in task.files}
+    unreadable.update({name: rows for name, rows in read.items() if isinstance(rows, str)})
+    tables = [rows for rows in read.values() if not isinstance(rows, str)]
     return pa.concat_tables([task.query.schema.empty_table(), *tables]).sort_by(_OFFSET)
 
 
@@ -225,16 +225,16 @@ def _rows_in(task: CheckTask, name: str) -> pa.Table | str:
 
 
 def _reason(error: Exception) -> str:
-    """What Arrow or the system says, in a line, without the path that is told anyway."""
+    """The message of Arrow or the system, in a line, without the path that the finding names anyway."""
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
     return re.sub(r"^Could not open Parquet input source '.*?': ", "", str(error).splitlines()[0])
 
 
-def _differences(task: CheckTask, expected: pa.Table, found: pa.Table) -> Iterator[Finding]:
-    if found.equals(expected):
+def _differences(task: CheckTask, expected: pa.Table, exported: pa.Table) -> Iterator[Finding]:
+    if exported.equals(expected):
         return
-    wanted, there = (np.asarray(table.column(_OFFSET).combine_chunks()) for table in (expected, found))
+    wanted, there = (np.asarray(table.column(_OFFSET).combine_chunks()) for table in (expected, exported))
     missing, extra = np.setdiff1d(wanted, there), np.setdiff1d(there, wanted)
     distinct, counts = np.unique(there, return_counts=True)
     for code, offsets, text in (
@@ -247,18 +247,18 @@ def _differences(task: CheckTask, expected: pa.Table, found: pa.Table) -> Iterat
     if len(missing) or len(there) != len(distinct) or len(extra):
         return
     for name in expected.column_names:
-        if not expected.column(name).equals(found.column(name)):
-            pairs = zip(expected.column(name), found.column(name), strict=True)
+        if not expected.column(name).equals(exported.column(name)):
+            pairs = zip(expected.column(name), exported.column(name), strict=True)
             rows = [row for row, (one, other) in enumerate(pairs) if one != other]
             yield _about_rows(task, "export.differs", f"rows have another {name} than the log", wanted[rows])
 
 
 def _about_rows(task: CheckTask, code: str, text: str, offsets: Any) -> Finding:
-    places = ", ".join(map(str, offsets[:_EXAMPLES].tolist()))
+    shown = ", ".join(map(str, offsets[:_EXAMPLES].tolist()))
     more = ", ..." if len(offsets) > _EXAMPLES else ""
-    message = f"{len(offsets)} {text}; physical offsets {places}{more}"
+    message = f"{len(offsets)} {text}; physical offsets {shown}{more}"
     return _finding(code, message, offset=int(offsets[0]), file=str(task.split.root), count=len(offsets))
 
 
-def _finding(code: str, message: str, **place: Any) -> Finding:
-    return finding(code, message, remedy=_REMEDY, **place)
+def _finding(code: str, message: str, **location: Any) -> Finding:
+    return finding(code, message, remedy=_REMEDY, **location)

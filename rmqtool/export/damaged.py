@@ -1,4 +1,4 @@
-"""The side table `_damaged/`: the raw bytes of what no message could be read from."""
+"""The side table `_damaged/`: the raw bytes of damaged extents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmqtool.store.splits import Split
 
 DAMAGED_FOLDER = "_damaged"
 TAIL_MARK = "tail"
-"""In the name of a file that holds a torn end of a log: the next run, which looks at it again, replaces it."""
+"""In the name of a file that holds a torn end of a log: the next run, which reads it again, replaces it."""
 
 PIECE_BYTES = 8 << 20
 """A longer extent becomes several rows, bytes."""
@@ -67,7 +67,7 @@ class DamagedTable:
             self._flush()
 
     def close(self) -> list[DataFile]:
-        """Write what is left; the file, or nothing when there was no damage."""
+        """Write the remaining rows; returns the file, or nothing when there was no damage."""
         self._flush()
         if self._writer is None:
             return []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
-from rmqtool.base.parallel import MOST_PARTS, WorkerPool
+from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.store.splits import HasSplit
 
@@ -25,8 +25,8 @@ def usable_cores() -> int:
 def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Callable[[int], None]) -> list[R]:
     """Do `work`, a module's function, for each task with up to `jobs` processes; results in any order.
 
-    `done` is told how many bytes of log are finished. Raises what `work` raises; then, and when it is interrupted, the
-    processes are ended in the midst of their splits, which may be minutes long, and are gone when this returns.
+    `done` is called with the bytes of log that are finished. Raises errors of `work`; then, and when it is interrupted,
+    the processes are ended in the midst of their splits, which may take minutes, and are gone when this returns.
     """
     jobs = min(jobs, len(tasks), 1 + sum(task.split.size for task in tasks) // _WORTH_A_PROCESS)
     results, size = [], 0
@@ -34,7 +34,7 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
     # Not copied: a copy would have this process's threads' locks and its memory.
     with WorkerPool[R](jobs if jobs > 1 else 0, may_copy=False) as pool:
         here = None if pool.workers else _Splits(work, tasks)
-        pool.begin(partial(_Splits, work, tasks), range(min(len(tasks), MOST_PARTS)), here)
+        pool.begin(partial(_Splits, work, tasks), range(min(len(tasks), MAX_PARTS)), here)
         for step in pool.steps():
             if step.result is not None:
                 results.append(step.result)
@@ -44,13 +44,13 @@ def run_local(work: Callable[[T], R], tasks: Sequence[T], jobs: int, done: Calla
 
 
 class _Splits(Job[R], Generic[T, R]):
-    """Works on splits: part n is every MOST_PARTSth task, beginning with the nth."""
+    """Works on splits: part n is every MAX_PARTSth task, beginning with the nth."""
 
     def __init__(self, work: Callable[[T], R], tasks: Sequence[T]) -> None:
         self._work = work
         self._tasks = tasks
 
     def do(self, part: int) -> Iterator[tuple[int, R]]:
-        for task in self._tasks[part::MOST_PARTS]:
+        for task in self._tasks[part::MAX_PARTS]:
             result = self._work(task)
             yield task.split.size, result

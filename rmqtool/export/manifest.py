@@ -1,4 +1,4 @@
-"""The manifest: what an output holds, where it comes from, and what is missing."""
+"""The manifest of an output: its files and sums, the stores that they come from, and skipped damage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqtool.export.damaged import TAIL_MARK
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import MANIFEST_SCHEMA
 from rmqtool.export.plan import ExportPlan
-from rmqtool.export.results import MAX_SKIPPED, ExportTotals, PartResult, QueueSums, Sums, merge_sums
+from rmqtool.export.results import MAX_SKIPPED, ExportTotals, QueueSums, SplitResult, Sums, merge_sums
 from rmqtool.export.sink import DataFile
 from rmqtool.scan.events import Damage
 from rmqtool.store.message_reader import MAX_OFFSETS, BodyProblems
@@ -26,9 +26,9 @@ LONG_LISTS = ("files", "queues", "skipped", "damaged", "runs")
 
 
 def build_manifest(
-    plan: ExportPlan, options: ExportOptions, results: Sequence[PartResult], run: str, files: Sequence[DataFile]
+    plan: ExportPlan, options: ExportOptions, results: Sequence[SplitResult], run: str, files: Sequence[DataFile]
 ) -> Json:
-    """The manifest after a run: of its own, and of what was there before when it adds to that."""
+    """The manifest after a run: its own files and sums, and those of the output that it adds to, if any."""
     totals, sums = _by_store(plan, results)
     base = plan.base or {}
     sources = {source["store"]: source for source in base.get("source", [])}
@@ -37,11 +37,11 @@ def build_manifest(
     old_sums = {_queue_key(queue): _queue_sums(queue) for queue in base.get("queues", [])}
     merge_sums(old_sums, [sums])
     queues = [_queue(*item) for item in sorted(old_sums.items())]
-    kept = [extent for extent in base.get("skipped", []) if not _is_looked_at_again(extent, plan)]
+    kept = [extent for extent in base.get("skipped", []) if not _is_read_again(extent, plan)]
     skipped = [*kept, *(_extent(name, extent) for name, total in totals.items() for extent in total.skipped)]
     data = [*base.get("files", []), *(_file(file) for file in files)]
     damaged = [*remaining_damaged(plan)[0], *(_damaged(file) for result in results for file in result.damaged)]
-    told = len(skipped) + sum(total.skipped_count - len(total.skipped) for total in totals.values())
+    skipped_count = len(skipped) + sum(total.skipped_count - len(total.skipped) for total in totals.values())
     return {
         "schema": MANIFEST_SCHEMA,
         "rmqtool": __version__,
@@ -54,7 +54,7 @@ def build_manifest(
             "bytes": sum(source["bytes"] for source in sources.values()),
         },
         "excluded": _sum_counts([base.get("excluded", {}), *(total.excluded for total in totals.values())]),
-        "skipped_extents": told + base.get("skipped_extents", 0) - len(base.get("skipped", [])),
+        "skipped_extents": skipped_count + base.get("skipped_extents", 0) - len(base.get("skipped", [])),
         "skipped": skipped[:MAX_SKIPPED],
         "wrong_bodies": {
             name: _problems(base.get("wrong_bodies", {}).get(name), [getattr(total, name) for total in totals.values()])
@@ -68,7 +68,7 @@ def build_manifest(
 
 
 def summary(manifest: Json) -> Json:
-    """The manifest without its long lists, of which the lengths are told."""
+    """The manifest with the lengths of its long lists instead of the lists."""
     short = {name: value for name, value in manifest.items() if name not in LONG_LISTS}
     counts = {f"{name}_count": len(manifest[name]) for name in LONG_LISTS if name != "skipped"}
     sources = [
@@ -79,26 +79,26 @@ def summary(manifest: Json) -> Json:
 
 
 def remaining_damaged(plan: ExportPlan) -> tuple[list[Json], list[Json]]:
-    """Files of the side table that stay, and those that this run replaces: torn ends that it has looked at again."""
+    """Files of the side table that stay, and those that this run replaces: torn ends that it has read again."""
     read = {source.name for source in plan.sources}
     files: list[Json] = (plan.base or {}).get("damaged", [])
     gone = [file for file in files if file["store"] in read and f"-{TAIL_MARK}-" in file["path"]]
     return [file for file in files if file not in gone], gone
 
 
-def _by_store(plan: ExportPlan, results: Sequence[PartResult]) -> tuple[dict[str, ExportTotals], Sums]:
+def _by_store(plan: ExportPlan, results: Sequence[SplitResult]) -> tuple[dict[str, ExportTotals], Sums]:
     totals = {source.name: ExportTotals() for source in plan.sources}
     for name, lost in plan.lost.items():
         totals[name].merge(lost)
     sums: Sums = {}
-    for result in sorted(results, key=lambda result: result.number):
+    for result in sorted(results, key=lambda result: result.split_number):
         totals[result.store].merge(result.totals)
         merge_sums(sums, [result.sums])
     return totals, sums
 
 
 def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
-    """What of a store is exported; `next_physical_offset` is where the next run goes on."""
+    """The exported part of a store's log; `next_physical_offset` is where the next run goes on."""
     files = {
         relative_to(file.path, source.root): {
             "file": relative_to(file.path, source.root),
@@ -125,7 +125,7 @@ def _source(source: Source, totals: ExportTotals, before: Json | None) -> Json:
     }
 
 
-def _is_looked_at_again(extent: Json, plan: ExportPlan) -> bool:
+def _is_read_again(extent: Json, plan: ExportPlan) -> bool:
     """Whether a skipped extent lies behind the last record that was exported before, where this run begins."""
     for source in (plan.base or {}).get("source", []):
         if source["store"] == extent["store"] and source["store"] in {read.name for read in plan.sources}:
@@ -146,8 +146,8 @@ def _queue(key: tuple[str, str, int], sums: QueueSums) -> Json:
 
 
 def _extent(store: str, extent: Damage) -> Json:
-    place = {"store": store, "physical_offset": extent.physical_offset, "size": extent.size}
-    return {**place, "reason": extent.reason, "tail": extent.tail}
+    extent_of_store = {"store": store, "physical_offset": extent.physical_offset, "size": extent.size}
+    return {**extent_of_store, "reason": extent.reason, "tail": extent.tail}
 
 
 def _file(file: DataFile) -> Json:
@@ -159,17 +159,17 @@ def _damaged(file: DataFile) -> Json:
 
 
 def _sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    found: dict[str, int] = defaultdict(int)
-    for part in counts:
-        for name, count in part.items():
-            found[name] += count
-    return dict(found)
+    sums: dict[str, int] = defaultdict(int)
+    for counted in counts:
+        for name, count in counted.items():
+            sums[name] += count
+    return dict(sums)
 
 
-def _problems(before: Json | None, found: Iterable[BodyProblems]) -> Json:
+def _problems(before: Json | None, others: Iterable[BodyProblems]) -> Json:
     problems = BodyProblems(**before) if before else BodyProblems()
-    for part in found:
-        problems.merge(part)
+    for other in others:
+        problems.merge(other)
     return {"count": problems.count, "physical_offsets": problems.physical_offsets[:MAX_OFFSETS]}
 
 

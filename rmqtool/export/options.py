@@ -1,4 +1,4 @@
-"""What an export writes, and how."""
+"""The options of an export: which messages it writes, and the form of its files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEFAULT_LEVELS = {"zstd": 1, "gzip": 6, "brotli": 1}  # zstd 1: measured, level
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What the files hold and look like; of a later run into the same output these are equal."""
+    """Selection and form of the files; a later run into the same output must have the same."""
 
     query: Query = field(default_factory=Query)
     partition_by: tuple[PartitionKey, ...] = ()
@@ -31,7 +31,7 @@ class ExportOptions:
     split_size: int = SPLIT_SIZE
 
     def as_json(self) -> dict[str, Any]:
-        """What of it the manifest says."""
+        """The options as the manifest holds them."""
         query, filters = self.query, self.query.filters
         return {
             "columns": [{"name": field.name, "type": str(field.type)} for field in query.schema],
@@ -56,7 +56,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class Target:
-    """Where workers write: files not yet to be seen, below `folder`, which every worker must reach; run's name."""
+    """Where workers write their hidden files: `folder`, which all workers must reach; `run` is the run's name."""
 
     folder: Path
     run: str

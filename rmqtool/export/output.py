@@ -1,4 +1,4 @@
-"""The directory that an export writes to: nothing in it is seen before all of it is there.
+"""The directory that an export writes to: readers see either all files of a run or none.
 
 Workers write below `_temporary/`. A commit first writes down what it will do (`_temporary/commit.json`), then renames
 the files, writes `_manifest.json`, removes what is replaced and writes `_SUCCESS`. A commit that was interrupted is
@@ -42,13 +42,13 @@ def read_manifest(output: Path) -> dict[str, Any] | None:
         raise UnreadableError(f"cannot read the manifest: {error}", file=path) from error
     if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
         raise UnreadableError(f"not a manifest of {MANIFEST_SCHEMA}", file=path)
-    found: dict[str, Any] = manifest
-    return found
+    known: dict[str, Any] = manifest
+    return known
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What a run adds and removes; paths below the output."""
+    """Files that a run adds, and paths below the output that it removes."""
 
     manifest: dict[str, Any]
     files: Sequence[DataFile]
@@ -56,7 +56,7 @@ class Commit:
 
 
 class Output:
-    """The output while a run writes to it: no other run can, and what is not committed goes when it is closed.
+    """The output, locked while a run writes to it; files that are not committed are removed when it is closed.
 
     Raises UsageError where the mode forbids the directory, RmqtoolError when it cannot be written.
     """
@@ -96,7 +96,7 @@ class Output:
             raise unwritable(self.path, error) from error
 
     def _recover(self) -> None:
-        """Finish a commit that was interrupted; throw away what was never committed."""
+        """Finish a commit that was interrupted; remove files that were never committed."""
         with suppress(FileNotFoundError, ValueError):
             self._apply(json.loads((self.path / _JOURNAL).read_text(encoding="utf-8")))
         if self._folder.is_dir():
@@ -111,7 +111,7 @@ class Output:
             raise UsageError("the output already holds an export", file=self.path, hint=hint)
 
     def commit(self, commit: Commit) -> None:
-        """Make the files of a run seen, all of them."""
+        """Make all files of a run visible."""
         journal = {
             "moves": [[f"{_TEMPORARY}/{self.target.run}/{file.temporary}", file.path] for file in commit.files],
             "removed": list(commit.removed),
@@ -124,7 +124,7 @@ class Output:
             raise unwritable(self.path, error) from error
 
     def _apply(self, journal: dict[str, Any]) -> None:
-        """Do what a journal says; doing it again changes nothing."""
+        """Carry out a journal; doing it again changes nothing."""
         (self.path / SUCCESS).unlink(missing_ok=True)
         folders = {self.path}
         for source, target in journal["moves"]:
@@ -145,7 +145,7 @@ class Output:
         sync(self.path)
 
     def close(self) -> None:
-        """Throw away what was not committed; a directory that was made for nothing goes too."""
+        """Remove files that were not committed, and the output itself when it was made and nothing is in it."""
         if not (self.path / _JOURNAL).exists():
             shutil.rmtree(self._folder, ignore_errors=True)
         if self._is_new and not (self.path / MANIFEST).exists():
@@ -168,7 +168,7 @@ def _lock(path: Path) -> int:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file by a rename, so that it exists as a whole or not at all."""
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("w", encoding="utf-8") as file:
         json.dump(value, file, ensure_ascii=False, indent=1)

@@ -34,10 +34,10 @@ _MAX_BYTES = 180  # of a name in UTF-8; file systems take 255
 
 
 def directory_value(value: str) -> str:
-    """A value as part of a directory's name; a long one is cut and told from others by its digest."""
+    """A value as part of a directory's name; a long one is cut and gets its digest, which keeps it distinct."""
     if not value:
         return NO_VALUE
-    escaped = _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", value)
+    escaped = _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", value)
     encoded = escaped.encode()
     if len(encoded) <= _MAX_BYTES:
         return escaped
@@ -61,8 +61,8 @@ def partitions(batch: pa.RecordBatch, keys: Sequence[PartitionKey]) -> Iterator[
         names = [f"{names[code // len(values)]}{texts[code % len(values)]}/" for code in present.tolist()]
     order = np.argsort(codes, kind="stable")
     bounds = np.searchsorted(codes[order], np.arange(len(names) + 1))
-    for number, name in enumerate(names):
-        yield name, order[bounds[number] : bounds[number + 1]]
+    for partition, name in enumerate(names):
+        yield name, order[bounds[partition] : bounds[partition + 1]]
 
 
 def _coded(batch: pa.RecordBatch, key: PartitionKey) -> tuple[list[Any], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""What a run has to read: everything, or what is new since the last run into the same output."""
+"""The plan of a run: splits of the whole log, or of what is new since the last run into the same output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rmqtool.store.splits import Source, find_sources, split_source
 
 @dataclass
 class ExportPlan:
-    """The tasks of a run, and what of each store it reads; `base` is the manifest that it adds to, if any.
+    """The tasks of a run, and the part of each store's log that it reads; `base` is the manifest that it adds to.
 
     `lost` are bytes that were deleted before they were ever exported, by the store's name.
     """
@@ -76,7 +76,7 @@ def plan_export(
 
 
 def _check_same(base: dict[str, Any], options: ExportOptions) -> None:
-    """An output holds one selection in one form: else nobody could say what is in it."""
+    """Raise UsageError for other options than the output was exported with: it holds one selection in one form."""
     for name, value in options.as_json().items():
         if name != "compression" and base[name] != value:
             raise UsageError(
@@ -102,7 +102,7 @@ def _check_new(stores: Sequence[NamedStore], known: dict[str, Any]) -> None:
 
 
 def _check_given_once(stores: Sequence[NamedStore]) -> None:
-    """One directory under two names would double its messages."""
+    """Raise UsageError for one directory under two names, whose messages would be exported twice."""
     names: dict[Path, str] = {}
     for named in stores:
         name = names.setdefault(named.store.root.resolve(), named.name)
@@ -112,7 +112,7 @@ def _check_given_once(stores: Sequence[NamedStore]) -> None:
 
 
 def _check_not_moved(source: Source, others: Sequence[dict[str, Any]]) -> None:
-    """A store that seems new is none of those that are not given: one that was moved, or its snapshot of today."""
+    """Raise UsageError when a store that seems new is one that the output holds, but moved or copied."""
     for other in others:
         last = other["last_record"]
         if last and _record_at(source, last["physical_offset"]) == LastRecord(**last):
@@ -123,7 +123,7 @@ def _check_not_moved(source: Source, others: Sequence[dict[str, Any]]) -> None:
 
 
 def _check_goes_on(source: Source, known: dict[str, Any]) -> None:
-    """The log still holds what was exported last, or has moved on: else offsets would mean other messages."""
+    """Raise RmqtoolError unless the log still holds the last exported message, or begins behind it."""
     end, last = known["next_physical_offset"], known["last_record"]
     if not last:
         return
@@ -148,7 +148,7 @@ def _record_at(source: Source, offset: int) -> LastRecord | None:
 
 
 def _lost(source: Source, expected: int) -> ExportTotals:
-    """What the broker deleted after the last run and before this one."""
+    """The bytes that the broker deleted after the last run and before this one."""
     lost = ExportTotals()
     if source.files and source.min_offset > expected:
         lost.add_damage(Damage(expected, source.min_offset - expected, "missing"))

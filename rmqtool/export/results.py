@@ -1,4 +1,4 @@
-"""What the writing of one split, or of many, adds up to."""
+"""The result of writing one split, and the totals of many."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class QueueSums:
             self.queue_offset_last = max(last, last if self.queue_offset_last is None else self.queue_offset_last)
 
 
-Queue = tuple[str, str, int]
+QueueKey = tuple[str, str, int]
 """Store, topic and queue number."""
 
-Sums = dict[Queue, QueueSums]
+Sums = dict[QueueKey, QueueSums]
 
 SUMMED_COLUMNS = ("topic", "queue_id", "queue_offset", "message_size", "body_crc")
-"""The columns of a scan that sums are made of."""
+"""The columns of a scan that sums are computed from."""
 
 _SUMMED_BYTES = 4 << 20  # of these columns are held at most, some 80,000 rows
 
@@ -91,7 +91,7 @@ class Summing:
 
 @dataclass
 class ExportTotals:
-    """What was read and written of one store, or of a part of it; `end` is the end of the last record or blank."""
+    """Counts of what was read and written of one store, or of a part of its log; `end` as in `SplitReader`."""
 
     messages: int = 0
     bytes: int = 0
@@ -134,10 +134,10 @@ class ExportTotals:
 
 
 @dataclass
-class PartResult:
-    """What the writing of one split gave: its number in the plan, what is in the files, which are not yet seen."""
+class SplitResult:
+    """The result of writing one split: its number in the plan, counts, sums, and the files, still hidden."""
 
-    number: int
+    split_number: int
     store: str
     totals: ExportTotals = field(default_factory=ExportTotals)
     sums: Sums = field(default_factory=dict)
@@ -145,9 +145,9 @@ class PartResult:
     damaged: list[DataFile] = field(default_factory=list)
 
 
-def join_results(results: Sequence[PartResult]) -> list[PartResult]:
-    """Those of splits that follow one another, one for each store: sums of its queues are then there once."""
-    joined: list[PartResult] = []
+def join_results(results: Sequence[SplitResult]) -> list[SplitResult]:
+    """Join the results of splits that follow one another into one for each store, so that its sums are sent once."""
+    joined: list[SplitResult] = []
     for result in results:
         if not joined or joined[-1].store != result.store:
             joined.append(result)
@@ -160,8 +160,8 @@ def join_results(results: Sequence[PartResult]) -> list[PartResult]:
     return joined
 
 
-def merge_sums(into: Sums, parts: Iterable[Sums]) -> None:
-    """Add sums of parts."""
-    for part in parts:
-        for queue, sums in part.items():
+def merge_sums(into: Sums, others: Iterable[Sums]) -> None:
+    """Add the sums of `others` to `into`."""
+    for other in others:
+        for queue, sums in other.items():
             into.setdefault(queue, QueueSums()).merge(sums)

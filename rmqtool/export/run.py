@@ -12,14 +12,14 @@ from rmqtool.export.manifest import build_manifest, remaining_damaged
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.output import Commit, Output
 from rmqtool.export.plan import ExportPlan, plan_export
-from rmqtool.export.results import ExportTotals, PartResult
+from rmqtool.export.results import ExportTotals, SplitResult
 from rmqtool.export.sink import DataFile, ParquetFile
 from rmqtool.store.named_stores import NamedStore
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A run that is committed: the manifest of all that the output holds, and what this run met."""
+    """A run that is committed: the manifest of the whole output, and the totals of this run."""
 
     manifest: dict[str, Any]
     totals: ExportTotals
@@ -39,20 +39,20 @@ def run_export(
     output: Output,
     mode: Mode,
     options: ExportOptions,
-    engine: Callable[[ExportPlan], list[PartResult]],
+    engine: Callable[[ExportPlan], list[SplitResult]],
 ) -> Exported:
-    """Plan, write with `engine`, commit. Whatever goes wrong before the commit leaves the output as it was."""
+    """Plan, write with `engine`, commit. An error before the commit leaves the output as it was."""
     plan = plan_export(stores, output.manifest, mode, options, output.target)
     results = engine(plan)
-    files = [file for result in sorted(results, key=lambda result: result.number) for file in result.files]
+    files = [file for result in sorted(results, key=lambda result: result.split_number) for file in result.files]
     if not files and not (plan.base or {}).get("files"):
         files = _empty_file(options, output)
     manifest = build_manifest(plan, options, results, output.target.run, files)
     damaged = [file for result in results for file in result.damaged]
     output.commit(Commit(manifest, [*files, *damaged], _replaced(plan, output)))
     totals = ExportTotals()
-    for part in [*plan.lost.values(), *(result.totals for result in results)]:
-        totals.merge(part)
+    for totals_of_split in [*plan.lost.values(), *(result.totals for result in results)]:
+        totals.merge(totals_of_split)
     return Exported(manifest, totals, len(files))
 
 
@@ -68,7 +68,7 @@ def _empty_file(options: ExportOptions, output: Output) -> list[DataFile]:
     if options.partition_by:
         return []
     name = "empty.parquet"
-    file = ParquetFile(output.target.folder / name, options.query.coded_schema, options)
+    file = ParquetFile(output.target.folder / name, options.query.dictionary_schema, options)
     try:
         size, crc = file.close()
     except BaseException:

@@ -29,7 +29,7 @@ _DELTA = ("queue_offset", "physical_offset", "message_size", "body_size", "born_
 
 _STATISTICS = ("topic", "queue_id", "queue_offset", "physical_offset", "message_id", "unique_key", "tags",
                "born_timestamp", "store_timestamp", "store")  # fmt: skip
-"""What is looked for: readers pass over row groups that cannot hold it."""
+"""Columns that are filtered on: with their statistics readers skip row groups."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DataFile:
 
 
 class ParquetFile:
-    """A Parquet file that is being written, a row group whenever enough rows are there."""
+    """A Parquet file that is being written, a row group at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema, options: ExportOptions) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class ParquetFile:
             self._flush()
 
     def close(self) -> tuple[int, int]:
-        """Write what is left, to the disk itself; return the file's size, bytes, and its CRC-32."""
+        """Write the remaining rows and sync; return the file's size, bytes, and its CRC-32."""
         self._flush()
         with output_errors(self.path):
             self._writer.close()
@@ -95,7 +95,7 @@ class ParquetFile:
         abandon(self._writer)
 
     def _flush(self) -> None:
-        # The writer takes one dictionary for a row group as it is; of several it would look at each string again.
+        # The writer takes one dictionary for a row group as it is; with several it would read each string again.
         table = pa.Table.from_batches(self._batches, self._schema).unify_dictionaries()
         self._batches, self._bytes = [], 0
         if table.num_rows:
@@ -133,14 +133,14 @@ class PartitionedRows:
         self._bytes += batch.nbytes
 
     def take(self) -> dict[str, Partition]:
-        """Give what is held, and hold nothing."""
+        """Remove and return all partitions."""
         taken, self._partitions, self._bytes = self._partitions, {}, 0
         return taken
 
 
 @contextmanager
 def output_errors(path: Path) -> Iterator[None]:
-    """What the system says when something cannot be written becomes a sentence."""
+    """Turn an `OSError` into an RmqtoolError that names the output."""
     try:
         yield
     except OSError as error:
@@ -148,7 +148,7 @@ def output_errors(path: Path) -> Iterator[None]:
 
 
 def unwritable(path: Path, error: OSError) -> RmqtoolError:
-    """Why the output cannot be written, and what to do."""
+    """The error for an output that cannot be written, with a hint what to do."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "free some space or take another --output; what was exported before is as it was"
         return RmqtoolError("cannot write: no space is left on the output's disk", file=path, hint=hint)
@@ -157,17 +157,17 @@ def unwritable(path: Path, error: OSError) -> RmqtoolError:
 
 
 def abandon(writer: pq.ParquetWriter) -> None:
-    """Close a writer after an error, which is the one to tell, whatever the writer has to say."""
+    """Close a writer after an error; errors of the writer itself are ignored."""
     with suppress(OSError, pa.ArrowException):
         writer.close()
     writer.is_open = False  # else it would try once more, and complain, when it is collected
 
 
 def begin_sync(path: Path, position: int) -> int:
-    """Let the disk take what a file holds from `position` on, and do not wait; return the file's size, bytes.
+    """Let the disk write a file from `position` on, and do not wait; return the file's size, bytes.
 
     A disk that is at work while rows are made has less to do when `sync` waits for it. Linux begins to write when it
-    is told that pages are not needed, and keeps those that are not on the disk yet; other systems do as they like.
+    is told that pages are not needed, and keeps those that are not on the disk yet; other systems may ignore it.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -190,7 +190,7 @@ def sync(path: Path) -> int:
 
 
 def file_crc32(path: Path) -> int:
-    """CRC-32 of a whole file: what was just written is still in memory, and takes a fiftieth of the writing."""
+    """CRC-32 of a whole file; just after writing it is in the page cache, and takes a fiftieth of the writing."""
     crc, piece = 0, memoryview(bytearray(_READ_AT_ONCE))
     with path.open("rb", buffering=0) as file:
         while size := file.readinto(piece):

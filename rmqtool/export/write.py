@@ -1,4 +1,4 @@
-"""One split of a log to Parquet files that nobody sees yet: what every worker of every engine runs."""
+"""One split of a log to hidden Parquet files: the work of each worker of every engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqtool.base.worker import keep_arrow_to_one_thread
 from rmqtool.export.damaged import DamagedTable
 from rmqtool.export.options import ExportOptions, Target
 from rmqtool.export.partitions import PARTITION_COLUMNS, partitions
-from rmqtool.export.results import SUMMED_COLUMNS, PartResult, Summing
+from rmqtool.export.results import SUMMED_COLUMNS, SplitResult, Summing
 from rmqtool.export.sink import DataFile, ParquetFile, PartitionedRows
 from rmqtool.scan.events import Damage
 from rmqtool.store.message_reader import SplitReader
@@ -24,16 +24,16 @@ from rmqtool.store.splits import Split
 
 @dataclass(frozen=True)
 class SplitTask:
-    """One split to write; `number` is its place in the plan, `store_number` that of its store."""
+    """One split to write; `split_number` and `store_number` count splits and stores of the plan, from 0."""
 
-    number: int
+    split_number: int
     store_number: int
     split: Split
     options: ExportOptions
     target: Target
 
 
-def write_split(task: SplitTask) -> PartResult:
+def write_split(task: SplitTask) -> SplitResult:
     """Write one split; raises UnreadableError, and RmqtoolError when the output cannot be written."""
     if not os.path.isdir(task.target.folder):
         raise RmqtoolError(
@@ -53,10 +53,10 @@ class _SplitWriter:
         extra = (*SUMMED_COLUMNS, "physical_offset", *keys)
         self._reader = SplitReader(task.split, self._options.query, extra, dictionary_encoded=True)
         # Another attempt at the same split must not meet this one's files.
-        self._name = f"{task.number:08d}-{uuid.uuid4().hex}"
+        self._name = f"{task.split_number:08d}-{uuid.uuid4().hex}"
         self._final = f"part-{task.store_number:05d}-{task.split.start:020d}"
-        self._numbers = itertools.count()
-        self._result = PartResult(task.number, task.split.store)
+        self._file_numbers = itertools.count()
+        self._result = SplitResult(task.split_number, task.split.store)
         self._summing = Summing(task.split.store)
         self._file: ParquetFile | None = None
         self._span = (0, 0)  # physical offsets of the file's first and last rows
@@ -65,8 +65,8 @@ class _SplitWriter:
             tail: DamagedTable(task.split, task.target, self._name, self._final, tail=tail) for tail in (False, True)
         }
 
-    def write(self) -> PartResult:
-        """Read the split once, and write what is in it."""
+    def write(self) -> SplitResult:
+        """Read the split once, and write its messages and damage."""
         try:
             for event in self._reader.events():
                 if isinstance(event, Damage):
@@ -89,8 +89,8 @@ class _SplitWriter:
             self._add_plain(messages, int(offsets[0]), int(offsets[-1]))
             return
         for directory, rows in partitions(batch, self._options.partition_by):
-            part = messages.take(pa.array(rows))
-            self._rows.add(directory, part, int(offsets[rows[0]]), int(offsets[rows[-1]]))
+            rows_of_partition = messages.take(pa.array(rows))
+            self._rows.add(directory, rows_of_partition, int(offsets[rows[0]]), int(offsets[rows[-1]]))
         if self._rows.is_full:
             self._write_partitions()
 
@@ -103,20 +103,20 @@ class _SplitWriter:
 
     def _write_partitions(self) -> None:
         for directory, partition in sorted(self._rows.take().items()):
-            number = next(self._numbers)
-            self._file = self._open(f"{self._name}-{number}.parquet")
+            file_number = next(self._file_numbers)
+            self._file = self._open(f"{self._name}-{file_number}.parquet")
             for batch in partition.batches:
                 self._file.add(batch)
             self._span = (partition.physical_offset_first, partition.physical_offset_last)
-            self._close_file(directory, number)
+            self._close_file(directory, file_number)
 
     def _open(self, name: str) -> ParquetFile:
         return ParquetFile(self._task.target.folder / name, self._reader.schema, self._options)
 
-    def _close_file(self, directory: str = "", number: int = 0) -> None:
+    def _close_file(self, directory: str = "", file_number: int = 0) -> None:
         if self._file is None:
             return
-        path = f"{directory}{self._final}-{number:05d}-{self._task.target.run}.{self._options.codec}.parquet"
+        path = f"{directory}{self._final}-{file_number:05d}-{self._task.target.run}.{self._options.codec}.parquet"
         size, crc = self._file.close()
         store = self._task.split.store
         self._result.files.append(DataFile(self._file.path.name, path, self._file.rows, size, crc, store, *self._span))

@@ -31,12 +31,12 @@ __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 
 _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
-_PARTS = (
+_TABLES = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
     *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, CLEANING, REBUILDS, EXPORTS),
 )
 
-CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _PARTS for entry in entries})
+CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _TABLES for entry in entries})
 """Every code with its page, in the order in which they are listed."""
 
 
@@ -48,12 +48,12 @@ def finding(
     severity: Severity | None = None,
     effect: str | None = None,
     remedy: str | None = None,
-    **place: Any,
+    **location: Any,
 ) -> Finding:
     """A finding of the catalogue: severity, fault, effect and remedy are its page's, unless given.
 
-    The remedy is filled with the path `store` and the `place` (file, offset, topic, queue_id, queue_offset); where one
-    of its fields is not known it is left out.
+    The remedy is filled with the path `store` and the `location` (file, offset, topic, queue_id, queue_offset);
+    where one of its fields is not known it is left out.
     """
     entry = CATALOGUE[code]
     return Finding(
@@ -62,8 +62,8 @@ def finding(
         severity=severity or entry.severity,
         message=message,
         effect=effect or entry.effect,
-        remedy=remedy or _remedy(entry, {**place, "store": store}),
-        **place,
+        remedy=remedy or _remedy(entry, {**location, "store": store}),
+        **location,
     )
 
 
@@ -77,11 +77,11 @@ def _remedy(entry: Entry, known: Mapping[str, Any]) -> str | None:
 
 
 def lookup(text: str) -> list[Entry]:
-    """The pages that `text` names: a code, a fault's number (``F16``), or the beginning of codes (``commitlog``)."""
+    """The pages of a code, of a fault's number (``F16``), or of all codes that begin with `text` (``commitlog``)."""
     fault = _FAULT.fullmatch(text)
     if fault:
-        number = f"F{int(fault[1]):02}"
-        return [entry for entry in CATALOGUE.values() if entry.fault == number]
+        fault_number = f"F{int(fault[1]):02}"
+        return [entry for entry in CATALOGUE.values() if entry.fault == fault_number]
     wanted = text.lower()
     if wanted in CATALOGUE:
         return [CATALOGUE[wanted]]
@@ -92,6 +92,6 @@ def close_matches(text: str) -> list[str]:
     """Codes that `text` may have been meant for, the closest first."""
     wanted = text.lower()
     names = {name: code for code in CATALOGUE for name in (code, code.partition(".")[2])}
-    found = [names[name] for name in get_close_matches(wanted, names, n=5, cutoff=0.6)]
+    close = [names[name] for name in get_close_matches(wanted, names, n=5, cutoff=0.6)]
     inside = [code for code in CATALOGUE if len(wanted) > 2 and wanted in code]
-    return list(dict.fromkeys([*found, *inside]))[:5]
+    return list(dict.fromkeys([*close, *inside]))[:5]

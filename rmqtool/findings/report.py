@@ -1,4 +1,4 @@
-"""What the checks find: findings by code with complete counts and a few examples, and how much was checked."""
+"""The report of the checks: findings by code with complete counts and a few examples, and how much was checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MENDED = frozenset(
         *("checkpoint.future", "checkpoint.logics-offset"),  # of a log whose end is lost; the next message sets them
     }
 )
-"""Codes of what an unclean stop leaves and the next start cuts or derives again, without loss; not as errors."""
+"""Codes of traces of an unclean stop that the next start cuts or derives again, without loss; not as errors."""
 
 AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset-out-of-range"})
 """Codes that say nothing about whether messages, queues and index are sound."""
@@ -33,7 +33,7 @@ NEEDING_INDEX = ("index.", "store.mixed")
 """Beginnings of the codes for which the queues, or the index, have to be held against the log."""
 
 UNREADABLE = frozenset({"commitlog.unreadable", "store.unreadable"})
-"""Codes of what could not be read: that says nothing about what it holds."""
+"""Codes of files that could not be read, of whose content nothing is known."""
 
 Verdict = Literal["clean", "unproven", "dirty", "corrupt"]
 
@@ -79,7 +79,7 @@ class Report:
         self._unwanted: dict[str, int] = {}
 
     def check(self, code: str, count: int = 1) -> None:
-        """Note that `count` more things were looked at for a code."""
+        """Note that `count` more things were checked for a code."""
         if self.selection.wants(code):
             self.checked[code] = self.checked.get(code, 0) + count
 
@@ -96,7 +96,7 @@ class Report:
             self.count(code, count)
 
     def doubt(self, what: str, text: str) -> None:
-        """What may be lost, though nothing shows it: `what` in a few words, `text` in a sentence."""
+        """Note a possible loss of which the store has no trace: `what` in a few words, `text` in a sentence."""
         self.doubts[what] = text
 
     def count(self, code: str, count: int) -> None:
@@ -106,26 +106,26 @@ class Report:
         elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
-    def take(self, found: Finding) -> None:
-        """Add a finding that is made already; a remedy that is this very command is left out."""
-        if not self.selection.wants(found.code):
-            self.count(found.code, found.count)
+    def take(self, finding: Finding) -> None:
+        """Add a finding; a remedy that is `rmqtool verify` itself is left out."""
+        if not self.selection.wants(finding.code):
+            self.count(finding.code, finding.count)
             return
-        if found.remedy and found.remedy.startswith(_OURSELVES):
-            found = replace(found, remedy=None)
-        tally = self._tallies.setdefault(found.code, Tally())
-        tally.total += found.count
+        if finding.remedy and finding.remedy.startswith(_OURSELVES):
+            finding = replace(finding, remedy=None)
+        tally = self._tallies.setdefault(finding.code, Tally())
+        tally.total += finding.count
         if len(tally.examples) < self.max_examples:
-            tally.examples.append(found)
+            tally.examples.append(finding)
 
-    def insist(self, found: Finding) -> None:
-        """Add a finding whatever was selected: it is about what could not be looked at."""
-        tally = self._tallies.setdefault(found.code, Tally())
-        tally.total += found.count
-        tally.examples.append(found)
+    def insist(self, finding: Finding) -> None:
+        """Add a finding whatever was selected: something could not be read."""
+        tally = self._tallies.setdefault(finding.code, Tally())
+        tally.total += finding.count
+        tally.examples.append(finding)
 
     def merge(self, other: Report) -> None:
-        """Add what another part of the verification has found."""
+        """Add the findings of another part of the verification."""
         for code, count in other.checked.items():
             self.checked[code] = self.checked.get(code, 0) + count
         self.doubts |= other.doubts
@@ -141,19 +141,19 @@ class Report:
         return {code: tally.total for code, tally in self._tallies.items()}
 
     def seen(self) -> dict[str, int]:
-        """The same, with codes that are not wanted: what they show decides on others."""
+        """How many findings there are of each code, wanted or not: other checks depend on them."""
         return {**{code: count for code, count in self._unwanted.items() if count}, **self.totals()}
 
     def findings(self) -> list[Finding]:
         """The examples, the worst first; the last one of a code stands for all that are not shown, too."""
-        found = [finding for tally in self._tallies.values() for finding in _counted(tally)]
-        return sorted(found, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
+        shown = [finding for tally in self._tallies.values() for finding in _counted(tally)]
+        return sorted(shown, key=lambda finding: (_ORDER[finding.severity], _RANKS[finding.code]))
 
 
 def verdict_of(findings: list[Finding], *, is_proven: bool, in_doubt: bool = False) -> Verdict:
-    """The verdict of the contract; without `is_proven` something was not looked at, and nothing is called clean.
+    """The verdict of the contract; without `is_proven` something was not checked, and nothing is called clean.
 
-    With `in_doubt` something may be lost that leaves no trace, and nobody can say that a start mends without loss.
+    With `in_doubt` something may be lost without a trace, so that a start may not mend the store without loss.
     """
     without = AROUND | UNREADABLE
     serious = [finding for finding in findings if finding.severity != "info" and finding.code not in without]

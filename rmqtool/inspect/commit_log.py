@@ -25,7 +25,7 @@ def list_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
 
 def list_compaction(place: Location, options: ListingOptions) -> Iterator[Rows]:
     """The logs of compacted queues: each file on its own, for gaps between them are normal and their ends are zeros."""
-    files = [file for part in place.parts for file in part.files]
+    files = [file for part in place.groups for file in part.files]
     for file in reversed(files) if options.reverse else files:
         yield from log_rows([file], place, options)
 

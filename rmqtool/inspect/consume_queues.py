@@ -14,7 +14,7 @@ from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Location, Part
+from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.unit_blocks import UnitBlock, all_of, hex_of, read_units
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
@@ -56,9 +56,9 @@ def list_batch_queues(place: Location, options: ListingOptions) -> Iterator[Rows
 
 def _blocks(
     place: Location, options: ListingOptions, dtype: np.dtype[np.void]
-) -> Iterator[tuple[Part, MappedFile, UnitBlock]]:
+) -> Iterator[tuple[FileGroup, MappedFile, UnitBlock]]:
     """The units of all queues that the filters let through."""
-    for part in reversed(place.parts) if options.reverse else place.parts:
+    for part in reversed(place.groups) if options.reverse else place.groups:
         if not is_wanted(part, options.filters):
             continue
         for mapped in reversed(part.files) if options.reverse else part.files:
@@ -67,7 +67,7 @@ def _blocks(
                 yield part, mapped, block
 
 
-def is_wanted(part: Part, filters: Filters) -> bool:
+def is_wanted(part: FileGroup, filters: Filters) -> bool:
     """Whether the filters on topic and queue let a queue's files through."""
     return (part.topic is None or not filters.topics or part.topic in filters.topics) and (
         part.queue_id is None or not filters.queue_ids or part.queue_id in filters.queue_ids
@@ -75,7 +75,11 @@ def is_wanted(part: Part, filters: Filters) -> bool:
 
 
 def _kept(
-    part: Part, units: NDArray[np.void], has_message: Mask, options: ListingOptions, times: NDArray[Any] | None = None
+    part: FileGroup,
+    units: NDArray[np.void],
+    has_message: Mask,
+    options: ListingOptions,
+    times: NDArray[Any] | None = None,
 ) -> Mask:
     """Which units the filters keep; those without a message pass none on tags, offsets and records."""
     filters = options.filters
@@ -97,7 +101,7 @@ def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:
     return block.numbers + mapped.start_offset // consume_queue.UNIT_SIZE
 
 
-def _columns(part: Part, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:
+def _columns(part: FileGroup, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:
     count = len(units)
     columns: dict[str, Any] = {
         "topic": pa.nulls(count, pa.string()) if part.topic is None else constant_strings(part.topic, count),
@@ -108,7 +112,7 @@ def _columns(part: Part, queue_offsets: Any, units: NDArray[np.void], options: L
     return {**columns, "hex": hex_of(units)} if options.with_hex else columns
 
 
-def _meaning_of_tags_codes(part: Part, stored: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
+def _meaning_of_tags_codes(part: FileGroup, stored: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
     """What a tags code is that is no hash: a delivery time, or where the ext unit is."""
     tags = stored.astype(np.int64)
     is_ext = (tags <= consume_queue.MAX_EXT_ADDRESS) & (codes == _MESSAGE)

@@ -21,66 +21,63 @@ from rmqtool.scan.block import Block, Positions
 from rmqtool.scan.filters import Mask
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.message_rows import extent_row, message_rows
+from rmqtool.scan.reader import Event
 from rmqtool.scan.rows import Rows, make_rows, names_taken
 from rmqtool.scan.text import constant_strings
-from rmqtool.store.dledger_log import Event, committed_index, scan_backwards, scan_entries
+from rmqtool.store.dledger_log import committed_index, scan_backwards, scan_entries
 
 _INDEX_KINDS = ("empty", "dledger_index_unit")
 RAFT_COLUMNS = ("dledger_index", "dledger_term", "dledger_committed")
 
 
-def list_entries(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_entries(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The messages of all entries, with blanks and damage between them; offsets are those of the messages."""
-    for mapped in reversed(place.files) if options.reverse else place.files:
-        listing = _FileListing(place, mapped, options)
+    for mapped in reversed(location.files) if options.reverse else location.files:
+        listing = _FileListing(location, mapped, options)
         if not options.reverse:
             yield from listing.rows(scan_entries([mapped], reading=options.reading))
             continue
-        for part in scan_backwards(mapped, options.reading):
-            yield from (rows.reversed() for rows in reversed(list(listing.rows(part))))
+        for events in scan_backwards(mapped, options.reading):
+            yield from (rows.reversed() for rows in reversed(list(listing.rows(events))))
 
 
-def list_dledger_index(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_dledger_index(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of the index: where the entry of each Raft index stands."""
-    for mapped in reversed(place.files) if options.reverse else place.files:
-        require_kind(mapped.path, place.kind)
+    for mapped in reversed(location.files) if options.reverse else location.files:
+        require_kind(mapped.path, location.kind)
         for block in read_units(mapped, dledger.INDEX_DTYPE, options.reading, reverse=options.reverse):
             columns: dict[str, Any] = {
-                "file": constant_strings(place.relative(mapped.path), len(block.units)),
+                "file": constant_strings(location.relative(mapped.path), len(block.units)),
                 "number": block.numbers + mapped.start_offset // dledger.INDEX_UNIT_SIZE,
                 **{name: block.units[name] for name in ("position", "size", "index", "term")},
             }
             if options.with_hex:
                 columns["hex"] = hex_of(block.units)
             kinds = names_taken(_INDEX_KINDS, dledger.is_written(block.units).astype(np.int32))
-            rows = make_rows(kinds, columns)
-            kept = _kept(place, block.units, options)
-            if not kept.all():
-                rows = Rows(rows.batch.filter(pa.array(kept)))
-            yield rows.reversed() if options.reverse else rows
+            yield make_rows(kinds, columns).filter(_kept(location, block.units, options), reverse=options.reverse)
 
 
-def _kept(place: Location, units: NDArray[np.void], options: ListingOptions) -> Mask:
-    """Which units pass, by the place of their message, which is its physical offset, and by the message itself."""
+def _kept(location: Location, units: NDArray[np.void], options: ListingOptions) -> Mask:
+    """Which units pass the filters: on the physical offset of their message, and on the message itself."""
     filters, is_written = options.filters, dledger.is_written(units)
     offsets = units["position"].astype(np.int64) + dledger.ENTRY_HEADER_SIZE
     masks: list[Any] = [is_written] if options.by_record else []
     if filters.start or filters.to_offset is not None:
         masks += [is_written, offsets >= filters.start, offsets < filters.stop]
     sizes = units["size"] - dledger.ENTRY_HEADER_SIZE
-    return options.by_records(place.parts[0], all_of(masks, len(units)), offsets, sizes)
+    return options.by_records(location.groups[0], all_of(masks, len(units)), offsets, sizes)
 
 
 class _FileListing:
     """The rows of one file."""
 
-    def __init__(self, place: Location, mapped: MappedFile, options: ListingOptions) -> None:
-        self._name = place.relative(mapped.path)
+    def __init__(self, location: Location, mapped: MappedFile, options: ListingOptions) -> None:
+        self._name = location.relative(mapped.path)
         self._options = options
         self._committed = committed_index(mapped.path)
 
     def rows(self, events: Iterator[Event]) -> Iterator[Rows]:
-        """What passes the filters of some events, each with what the entries' headers tell."""
+        """Rows of the events that pass the filters, messages with Raft index and term from the entries' headers."""
         filters = self._options.filters
         for event in events:
             if isinstance(event, RecordRun):
@@ -93,12 +90,12 @@ class _FileListing:
             elif filters.start <= event.physical_offset < filters.stop:
                 yield extent_row(event)
 
-    def _messages(self, found: RecordRun) -> Iterator[Rows]:
-        frames, done = self._options.filters.select(found), 0
-        if frames is None:
+    def _messages(self, frames: RecordRun) -> Iterator[Rows]:
+        kept, done = self._options.filters.select(frames), 0
+        if kept is None:
             return
-        for rows in message_rows(frames, self._name, self._options.shape):
-            yield self._with_raft(rows, frames.block, frames.positions[done : done + len(rows)])
+        for rows in message_rows(kept, self._name, self._options.shape):
+            yield self._with_raft(rows, kept.block, kept.positions[done : done + len(rows)])
             done += len(rows)
 
     def _with_raft(self, rows: Rows, block: Block, positions: Positions) -> Rows:

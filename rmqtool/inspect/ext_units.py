@@ -14,12 +14,12 @@ from rmqtool.formats.consume_queue_ext import HEADER, MAX_UNIT_SIZE, ExtUnit, ad
 from rmqtool.formats.properties import tags_code
 from rmqtool.inspect.consume_queues import is_wanted
 from rmqtool.inspect.file_kind import require_kind
-from rmqtool.inspect.locate import Location, Part
+from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.rows import Rows, times_of
 
 _WINDOW = 1 << 20  # bytes
-_Placed = tuple[int, ExtUnit]
+_UnitAt = tuple[int, ExtUnit]
 _COLUMNS = (
     ("kind", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("ext_offset", pa.int64()),
     ("address", pa.int64()), ("size", pa.int32()), ("tags_code", pa.int64()), ("store_timestamp", pa.int64()),
@@ -27,16 +27,16 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def list_ext(place: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The units of all queues; one whose sizes do not fit is a ``bad_unit`` and the last that is known of its file."""
-    for part in reversed(place.parts) if options.reverse else place.parts:
-        if is_wanted(part, options.filters):
-            for mapped in reversed(part.files) if options.reverse else part.files:
-                require_kind(mapped.path, place.kind)
-                yield from _file_rows(part, mapped, options)
+def list_ext(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The units of all queues; one whose sizes do not fit is a ``bad_unit`` and the last one read of its file."""
+    for group in reversed(location.groups) if options.reverse else location.groups:
+        if is_wanted(group, options.filters):
+            for mapped in reversed(group.files) if options.reverse else group.files:
+                require_kind(mapped.path, location.kind)
+                yield from _file_rows(group, mapped, options)
 
 
-def _file_rows(part: Part, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
+def _file_rows(group: FileGroup, mapped: MappedFile, options: ListingOptions) -> Iterator[Rows]:
     tags = [tags_code(tag) for tag in options.filters.tags]
     with InputFile(mapped.path, options.reading) as file:
         for units in _windows(file, reverse=options.reverse):
@@ -44,10 +44,10 @@ def _file_rows(part: Part, mapped: MappedFile, options: ListingOptions) -> Itera
             passed = zip(units, options.filters.in_time(times).tolist(), strict=True)
             kept = [row for row, keep in passed if keep and (not tags or row[1].tags_code in tags)]
             if kept:
-                yield _rows(part, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
+                yield _rows(group, mapped, kept[::-1] if options.reverse else kept, with_hex=options.with_hex)
 
 
-def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_Placed]]:
+def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_UnitAt]]:
     """Units with their positions in the file, bytes; a window of the file at a time.
 
     Sizes lead forwards only: from the end a file is read twice, first to find where the windows begin.
@@ -62,21 +62,21 @@ def _windows(file: InputFile, *, reverse: bool) -> Iterator[list[_Placed]]:
         yield _window(file, start)[0]
 
 
-def _window(file: InputFile, position: int) -> tuple[list[_Placed], int]:
+def _window(file: InputFile, position: int) -> tuple[list[_UnitAt], int]:
     """The units of the window that begins at `position`, and where the next one begins: behind the last, the end."""
-    found: list[_Placed] = []
+    units: list[_UnitAt] = []
     end = 0
     for unit in decode_units(file.read(position, _WINDOW + MAX_UNIT_SIZE)):
         if unit.position >= _WINDOW:
             break
-        found.append((position + unit.position, unit))
+        units.append((position + unit.position, unit))
         end = unit.position + unit.size
-    goes_on = end >= _WINDOW and found[-1][1].is_sound
-    return found, position + end if goes_on else file.size
+    goes_on = end >= _WINDOW and units[-1][1].is_sound
+    return units, position + end if goes_on else file.size
 
 
-def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, with_hex: bool) -> Rows:
-    rows = [_row(part, mapped.start_offset + position, unit) for position, unit in units]
+def _rows(group: FileGroup, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, with_hex: bool) -> Rows:
+    rows = [_row(group, mapped.start_offset + position, unit) for position, unit in units]
     schema = pa.schema(_COLUMNS)
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     if not with_hex:
@@ -85,12 +85,12 @@ def _rows(part: Part, mapped: MappedFile, units: list[tuple[int, ExtUnit]], *, w
     return Rows(batch.add_column(at, "store_time", times_of(batch.column("store_timestamp"))))
 
 
-def _row(part: Part, offset: int, unit: ExtUnit) -> dict[str, Any]:
+def _row(group: FileGroup, offset: int, unit: ExtUnit) -> dict[str, Any]:
     head = HEADER.pack(unit.size, unit.tags_code, unit.store_timestamp, len(unit.filter_bit_map))
     return {
         "kind": "ext_unit" if unit.is_sound else "bad_unit",
-        "topic": part.topic,
-        "queue_id": part.queue_id,
+        "topic": group.topic,
+        "queue_id": group.queue_id,
         "ext_offset": offset,
         "address": address_of(offset),
         "size": unit.size,

@@ -1,4 +1,4 @@
-"""What a file looks like by its first bytes, whatever its place: for telling that it is of another kind."""
+"""The kind of a file by its first bytes, whatever its name: to notice that it is not of the kind its path says."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _ALIKE: dict[Kind, Kind] = {"compaction": "commitlog", "compaction-queue": "batc
 
 
 def detect_kind(path: Path) -> Kind | None:
-    """The kind that the first bytes show, None where they show none."""
+    """The kind of which the first bytes are typical; None when they are of no kind."""
     with InputFile(path) as file:
         head, size = file.read(0, _HEAD), file.size
-    return next((kind for kind, looks in (*_SURE.items(), *_LIKELY.items()) if looks(head, size)), None)
+    return next((kind for kind, matches in (*_SURE.items(), *_LIKELY.items()) if matches(head, size)), None)
 
 
 def name_of(kind: Kind) -> str:
-    """A kind as it stands in a sentence."""
+    """A kind in words, for a sentence."""
     return _NAMES.get(kind, kind)
 
 
@@ -61,13 +61,15 @@ def require_kind(path: Path, kind: Kind) -> None:
     """Raise WrongKindError when the first bytes show for sure that a file is of another kind."""
     with InputFile(path) as file:
         head, size = file.read(0, _HEAD), file.size
-    found = next((sure for sure, looks in _SURE.items() if looks(head, size)), None)
-    if found and found != _ALIKE.get(kind, kind):
-        raise WrongKindError(f"this looks like {name_of(found)}, not {name_of(kind)}", file=path, hint=as_hint(found))
+    detected = next((kind_of_bytes for kind_of_bytes, matches in _SURE.items() if matches(head, size)), None)
+    if detected and detected != _ALIKE.get(kind, kind):
+        raise WrongKindError(
+            f"this looks like {name_of(detected)}, not {name_of(kind)}", file=path, hint=as_hint(detected)
+        )
 
 
-def looks_unlike(path: Path, kind: Kind) -> Kind | None:
-    """The other kind that the first bytes show where they do not show `kind`; None where nothing speaks against it.
+def other_kind_of(path: Path, kind: Kind) -> Kind | None:
+    """Another kind of which the first bytes are typical, where they are not typical of `kind`; else None.
 
     No proof: a file of `kind` may begin with damage that looks like something else.
     """
@@ -78,7 +80,7 @@ def looks_unlike(path: Path, kind: Kind) -> Kind | None:
 
 
 def as_hint(kind: Kind) -> str:
-    """How to read a file as what it looks like."""
+    """The option that reads a file as the kind that was detected."""
     return f"--as {kind} reads it as {name_of(kind)}"
 
 

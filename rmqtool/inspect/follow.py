@@ -1,4 +1,4 @@
-"""The end of a commit log while a broker writes it: what comes is shown as it comes, across files."""
+"""The end of a commit log while a broker appends to it: new messages as they come, across files."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from dataclasses import replace
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
 from rmqtool.inspect.commit_log import event_rows
-from rmqtool.inspect.locate import Location, Part
+from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.rows import Rows
 from rmqtool.store.commit_log import log_range, written_end
 
-_PAUSE = 0.25  # seconds between two looks
-_START = 8  # size and magic code: what tells that a record has been begun, bytes
+_PAUSE = 0.25  # seconds between two reads
+_START = 8  # size and magic code, which show that a record has been begun, bytes
 
 
-def follow_log(place: Location, options: ListingOptions, *, from_end: bool) -> Iterator[Rows | None]:
+def follow_log(location: Location, options: ListingOptions, *, from_end: bool) -> Iterator[Rows | None]:
     """Messages from `options.filters.start`, or from the log's end, and then those that are added, without an end.
 
-    None stands for a pause: all that is there has been given.
+    None stands for a pause: everything in the log has been yielded.
     """
-    directories = tuple(dict.fromkeys(file.path.parent for file in place.files)) or (place.path,)
-    files = place.files
+    directories = tuple(dict.fromkeys(file.path.parent for file in location.files)) or (location.path,)
+    files = location.files
     position = log_range(files, reading=options.reading).max_offset if from_end else options.filters.start
     while True:
         if files:
-            position = max(position, files[0].start_offset)  # what stood before has been deleted
+            position = max(position, files[0].start_offset)  # the files before it have been deleted
         if _has_begun(files, position):
-            place = replace(place, parts=(Part(files),))
+            location = replace(location, groups=(FileGroup(files),))
             stop = min(options.filters.stop, written_end(files, position, options.reading))
             for event in scan_files(files, position, stop, options.reading):
-                yield from event_rows(event, files, place, options)
+                yield from event_rows(event, files, location, options)
                 position = event.physical_offset + event.size
         if position >= options.filters.stop:
             return
@@ -44,7 +44,7 @@ def follow_log(place: Location, options: ListingOptions, *, from_end: bool) -> I
 
 
 def _has_begun(files: tuple[MappedFile, ...], position: int) -> bool:
-    """Whether something stands at `position`, or behind it where its file has gone."""
+    """Whether the log holds data at `position`, or behind it when its file was deleted."""
     for mapped in files:
         if mapped.end_offset <= position:
             continue

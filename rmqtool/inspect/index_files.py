@@ -33,36 +33,39 @@ HASHED = frozenset({"topic", "key", "tag"})
 _TAG_TYPE = "T#"  # MessageConst.INDEX_TAG_TYPE: since 5.4.0 tags are keys of their own
 
 
-def list_index(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_index(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The header of each file, then its units in the order in which they were put."""
-    for mapped, header, geometry in _files(place, options):
-        name = place.relative(mapped.path)
+    for mapped, header, geometry in _files(location, options):
+        name = location.relative(mapped.path)
         yield header_row(name, header, geometry)
         if geometry:
             count = _unit_count(header, geometry)
             start = unit_position(geometry.slots, 1)
             for block in read_units(mapped, UNIT_DTYPE, options.reading, start, count, reverse=options.reverse):
-                yield _unit_rows(place, name, header, geometry, block, options)
+                rows = make_rows("index_unit", _unit_columns(name, geometry, block, with_hex=options.with_hex))
+                passed = _passing(block.units, header, options.filters)
+                kept = options.by_records(location.groups[0], passed, block.units["physical_offset"])
+                yield rows.filter(kept, reverse=options.reverse)
 
 
-def list_slots(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_slots(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The header of each file, then its used hash slots: newest unit and length of the chain."""
-    for mapped, header, geometry in _files(place, options):
-        name = place.relative(mapped.path)
+    for mapped, header, geometry in _files(location, options):
+        name = location.relative(mapped.path)
         yield header_row(name, header, geometry)
         if geometry:
             yield from _slot_rows(name, mapped, header, geometry, options)
 
 
-def count_units(place: Location, options: ListingOptions) -> dict[str, int]:
-    """How many units the headers count and the files have room for."""
-    found = [(header, geometry) for _, header, geometry in _files(place, options)]
-    units = sum(_unit_count(header, geometry) for header, geometry in found if geometry)
-    return {"index_header": len(found), "index_unit": units}
+def count_units(location: Location, options: ListingOptions) -> dict[str, int]:
+    """How many headers there are, and how many units they count, at most those that the files have room for."""
+    files = [(header, geometry) for _, header, geometry in _files(location, options)]
+    units = sum(_unit_count(header, geometry) for header, geometry in files if geometry)
+    return {"index_header": len(files), "index_unit": units}
 
 
 def header_row(name: str, header: IndexFile, geometry: Geometry | None) -> Rows:
-    """The header of a file; without a key nothing tells the geometry."""
+    """The header of a file; without a key the geometry cannot be derived."""
     values = {
         "file": name,
         "begin_timestamp": header.begin_timestamp,
@@ -81,19 +84,19 @@ def header_row(name: str, header: IndexFile, geometry: Geometry | None) -> Rows:
 
 
 def is_hashed(filters: Filters) -> bool:
-    """Whether filters on topic, key and tag are such as a unit has the hash of."""
+    """Whether the filters name a topic with a key or a tag, of which units store the hash."""
     return bool(filters.topics and (filters.keys or filters.tags))
 
 
 def index_hashes(filters: Filters) -> list[int]:
-    """The hashes under which keys and tags of topics stand."""
+    """The hashes that units store for the topics with keys and tags of the filters."""
     hashes = [index_file.key_hash(topic, key) for topic in filters.topics for key in filters.keys]
     return hashes + [index_file.key_hash(topic, _TAG_TYPE + tag) for topic in filters.topics for tag in filters.tags]
 
 
-def _files(place: Location, options: ListingOptions) -> Iterator[tuple[MappedFile, IndexFile, Geometry | None]]:
+def _files(location: Location, options: ListingOptions) -> Iterator[tuple[MappedFile, IndexFile, Geometry | None]]:
     known = options.conf.index_geometry
-    for mapped in reversed(place.files) if options.reverse else place.files:
+    for mapped in reversed(location.files) if options.reverse else location.files:
         require_kind(mapped.path, "index")
         header = read_header(mapped.path)
         geometry = _geometry(mapped, header, known)
@@ -102,17 +105,17 @@ def _files(place: Location, options: ListingOptions) -> Iterator[tuple[MappedFil
 
 
 def _geometry(mapped: MappedFile, header: IndexFile, known: tuple[int, int] | None) -> Geometry | None:
-    """The geometry that units prove; of a damaged file the one that fits its size: as configured, or the default."""
+    """The geometry that units prove; for a damaged file the configured one or the default, if it fits the size."""
     try:
         return geometry_of(header, known)
     except UnsupportedError:
-        found = next(geometries_by_size(mapped.size, known), None)
-        if found or not header.keys:
-            return found
-        looks = detect_kind(mapped.path)
-        if looks and looks != "index":
-            message = f"this looks like {name_of(looks)}, not an index file"
-            raise WrongKindError(message, file=mapped.path, hint=as_hint(looks)) from None
+        geometry = next(geometries_by_size(mapped.size, known), None)
+        if geometry or not header.keys:
+            return geometry
+        kind = detect_kind(mapped.path)
+        if kind and kind != "index":
+            message = f"this looks like {name_of(kind)}, not an index file"
+            raise WrongKindError(message, file=mapped.path, hint=as_hint(kind)) from None
         raise
 
 
@@ -121,9 +124,7 @@ def _unit_count(header: IndexFile, geometry: Geometry) -> int:
     return min(header.keys, max(0, geometry.units - 1))
 
 
-def _unit_rows(
-    place: Location, name: str, header: IndexFile, geometry: Geometry, block: UnitBlock, options: ListingOptions
-) -> Rows:
+def _unit_columns(name: str, geometry: Geometry, block: UnitBlock, *, with_hex: bool) -> dict[str, Any]:
     units = block.units
     hashes = units["key_hash"].astype(np.int64)
     columns: dict[str, Any] = {
@@ -132,17 +133,11 @@ def _unit_rows(
         "slot": hashes % geometry.slots,
         **{field: units[field] for field in UNIT_DTYPE.names or ()},
     }
-    if options.with_hex:
-        columns["hex"] = hex_of(units)
-    rows = make_rows("index_unit", columns)
-    kept = options.by_records(place.parts[0], _kept(units, header, options.filters), units["physical_offset"])
-    if not kept.all():
-        rows = Rows(rows.batch.filter(kept))
-    return rows.reversed() if options.reverse else rows
+    return {**columns, "hex": hex_of(units)} if with_hex else columns
 
 
-def _kept(units: NDArray[np.void], header: IndexFile, filters: Filters) -> NDArray[np.bool_]:
-    """Which units pass; times are the header's and the unit's seconds, as the broker compares them."""
+def _passing(units: NDArray[np.void], header: IndexFile, filters: Filters) -> NDArray[np.bool_]:
+    """Which units pass the filters; a unit's time is the header's begin and the unit's seconds, as in the broker."""
     masks: list[Any] = []
     if filters.keys or filters.tags:
         masks.append(np.isin(units["key_hash"], index_hashes(filters)))
@@ -165,7 +160,7 @@ def _difference(one: int, other: int) -> int:
 def _slot_rows(
     name: str, mapped: MappedFile, header: IndexFile, geometry: Geometry, options: ListingOptions
 ) -> Iterator[Rows]:
-    """The used slots in parts; of the file only its slots and links are kept, 4 bytes for each."""
+    """The used slots, BLOCK_UNITS at a time; only the file's slots and links are kept, 4 bytes for each."""
     count = _unit_count(header, geometry)
     with InputFile(mapped.path, options.reading) as file:
         heads = np.frombuffer(file.read(HEADER_SIZE, geometry.slots * SLOT_DTYPE.itemsize), SLOT_DTYPE).astype(np.int32)
@@ -177,14 +172,14 @@ def _slot_rows(
     if is_hashed(options.filters):
         slots = slots[np.isin(slots, np.array(index_hashes(options.filters)) % geometry.slots)]
     for start in range(0, len(slots), BLOCK_UNITS):
-        part = slots[::-1][start : start + BLOCK_UNITS] if options.reverse else slots[start : start + BLOCK_UNITS]
-        found = heads[part]
-        sound = (found > 0) & (found <= count)
-        safe = np.where(sound, found, 0)
+        chosen = slots[::-1][start : start + BLOCK_UNITS] if options.reverse else slots[start : start + BLOCK_UNITS]
+        newest = heads[chosen]
+        sound = (newest > 0) & (newest <= count)
+        safe = np.where(sound, newest, 0)
         columns: dict[str, Any] = {
-            "file": constant_strings(name, len(part)),
-            "slot": part.astype(np.int32),
-            "newest_unit": found,
+            "file": constant_strings(name, len(chosen)),
+            "slot": chosen.astype(np.int32),
+            "newest_unit": newest,
             "chain_length": lengths[safe],
             "chain_ok": sound & ~broken[safe],
         }
@@ -195,10 +190,10 @@ def chain_lengths(previous: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArr
     """Units of the chain from each unit on to its oldest, and whether the chain has a link that leads nowhere older.
 
     `previous` has one number for each unit, the unused unit 0 among them. A chain ends at such a link, so that a
-    cycle ends too. Each round doubles the distance that is looked ahead.
+    cycle ends too. Each round doubles the number of links that are followed.
     """
-    numbers = np.arange(len(previous), dtype=np.int32)
-    broken = (previous < 0) | ((previous >= numbers) & (previous != 0))
+    unit_indexes = np.arange(len(previous), dtype=np.int32)
+    broken = (previous < 0) | ((previous >= unit_indexes) & (previous != 0))
     links = np.where(broken, 0, previous)
     lengths = np.ones(len(previous), dtype=np.int32)
     if len(previous):

@@ -1,4 +1,4 @@
-"""What a path means: a store, or a place in one with the files that belong to it."""
+"""Find out what a path is: a store, or a location in one with the files that belong to it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _MAPPED_KINDS = ("commitlog", "timerlog", "dledger", "dledger-index", *_FOLDER_O
 
 
 @dataclass(frozen=True)
-class Part:
-    """The files of one queue in order; of a kind without queues all files, without topic and number."""
+class FileGroup:
+    """The files of one queue in order, with its topic and queue id; for a kind without queues all files."""
 
     files: tuple[MappedFile, ...]
     topic: str | None = None
@@ -42,17 +42,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Location:
-    """A place in a store, `root`, that is no store itself; a copied file is its own place."""
+    """A file or directory in the store at `root`, of one kind; a file that was copied elsewhere stands alone."""
 
     kind: Kind
     root: Path
     path: Path
-    parts: tuple[Part, ...]
+    groups: tuple[FileGroup, ...]
 
     @property
     def files(self) -> tuple[MappedFile, ...]:
-        """The files of all parts."""
-        return tuple(file for part in self.parts for file in part.files)
+        """The files of all groups."""
+        return tuple(file for group in self.groups for file in group.files)
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
@@ -60,7 +60,7 @@ class Location:
 
 
 def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
-    """Find out what `path` is; `kind` overrules its place. Raises RmqtoolError."""
+    """Find out what `path` is; `kind` overrides what its name says. Raises RmqtoolError."""
     try:
         is_directory, exists = path.is_dir(), path.exists()
     except OSError as error:
@@ -72,17 +72,17 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         if not is_directory:
             raise WrongKindError("a file where a store directory should be", file=path)
         if kind is None:
-            _refuse_part(path)
+            _refuse_folder(path)
         return open_store(path, conf, with_dledger=True)
     if kind is not None and (named is None or named.kind != kind):
         named = Named(kind, _own_name(path if is_directory else path.parent))
     if named is None:
         raise _unknown(path)
-    return _place(path, named, is_directory=is_directory, conf=conf)
+    return _location(path, named, is_directory=is_directory, conf=conf)
 
 
-def _refuse_part(path: Path) -> None:
-    """Raise UnsupportedError for a directory that has its place in a store, but is nothing that is shown as one."""
+def _refuse_folder(path: Path) -> None:
+    """Raise UnsupportedError for a directory that is part of a store, but that no command shows."""
     if holds_rocksdb(path):
         raise UnsupportedError("a RocksDB database, which is not read", file=path)
     if path.name == COMPACTION and not os.path.isdir(path / CONSUME_QUEUE):
@@ -91,7 +91,7 @@ def _refuse_part(path: Path) -> None:
 
 
 def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
-    """What the names say; a folder with a commit log in it is a store, whatever it is called."""
+    """What the path's names say; a folder with a commit log in it is a store, whatever it is called."""
     if is_directory and os.path.isdir(path / COMMIT_LOG):
         return None
     if is_directory and path.resolve() in _configured(conf):
@@ -101,58 +101,58 @@ def _named(path: Path, *, is_directory: bool, conf: BrokerConf) -> Named | None:
 
 def _unknown(path: Path) -> UnsupportedError:
     kind = detect_kind(path)
-    looks = f"; it looks like {name_of(kind)}" if kind else ""
+    resemblance = f"; it looks like {name_of(kind)}" if kind else ""
     hint = as_hint(kind) if kind else "--as KIND says what a copied file is"
-    return UnsupportedError(f"the place of this file does not say what it is{looks}", file=path, hint=hint)
+    return UnsupportedError(f"the place of this file does not say what it is{resemblance}", file=path, hint=hint)
 
 
-def _place(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf) -> Location:
+def _location(path: Path, named: Named, *, is_directory: bool, conf: BrokerConf) -> Location:
     if named.kind == "commitlog":
         if is_directory:
             return _whole_log(path, conf)
         directory = _own_name(path.parent)
         file = _one_file(directory / path.name)
-        return Location("commitlog", _root_of(directory), path, (Part((file,)),))
+        return Location("commitlog", _root_of(directory), path, (FileGroup((file,)),))
     if is_directory:
-        parts = _parts_of_directory(path, named)
-        if not any(part.files for part in parts) and not _may_be_empty(path, named):
+        groups = _groups_in(path, named)
+        if not any(group.files for group in groups) and not _may_be_empty(path, named):
             raise WrongKindError(f"nothing of {name_of(named.kind)} is in this directory", file=path)
-        return Location(named.kind, named.root, path, parts)
-    return Location(named.kind, named.root, path, (Part((_any_file(path),), named.topic, named.queue_id),))
+        return Location(named.kind, named.root, path, groups)
+    return Location(named.kind, named.root, path, (FileGroup((_any_file(path),), named.topic, named.queue_id),))
 
 
 def _may_be_empty(path: Path, named: Named) -> bool:
-    """Whether a folder without a file is one that a broker leaves empty: its own name says what it is for."""
+    """Whether a broker may leave this folder empty, as one whose own name says its kind."""
     return named_by(path, is_directory=True) == named
 
 
-def _parts_of_directory(path: Path, named: Named) -> tuple[Part, ...]:
+def _groups_in(path: Path, named: Named) -> tuple[FileGroup, ...]:
     if named.kind in _FOLDER_OF:
-        return _queue_parts(path, named)
+        return _queue_groups(path, named)
     if named.kind in ("dledger", "dledger-index"):
         below = path / (DLEDGER_DATA if named.kind == "dledger" else DLEDGER_INDEX)
-        return (Part(list_mapped_files(below if below.is_dir() else path).files),)
+        return (FileGroup(list_mapped_files(below if below.is_dir() else path).files),)
     if named.kind == "timerlog":
-        return (Part(list_mapped_files(path).files),)
+        return (FileGroup(list_mapped_files(path).files),)
     wanted = {"index": is_index_name, "config": is_config_name}.get(named.kind)
     if wanted is None:
         raise WrongKindError(f"a directory where {name_of(named.kind)} should be", file=path)
     entries = [entry for entry in list_directory(path) if wanted(entry.name) and entry.is_file()]
-    return (Part(tuple(_any_file(Path(entry.path)) for entry in entries)),)
+    return (FileGroup(tuple(_any_file(Path(entry.path)) for entry in entries)),)
 
 
-def _queue_parts(path: Path, named: Named) -> tuple[Part, ...]:
+def _queue_groups(path: Path, named: Named) -> tuple[FileGroup, ...]:
     """The queues in a folder: of all topics, of one topic, or a queue itself."""
     if holds_rocksdb(path):
         raise UnsupportedError("a RocksDB database: consume queues kept there are not read", file=path)
     if named.queue_id is not None or list_mapped_files(path).files:
-        return (Part(list_mapped_files(path).files, named.topic, named.queue_id),)
+        return (FileGroup(list_mapped_files(path).files, named.topic, named.queue_id),)
     topics = [(named.topic, path)] if named.topic is not None else _folders(path)
-    parts = []
+    groups = []
     for topic, folder in topics:
         queues = [(int(name), queue) for name, queue in _folders(folder) if name.isdecimal() and name.isascii()]
-        parts += [Part(list_mapped_files(queue).files, topic, number) for number, queue in sorted(queues)]
-    return tuple(parts)
+        groups += [FileGroup(list_mapped_files(queue).files, topic, queue_id) for queue_id, queue in sorted(queues)]
+    return tuple(groups)
 
 
 def _folders(path: Path) -> list[tuple[str, Path]]:
@@ -160,7 +160,7 @@ def _folders(path: Path) -> list[tuple[str, Path]]:
 
 
 def _any_file(path: Path) -> MappedFile:
-    """A file by its size; the start offset is what its name tells, 0 without one."""
+    """A file with its size; its start offset is that of its name, or 0."""
     with InputFile(path) as file:
         return MappedFile(path, start_offset_of(path.name) or 0, file.size)
 
@@ -170,16 +170,16 @@ def _configured(conf: BrokerConf) -> list[Path]:
 
 
 def _whole_log(directory: Path, conf: BrokerConf) -> Location:
-    """All of the log: of every directory that broker.conf tells when this is one of them."""
+    """The whole log: the files of all directories that broker.conf names, when this is one of them."""
     own, configured = _own_name(directory), _configured(conf)
     listed = list_mapped_files(*(configured if own.resolve() in configured else [own]))
     if not listed.files and (listed.strays or own.name != COMMIT_LOG):
         raise WrongKindError("no commit log file (a name of 20 digits) is in this directory", file=directory)
-    return Location("commitlog", _root_of(own), directory, (Part(listed.files),))
+    return Location("commitlog", _root_of(own), directory, (FileGroup(listed.files),))
 
 
 def _own_name(directory: Path) -> Path:
-    """A commit log by the name that says so: ``.`` and links from elsewhere do not, a link of that name does."""
+    """The directory under the name ``commitlog``, where it or its link has that name; else as it is."""
     resolved = directory.resolve()
     return resolved if directory.name != COMMIT_LOG and resolved.name == COMMIT_LOG else directory
 
@@ -199,7 +199,7 @@ def _one_file(path: Path) -> MappedFile:
 
 
 def _offset_of_first_record(file: InputFile) -> int:
-    """The physical offset that the first record tells as its own: for a file that has lost its name."""
+    """The physical offset that the first record stores, for a file that has lost its name."""
     import numpy as np
 
     head = np.frombuffer(file.read(0, PREFIX_DTYPE.itemsize).ljust(PREFIX_DTYPE.itemsize, b"\0"), PREFIX_DTYPE)[0]

@@ -1,6 +1,6 @@
-"""What every record of the log adds up to: counts and bytes by topic and queue, sizes, times, damage.
+"""Statistics of all records of the log: counts and bytes by topic and queue, sizes, times, damage.
 
-How sizes and times are spread is counted in a bounded number of parts.
+The distributions of sizes and times have a bounded number of bins.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rmqtool.scan.reader import Event
 from rmqtool.store.version_signs import record_signs
 
 _MINUTE_MS = 60_000
-_MOST_PARTS = 512
+_MAX_BINS = 512
 
 
 class SizeDistribution:
@@ -35,8 +35,8 @@ class SizeDistribution:
         exponents = np.frexp(sizes.astype(np.float64))[1] - 1
         self.counts += np.bincount(exponents, minlength=len(self.counts))[: len(self.counts)]
 
-    def parts(self) -> list[tuple[int, int]]:
-        """Smallest size of each part, bytes, and its messages; from the first to the last that is not empty."""
+    def bins(self) -> list[tuple[int, int]]:
+        """Smallest size of each bin, bytes, and its messages; from the first to the last that is not empty."""
         used = np.flatnonzero(self.counts)
         if not len(used):
             return []
@@ -44,7 +44,7 @@ class SizeDistribution:
 
 
 class TimeDistribution:
-    """Messages by their store time: parts of a minute, and of twice as long whenever they become too many."""
+    """Messages by their store time: bins of a minute, which double in width whenever they become too many."""
 
     def __init__(self) -> None:
         self.width = _MINUTE_MS
@@ -53,32 +53,32 @@ class TimeDistribution:
     def add(self, timestamps: NDArray[np.int64]) -> None:
         """Count messages by their timestamps, epoch ms."""
         while True:
-            numbers, counts = np.unique(timestamps // self.width, return_counts=True)
-            if len(numbers) + len(self._counts) <= 2 * _MOST_PARTS:
+            bin_indexes, counts = np.unique(timestamps // self.width, return_counts=True)
+            if len(bin_indexes) + len(self._counts) <= 2 * _MAX_BINS:
                 break
             self._widen()
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self._counts[number] = self._counts.get(number, 0) + count
-        while len(self._counts) > _MOST_PARTS:
+        for bin_index, count in zip(bin_indexes.tolist(), counts.tolist(), strict=True):
+            self._counts[bin_index] = self._counts.get(bin_index, 0) + count
+        while len(self._counts) > _MAX_BINS:
             self._widen()
 
-    def parts(self, most: int) -> list[tuple[int, int]]:
-        """Beginning, epoch ms, and messages of at most `most` parts of one width that follow each other."""
+    def bins(self, limit: int) -> list[tuple[int, int]]:
+        """Beginning, epoch ms, and messages of at most `limit` bins of one width that follow each other."""
         if not self._counts:
             return []
         first, last = min(self._counts), max(self._counts)
-        step = -(-(last - first + 1) // most)
-        found = [0] * -(-(last - first + 1) // step)
-        for number, count in self._counts.items():
-            found[(number - first) // step] += count
-        begins = ((first + place * step) * self.width for place in range(len(found)))
-        return [(max(begin, MIN_TIMESTAMP), count) for begin, count in zip(begins, found, strict=True)]
+        step = -(-(last - first + 1) // limit)
+        totals = [0] * -(-(last - first + 1) // step)
+        for bin_index, count in self._counts.items():
+            totals[(bin_index - first) // step] += count
+        begins = ((first + total_index * step) * self.width for total_index in range(len(totals)))
+        return [(max(begin, MIN_TIMESTAMP), count) for begin, count in zip(begins, totals, strict=True)]
 
     def _widen(self) -> None:
         self.width *= 2
         wider: dict[int, int] = {}
-        for number, count in self._counts.items():
-            wider[number // 2] = wider.get(number // 2, 0) + count
+        for bin_index, count in self._counts.items():
+            wider[bin_index // 2] = wider.get(bin_index // 2, 0) + count
         self._counts = wider
 
 
@@ -101,7 +101,7 @@ class LogTotals:
 class LogStatistics:
     """Totals of a scan; sizes in bytes, timestamps epoch ms, None without a message."""
 
-    live: bool = False  # a broker writes: what is torn at the log's end is not damage
+    live: bool = False  # a broker writes: a torn record at the log's end is not damage
     total: LogTotals = field(default_factory=LogTotals)
     queues: dict[tuple[str, int], LogTotals] = field(default_factory=dict)
     body_bytes: int = 0
@@ -122,16 +122,16 @@ class LogStatistics:
 
     @property
     def is_lossy(self) -> bool:
-        """Whether bytes of the log are no messages, or bodies not what was stored."""
+        """Whether the log has damage or bodies without their CRC."""
         return bool(self.damaged.messages or self.wrong_bodies)
 
     @property
     def topics(self) -> dict[str, LogTotals]:
         """Totals by topic, in name order."""
-        found: dict[str, LogTotals] = {}
+        by_topic: dict[str, LogTotals] = {}
         for (topic, _), totals in sorted(self.queues.items()):
-            _add(found.setdefault(topic, LogTotals()), totals.messages, totals.bytes)
-        return found
+            _add(by_topic.setdefault(topic, LogTotals()), totals.messages, totals.bytes)
+        return by_topic
 
     def add(self, event: Event) -> None:
         """Count one event of a scan."""
@@ -169,9 +169,9 @@ class LogStatistics:
 
 
 def _by_queue(topics: pa.StringArray, frames: RecordRun) -> Iterator[tuple[tuple[str, int], int, int]]:
-    """Topic and queue number, messages and bytes, of each queue in a run.
+    """Topic and queue id, messages and bytes, of each queue in a run.
 
-    Topic and queue number are coded in one integer, which hashes ten times faster than a group by two columns.
+    Topic and queue id are coded in one integer, which hashes ten times faster than a group by two columns.
     """
     dictionary_encoded = topics.dictionary_encode()
     codes = np.asarray(dictionary_encoded.indices).astype(np.int64) << _QUEUE_ID_BITS
@@ -182,10 +182,10 @@ def _by_queue(topics: pa.StringArray, frames: RecordRun) -> Iterator[tuple[tuple
     sizes = np.bincount(rows, weights=frames.message_sizes)  # float64, exact up to 2**53 bytes
     names = dictionary_encoded.dictionary.to_pylist()
     distinct = np.asarray(queues.dictionary)
-    numbers = (distinct & _QUEUE_ID_MASK).astype(np.uint32).view(np.int32).tolist()
+    queue_ids = (distinct & _QUEUE_ID_MASK).astype(np.uint32).view(np.int32).tolist()
     topic_codes = (distinct >> _QUEUE_ID_BITS).tolist()
-    for topic, number, count, size in zip(topic_codes, numbers, messages.tolist(), sizes.tolist(), strict=True):
-        yield (names[topic], number), count, int(size)
+    for topic, queue_id, count, size in zip(topic_codes, queue_ids, messages.tolist(), sizes.tolist(), strict=True):
+        yield (names[topic], queue_id), count, int(size)
 
 
 def _add(totals: LogTotals, messages: int, size: int) -> None:

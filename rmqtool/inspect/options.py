@@ -1,4 +1,4 @@
-"""What of a place is wanted, and how it is read."""
+"""The options of a listing: filters, order and shape, and how files are read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from rmqtool.base.files import ReadPolicy
-from rmqtool.inspect.locate import Part
+from rmqtool.inspect.locate import FileGroup
 from rmqtool.inspect.record_filter import RecordFilter
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
@@ -19,7 +19,7 @@ from rmqtool.scan.message_rows import MessageShape
 class ListingOptions:
     """Filters, order and shape of a listing; `with_hex` adds each unit's bytes in hex.
 
-    `filters` are those that the units themselves tell, `by_record` has those that only their records tell.
+    `filters` can be decided from the units themselves, `by_record` only from the records that they point to.
     """
 
     filters: Filters = field(default_factory=Filters)
@@ -31,8 +31,10 @@ class ListingOptions:
     shape: MessageShape = field(default_factory=MessageShape)
     conf: BrokerConf = field(default_factory=BrokerConf)
     reading: ReadPolicy = field(default_factory=ReadPolicy)
-    live: bool = False  # a broker writes: what is torn at the log's end is not damage
+    live: bool = False  # a broker writes: a torn record at the log's end is not damage
 
-    def by_records(self, part: Part, kept: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:
+    def by_records(
+        self, group: FileGroup, kept: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None
+    ) -> Mask:
         """Which of the units that are `kept` so far have a record that passes; see `RecordFilter.select`."""
-        return kept if self.by_record is None else self.by_record.select(part, kept, offsets, sizes)
+        return kept if self.by_record is None else self.by_record.select(group, kept, offsets, sizes)

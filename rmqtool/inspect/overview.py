@@ -79,18 +79,18 @@ class Overview:
 def overview_of(store: Store, version: Version | None = None, limit: RateLimit | None = None) -> Overview:
     """Look at a store; `version` decides rules that changed, and without it those of the newest release are shown."""
     unread = ReadErrors()
-    snapshot = Snapshot(store, version, limit, scope=unread.part)
+    snapshot = Snapshot(store, version, limit, scope=unread.scope)
     checkpoint, found_range, older_range = None, None, None
-    queues = tuple(_with_range(snapshot, unread.part))
-    with unread.part():
+    queues = tuple(_with_range(snapshot, unread.scope))
+    with unread.scope():
         checkpoint = snapshot.checkpoint
-    with unread.part():
+    with unread.scope():
         found_range = _log_range(snapshot, queues)
-    with unread.part():
+    with unread.scope():
         older_range = log_range(snapshot.older_log.files, reading=snapshot.reading)
     signs = set(snapshot.file_signs)
     if found_range is not None:
-        with unread.part():
+        with unread.scope():
             signs |= snapshot.record_signs
     overview = Overview(
         snapshot=snapshot,
@@ -136,7 +136,7 @@ def _with_range(snapshot: Snapshot, part: ReadScope) -> Iterator[tuple[Queue, Qu
 def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     snapshot = overview.snapshot
     store, is_live = snapshot.store, snapshot.holder is not None
-    with unread.part():
+    with unread.scope():
         yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in unread.errors)
     yield from layout_findings(store)

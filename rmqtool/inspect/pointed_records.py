@@ -1,4 +1,4 @@
-"""The records that units point to, many at once: for what the units themselves do not tell."""
+"""The records that units point to, many at once: for filters on fields that units do not have."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from rmqtool.scan.frames import Headers, sound_prefix
 
 _OWN_POSITION, _OWN_POSITION_AT = PREFIX_DTYPE["physical_offset"], position_of(PREFIX_DTYPE, "physical_offset")
 _GAP = 16 << 10  # bytes between two records that cost less to read along than a read of their own
-_AFTER_BAD = 32  # records that are proven at once behind one that is not sound; doubled while all are
+_RECORDS_BEHIND_DAMAGE = 32  # records that are proven at once behind one that is not sound; doubled while all are
 
 Offsets = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Heads:
-    """What the heads of records tell, one for each distinct offset, in ascending order.
+    """Fields of the heads of records, one for each distinct offset, in ascending order.
 
     `is_record` where the magic code and the stored physical offset are those of a record that begins there and fits
-    into its file; what stands beside a False means nothing.
+    into its file; the other fields of a row without a record mean nothing.
     """
 
     offsets: Offsets
@@ -47,14 +47,14 @@ class Heads:
 
 
 def read_heads(files: Sequence[MappedFile], offsets: Offsets, reading: ReadPolicy = UNLIMITED) -> Heads:
-    """The heads of what stands at physical offsets, which are distinct and ascend."""
+    """The heads of the records at physical offsets, which are distinct and ascend."""
     is_record = np.zeros(len(offsets), dtype=np.bool_)
     sizes, times = np.zeros((2, len(offsets)), dtype=np.int64)
-    numbers, ends = _files_of(files, offsets)
-    rows = np.flatnonzero((numbers >= 0) & (offsets < ends))
+    file_numbers, ends = _files_of(files, offsets)
+    rows = np.flatnonzero((file_numbers >= 0) & (offsets < ends))
     stops = np.minimum(offsets[rows] + MAX_HEADER_SIZE, ends[rows])
-    for part, block, positions in _packed(files, numbers[rows], offsets[rows], stops, reading):
-        chosen = rows[part]
+    for batch, block, positions in _packed(files, file_numbers[rows], offsets[rows], stops, reading):
+        chosen = rows[batch]
         headers = Headers(block, positions)
         message_sizes = headers.field("message_size").astype(np.int64)
         magic_codes = headers.field("magic_code")
@@ -72,7 +72,7 @@ def passing_records(
 ) -> tuple[Mask, Mask]:
     """Which records pass the filters, and which are sound to their end; both as long as the heads.
 
-    Records that overlap, as no broker writes them, are looked at one by one.
+    Records that overlap, as no broker writes them, are read one by one.
     """
     passed, sound = np.zeros((2, len(heads.offsets)), dtype=np.bool_)
     rows = np.flatnonzero(heads.is_record)
@@ -81,27 +81,27 @@ def passing_records(
     overlaps = np.concatenate([[False], starts[1:] < reached]) if len(rows) else np.zeros(0, dtype=np.bool_)
     for group in (rows[~overlaps], *rows[overlaps][:, np.newaxis]):
         starts, sizes = heads.offsets[group], heads.message_sizes[group]
-        numbers, _ = _files_of(files, starts)
-        for part, block, positions in _packed(files, numbers, starts, starts + sizes, reading):
+        file_numbers, _ = _files_of(files, starts)
+        for batch, block, positions in _packed(files, file_numbers, starts, starts + sizes, reading):
             _set_positions(block, positions)
             for chosen, mask in _passing(block, positions, filters):
-                sound[group[part][chosen]] = True
-                passed[group[part][chosen]] = mask
+                sound[group[batch][chosen]] = True
+                passed[group[batch][chosen]] = mask
     return passed, sound
 
 
 def _files_of(files: Sequence[MappedFile], offsets: Offsets) -> tuple[NDArray[np.intp], Offsets]:
-    """The number of the file that may hold each offset, and where that file ends; 0 without one."""
+    """The index of the file that may hold each offset (-1: none), and where that file ends, bytes (0: none)."""
     starts = np.array([file.start_offset for file in files], dtype=np.int64)
     ends = np.array([file.end_offset for file in files], dtype=np.int64)
-    numbers = np.searchsorted(starts, offsets, side="right") - 1
-    found = np.zeros(len(offsets), dtype=np.int64)
-    found[numbers >= 0] = ends[numbers[numbers >= 0]]
-    return numbers, found
+    file_numbers = np.searchsorted(starts, offsets, side="right") - 1
+    file_ends = np.zeros(len(offsets), dtype=np.int64)
+    file_ends[file_numbers >= 0] = ends[file_numbers[file_numbers >= 0]]
+    return file_numbers, file_ends
 
 
 def _packed(
-    files: Sequence[MappedFile], numbers: NDArray[np.intp], starts: Offsets, stops: Offsets, reading: ReadPolicy
+    files: Sequence[MappedFile], file_numbers: NDArray[np.intp], starts: Offsets, stops: Offsets, reading: ReadPolicy
 ) -> Iterator[tuple[slice, Block, Positions]]:
     """Ranges of the log, which ascend, in blocks: which ranges, the block, and where each begins in it.
 
@@ -109,7 +109,7 @@ def _packed(
     """
     if not len(starts):
         return
-    is_near = (numbers[1:] == numbers[:-1]) & (starts[1:] - stops[:-1] <= _GAP)
+    is_near = (file_numbers[1:] == file_numbers[:-1]) & (starts[1:] - stops[:-1] <= _GAP)
     read = np.cumsum(stops - np.concatenate([starts[:1], np.where(is_near, stops[:-1], starts[1:])]))
     is_full = read[1:] // BLOCK_SIZE != read[:-1] // BLOCK_SIZE
     first_of_span = np.concatenate([[0], np.flatnonzero(~is_near | is_full) + 1])
@@ -119,28 +119,28 @@ def _packed(
         for low, high in pairwise(borders.tolist()):
             firsts = first_of_span[slice(*np.searchsorted(first_of_span, (low, high)))]
             lasts = np.append(firsts[1:], high) - 1
-            spans = _Spans(numbers[firsts], starts[firsts], stops[lasts])
+            spans = _Spans(file_numbers[firsts], starts[firsts], stops[lasts])
             block = block if spans.size <= block.size else Block(spans.size)
             spans.read(block, opened)
-            of_span = np.repeat(spans.places - spans.starts, np.append(firsts[1:], high) - firsts)
+            of_span = np.repeat(spans.block_positions - spans.starts, np.append(firsts[1:], high) - firsts)
             yield slice(low, high), block, (starts[low:high] + of_span).astype(np.intp)
 
 
 class _Spans:
-    """Parts of the log that stand one behind the other in a block: the numbers of their files, and their borders."""
+    """Pieces of the log that are copied one behind the other into a block: their file numbers and borders, bytes."""
 
-    def __init__(self, numbers: NDArray[np.intp], starts: Offsets, stops: Offsets) -> None:
-        self.numbers, self.starts, self.stops = numbers, starts, stops
+    def __init__(self, file_numbers: NDArray[np.intp], starts: Offsets, stops: Offsets) -> None:
+        self.file_numbers, self.starts, self.stops = file_numbers, starts, stops
         ends = np.cumsum(stops - starts)
-        self.places = ends - (stops - starts)
+        self.block_positions = ends - (stops - starts)
         self.size = int(ends[-1])
 
     def read(self, block: Block, opened: _Opened) -> None:
-        """Fill the block; what a file no longer has is zeros."""
-        borders = (self.numbers, self.starts, self.stops, self.places)
-        for number, start, stop, place in zip(*(values.tolist() for values in borders), strict=True):
-            target = block.view[place : place + stop - start]
-            done = opened.file(number).read_into(target, start - opened.files[number].start_offset)
+        """Fill the block; zeros where a file has become shorter."""
+        borders = (self.file_numbers, self.starts, self.stops, self.block_positions)
+        for file_number, start, stop, block_position in zip(*(values.tolist() for values in borders), strict=True):
+            target = block.view[block_position : block_position + stop - start]
+            done = opened.file(file_number).read_into(target, start - opened.files[file_number].start_offset)
             target[done:] = bytes(len(target) - done)
         block.start_offset, block.length = 0, self.size
         block.view[self.size : self.size + PADDING] = bytes(PADDING)
@@ -152,7 +152,7 @@ class _Opened:
     def __init__(self, files: Sequence[MappedFile], reading: ReadPolicy) -> None:
         self.files = files
         self._reading = reading
-        self._number = -1
+        self._file_number = -1
         self._file: InputFile | None = None
 
     def __enter__(self) -> _Opened:
@@ -162,30 +162,30 @@ class _Opened:
         if self._file is not None:
             self._file.close()
 
-    def file(self, number: int) -> InputFile:
-        """The file with a number, opened."""
-        if self._file is None or number != self._number:
+    def file(self, file_number: int) -> InputFile:
+        """The open file with this number."""
+        if self._file is None or file_number != self._file_number:
             self.__exit__()
-            self._file, self._number = InputFile(self.files[number].path, self._reading), number
+            self._file, self._file_number = InputFile(self.files[file_number].path, self._reading), file_number
         return self._file
 
 
 def _set_positions(block: Block, positions: Positions) -> None:
-    """Let each record tell its place in the block as its own; what it told of the log has been compared before."""
+    """Write each record's position in the block over its physical offset, which has been checked before."""
     width = _OWN_POSITION.itemsize
     stored = np.ndarray((block.size - width + 1,), _OWN_POSITION, block.data, strides=(1,))
     stored[positions + _OWN_POSITION_AT] = positions
 
 
 def _passing(block: Block, positions: Positions, filters: Filters) -> Iterator[tuple[slice, Mask]]:
-    """Which of the sound ones among the records at `positions` pass, run by run; the others are left out."""
-    at, most = 0, len(positions)
+    """Which of the sound records at `positions` pass the filters, run by run; others are skipped."""
+    at, run_length = 0, len(positions)
     while at < len(positions):
-        wanted = positions[at : at + most]
+        wanted = positions[at : at + run_length]
         frames = sound_prefix(block, wanted)
         if len(frames):
             masks = [filters.mask(batch) for batch in record_batches(frames, filters.columns)]
             yield slice(at, at + len(frames)), np.concatenate(masks)
         is_whole = len(frames) == len(wanted)
         at += len(frames) + (not is_whole)
-        most = 2 * most if is_whole else _AFTER_BAD
+        run_length = 2 * run_length if is_whole else _RECORDS_BEHIND_DAMAGE

@@ -1,4 +1,4 @@
-"""Filters on what units do not tell, but the records that they point to."""
+"""Filters on fields that units do not have, but the records that they point to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import NotAStoreError, UnreadableError
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.inspect.locate import Location, Part
+from rmqtool.inspect.locate import FileGroup, Location
 from rmqtool.inspect.pointed_records import Heads, Offsets, passing_records, read_heads
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.scan.filters import Filters, Mask
@@ -30,10 +30,10 @@ class RecordFilter:
     """Filters that records must pass, and how many units could not be judged so far: those do not pass.
 
     `deleted` counts units that point before the first file of their log, as the broker's cleaner leaves them, `unread`
-    others without a sound record of the size that they tell.
+    others without a sound record of the size that they store.
     """
 
-    place: Location
+    location: Location
     filters: Filters
     conf: BrokerConf = field(default_factory=BrokerConf)
     reading: ReadPolicy = UNLIMITED
@@ -43,13 +43,13 @@ class RecordFilter:
 
     @property
     def has_log(self) -> bool:
-        """Whether a log is there in which the units' records may be."""
-        return any(self._log(part) for part in self.place.parts)
+        """Whether there is a log with the units' records."""
+        return any(self._log(group) for group in self.location.groups)
 
-    def select(self, part: Part, asked: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:
+    def select(self, group: FileGroup, asked: Mask, offsets: NDArray[Any], sizes: NDArray[Any] | None = None) -> Mask:
         """Which of the units that are `asked` about have a record that passes.
 
-        `offsets` are physical, `sizes` those of the whole records where units tell them; each as long as `asked`.
+        `offsets` are physical, `sizes` those of the whole records where units store them; each as long as `asked`.
         """
         selected = np.zeros(len(asked), dtype=np.bool_)
         rows = np.flatnonzero(asked)
@@ -58,22 +58,24 @@ class RecordFilter:
         distinct, of_row = np.unique(offsets[rows].astype(np.int64), return_inverse=True)
         wanted = None if sizes is None else sizes[rows]
         try:
-            selected[rows] = self._select(part, distinct, of_row, wanted)
+            selected[rows] = self._select(group, distinct, of_row, wanted)
         except UnreadableError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             self._logs.clear()  # the broker's cleaner has deleted a file since the log was listed
-            selected[rows] = self._select(part, distinct, of_row, wanted)
+            selected[rows] = self._select(group, distinct, of_row, wanted)
         return selected
 
-    def _select(self, part: Part, distinct: Offsets, of_row: NDArray[np.intp], sizes: NDArray[Any] | None) -> Mask:
-        """The same for units that point to ``distinct[of_row]``."""
-        files = self._log(part, int(distinct[-1]))
+    def _select(
+        self, group: FileGroup, distinct: Offsets, of_row: NDArray[np.intp], sizes: NDArray[Any] | None
+    ) -> Mask:
+        """Which units, that point to ``distinct[of_row]``, have a record that passes; counts those without one."""
+        files = self._log(group, int(distinct[-1]))
         heads = read_heads(files, distinct, self.reading)
         fits = np.ones(len(of_row), dtype=np.bool_) if sizes is None else heads.message_sizes[of_row] == sizes
         meant = np.zeros(len(distinct), dtype=np.bool_)
         meant[of_row[fits]] = True
-        # A record of another size is not looked at: its size may be damaged, and lead far.
+        # A record of another size is not read: its size may be damaged, and lead far.
         passed, sound = self._judge(files, replace(heads, is_record=heads.is_record & meant))
         is_sound = sound[of_row] & fits
         first = files[0].start_offset if files else 0
@@ -88,26 +90,26 @@ class RecordFilter:
             return passing_records(files, heads, self.filters, self.reading)
         return self.filters.in_time(heads.store_timestamps), heads.is_record
 
-    def _log(self, part: Part, offset: int = -1) -> tuple[MappedFile, ...]:
-        """The files of the log that a part's units point to; a broker may have begun the one of `offset` just now."""
-        directories = self._directories(part)
+    def _log(self, group: FileGroup, offset: int = -1) -> tuple[MappedFile, ...]:
+        """The files of the log that a group's units point to, listed again when `offset` is behind the last one."""
+        directories = self._directories(group)
         files = self._logs.get(directories)
         if files is None or (files and offset >= files[-1].end_offset):
             files = self._logs[directories] = list_mapped_files(*directories).files
         return files
 
-    def _directories(self, part: Part) -> tuple[Path, ...]:
-        folders = sorted({Path(os.path.abspath(file.path.parent)) for file in part.files})
-        if self.place.kind == "compaction-queue":
-            return tuple(log for folder in folders for log in _log_beside(folder, self.place.root))
-        if self.place.kind == "dledger-index":
+    def _directories(self, group: FileGroup) -> tuple[Path, ...]:
+        folders = sorted({Path(os.path.abspath(file.path.parent)) for file in group.files})
+        if self.location.kind == "compaction-queue":
+            return tuple(log for folder in folders for log in _log_beside(folder, self.location.root))
+        if self.location.kind == "dledger-index":
             return tuple(folder.parent / DLEDGER_DATA for folder in folders)
         return self._log_of_store
 
     @cached_property
     def _log_of_store(self) -> tuple[Path, ...]:
         try:
-            store = open_store(self.place.root, self.conf, with_dledger=True)
+            store = open_store(self.location.root, self.conf, with_dledger=True)
         except NotAStoreError:
             return ()
         return (*store.older_log_directories, *store.commit_log_directories)

@@ -1,4 +1,4 @@
-"""Every kind of place: how it is listed, which filters it knows, and the columns of a table for people."""
+"""Every kind of file: how it is listed, which filters it has, and the columns of a table for people."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from rmqtool.inspect.index_files import HASHED, HEADER_COLUMNS, count_units, is_
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.small_files import (
+    integer_columns,
     list_checkpoint,
     list_config,
     list_marker,
     list_text,
     list_timer_check,
-    number_columns,
 )
 from rmqtool.inspect.timer import list_timer_log, list_wheel
 from rmqtool.scan.filters import FILTER_NAMES, Filters
@@ -45,8 +45,8 @@ from rmqtool.store.paths import Kind
 Item = TypeVar("Item")
 _END: Any = object()
 
-Found = Rows | dict[str, Any]
-"""What a listing gives: many rows, or one object whose shape the broker decides."""
+Listed = Rows | dict[str, Any]
+"""An item of a listing: many rows, or one object whose shape the broker decides."""
 
 _QUEUE_FILTERS = frozenset({"topic", "queue", "tag", "from_offset", "to_offset"})
 _KEY = frozenset({"key"})
@@ -56,13 +56,13 @@ _OFFSETS = frozenset({"from_offset", "to_offset"})
 
 @dataclass(frozen=True)
 class Listing:
-    """How a kind is listed; `columns` are all fields, `table` those that a table shows unless told otherwise.
+    """How a kind is listed; `columns` are all fields, `table` those that a table shows without ``--columns``.
 
-    `filters` are those that the units tell, `by_record` those that the records tell to which they point. `layout`
+    `filters` can be decided from the units, `by_record` only from the records that they point to. `layout`
     names the fields of a unit's bytes; `has_messages` when a body may be wanted.
     """
 
-    list: Callable[[Location, ListingOptions], Iterable[Found]]
+    list: Callable[[Location, ListingOptions], Iterable[Listed]]
     columns: tuple[str, ...]
     table: tuple[str, ...]
     filters: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class Listing:
 
     @property
     def is_one_object(self) -> bool:
-        """Whether a place of this kind has a few numbers or lines rather than units."""
+        """Whether a file of this kind holds a few numbers or lines rather than units."""
         return not self.table
 
 
@@ -133,8 +133,8 @@ LISTINGS: Mapping[Kind, Listing] = {
         list_dledger_index, ("file", "number", "position", "size", "index", "term"),
         ("index", "term", "position", "size", "kind"), _OFFSETS, DLedgerIndexUnit, by_record=FILTER_NAMES - _OFFSETS,
     ),
-    "checkpoint": Listing(list_checkpoint, number_columns(CHECKPOINT_DTYPE), (), frozenset(), Checkpoint),
-    "timercheck": Listing(list_timer_check, number_columns(CHECK_DTYPE), (), frozenset(), TimerCheck),
+    "checkpoint": Listing(list_checkpoint, integer_columns(CHECKPOINT_DTYPE), (), frozenset(), Checkpoint),
+    "timercheck": Listing(list_timer_check, integer_columns(CHECK_DTYPE), (), frozenset(), TimerCheck),
     "abort": Listing(list_marker, ("file", "content", "process_id", *_HOLDER), ()),
     "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
     "text": Listing(list_text, ("file", "line", "text"), ()),
@@ -143,9 +143,9 @@ LISTINGS: Mapping[Kind, Listing] = {
 
 
 def split_filters(kind: Kind, filters: Filters) -> tuple[Filters, Filters]:
-    """The filters that the units of a kind tell, and those that only their records tell.
+    """The filters that can be decided from the units of a kind, and those that need their records.
 
-    An index unit has the hash of a topic with a key or tag: of one without the other its record tells.
+    An index unit has the hash of a topic with a key or tag: a filter on one without the other needs the record.
     """
     listing = LISTINGS[kind]
     by_record = listing.by_record
@@ -154,37 +154,37 @@ def split_filters(kind: Kind, filters: Filters) -> tuple[Filters, Filters]:
     return filters.only(listing.filters - by_record), filters.only(by_record)
 
 
-def list_place(place: Location, options: ListingOptions) -> Iterator[Found]:
-    """Everything at a place that passes the filters, up to the limit."""
-    found = list_slots(place, options) if options.slots else LISTINGS[place.kind].list(place, options)
-    return limited(found, options.limit)
+def list_location(location: Location, options: ListingOptions) -> Iterator[Listed]:
+    """Everything at a location that passes the filters, up to the limit."""
+    listed = list_slots(location, options) if options.slots else LISTINGS[location.kind].list(location, options)
+    return limited(listed, options.limit)
 
 
-def limited(found: Iterable[Item], limit: int | None) -> Iterator[Item]:
-    """What is found up to the limit; what does not count comes along before the last one that does."""
-    left, parts = limit, iter(found)
+def limited(items: Iterable[Item], limit: int | None) -> Iterator[Item]:
+    """Items up to the limit; rows that do not count are yielded as long as the limit is not reached."""
+    left, iterator = limit, iter(items)
     while left is None or left > 0:
-        part: Any = next(parts, _END)
-        if part is _END:
+        item: Any = next(iterator, _END)
+        if item is _END:
             return
-        if isinstance(part, Rows):
-            part = part.slice(0, left) if left is not None and part.counted else part
-            if not len(part):
+        if isinstance(item, Rows):
+            item = item.slice(0, left) if left is not None and item.counted else item
+            if not len(item):
                 continue
         if left is not None:
-            left -= _count(part)
-        yield part
+            left -= _count(item)
+        yield item
 
 
-def count_place(place: Location, options: ListingOptions) -> dict[str, int]:
-    """How many rows of each kind `list_place` gives, without making more of them than the filters need."""
+def count_location(location: Location, options: ListingOptions) -> dict[str, int]:
+    """How many rows of each kind `list_location` yields; no more columns are read than the filters need."""
     plain = options.filters == Filters() and not options.by_record and options.limit is None and not options.slots
-    if place.kind == "index" and plain:
-        return count_units(place, options)
+    if location.kind == "index" and plain:
+        return count_units(location, options)
     counts: dict[str, int] = {}
     shape = MessageShape.of("none", ("physical_offset",))
-    for part in list_place(place, replace(options, shape=shape)):
-        kinds = [part["kind"]] if isinstance(part, dict) else part.batch.column(0)
+    for item in list_location(location, replace(options, shape=shape)):
+        kinds = [item["kind"]] if isinstance(item, dict) else item.batch.column(0)
         for kind, count in Counter(kinds if isinstance(kinds, list) else _counted(kinds)).items():
             counts[kind] = counts.get(kind, 0) + count
     return counts
@@ -194,7 +194,7 @@ def _counted(kinds: pa.StringArray) -> dict[str, int]:
     return {pair["values"]: pair["counts"] for pair in pc.value_counts(kinds).to_pylist()}
 
 
-def _count(part: object) -> int:
-    if isinstance(part, Rows):
-        return len(part) if part.counted else 0
-    return int(part is not None)
+def _count(item: object) -> int:
+    if isinstance(item, Rows):
+        return len(item) if item.counted else 0
+    return int(item is not None)

@@ -26,75 +26,75 @@ _BACKUP = ".bak"
 _GROUP_SEPARATOR = "@"  # ConsumerOffsetManager.TOPIC_GROUP_SEPARATOR
 
 
-def list_checkpoint(place: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The numbers of `checkpoint`, one row."""
-    yield from _numbers("checkpoint", place, CHECKPOINT_DTYPE, options)
+def list_checkpoint(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The fields of `checkpoint`, one row."""
+    yield from _integer_rows("checkpoint", location, CHECKPOINT_DTYPE, options)
 
 
-def list_timer_check(place: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The numbers of `timercheck`, one row."""
-    yield from _numbers("timercheck", place, timer_check.CHECK_DTYPE, options)
+def list_timer_check(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The fields of `timercheck`, one row."""
+    yield from _integer_rows("timercheck", location, timer_check.CHECK_DTYPE, options)
 
 
-def number_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
-    """The fields of a row of numbers."""
+def integer_columns(dtype: np.dtype[np.void]) -> tuple[str, ...]:
+    """The columns of a row of `_integer_rows`."""
     names = ["file"]
     for name in dtype.names or ():
         names += [name, f"{name.removesuffix('_timestamp')}_time"] if name.endswith("_timestamp") else [name]
     return tuple(names)
 
 
-def list_marker(place: Location, options: ListingOptions) -> Iterator[Rows]:
-    """`abort` or `lock`: what is in there, and which broker it tells of."""
-    for mapped in place.files:
+def list_marker(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """`abort` or `lock`: its content, and the broker that runs on the store."""
+    for mapped in location.files:
         content = read_all(mapped.path, _MAX_TEXT)
-        holder = lock_holder(place.root)
+        holder = lock_holder(location.root)
         text = decode_text(content)
-        values: dict[str, Any] = {"file": place.relative(mapped.path), "content": text}
-        if place.kind == "abort":
+        values: dict[str, Any] = {"file": location.relative(mapped.path), "content": text}
+        if location.kind == "abort":
             values["process_id"] = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
         if options.with_hex:
             values["hex"] = content.hex()
         values |= {"broker_running": holder is not None, "broker_process_id": holder.pid if holder else None}
-        yield one_row(place.kind, values)
+        yield one_row(location.kind, values)
 
 
-def list_text(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_text(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The lines of a text file."""
-    for mapped in place.files:
+    for mapped in location.files:
         lines = decode_text(read_all(mapped.path, _MAX_TEXT)).splitlines()
-        for number, line in enumerate(reversed(lines) if options.reverse else lines, 1):
-            at = len(lines) + 1 - number if options.reverse else number
-            yield one_row("text", {"file": place.relative(mapped.path), "line": at, "text": line})
+        numbered = list(enumerate(lines, 1))
+        for line_number, line in reversed(numbered) if options.reverse else numbered:
+            yield one_row("text", {"file": location.relative(mapped.path), "line": line_number, "text": line})
 
 
-def list_config(place: Location, options: ListingOptions) -> Iterator[dict[str, Any]]:
+def list_config(location: Location, options: ListingOptions) -> Iterator[dict[str, Any]]:
     """The entries of JSON files, table by table; of a file that cannot be read the ``.bak`` is shown too.
 
     An entry is of a topic when it stands under the topic's name, or under ``TOPIC@GROUP``.
     """
-    alone, topics = len(place.files) == 1, options.filters.topics
-    for mapped in place.files:
+    alone, topics = len(location.files) == 1, options.filters.topics
+    for mapped in location.files:
         if alone or not mapped.path.name.endswith(_BACKUP):
-            for found in _config_objects(mapped.path, place):
-                if not topics or found["kind"] != "config_entry" or _topic_of(found) in topics:
-                    yield found
+            for entry in _config_objects(mapped.path, location):
+                if not topics or entry["kind"] != "config_entry" or _topic_of(entry) in topics:
+                    yield entry
 
 
 def _topic_of(entry: dict[str, Any]) -> str | None:
     return entry["name"].partition(_GROUP_SEPARATOR)[0] if entry["table"] else None
 
 
-def _config_objects(path: Path, place: Location) -> Iterator[dict[str, Any]]:
+def _config_objects(path: Path, location: Location) -> Iterator[dict[str, Any]]:
     require_kind(path, "config")
-    name = place.relative(path)
+    name = location.relative(path)
     try:
         content = read_config_file(path)
     except RmqtoolError as error:
         yield {"kind": "config_problem", "file": name, "message": error.message}
         backup = path.with_name(path.name + _BACKUP)
         if backup.exists() and not path.name.endswith(_BACKUP):
-            yield from _config_objects(backup, place)
+            yield from _config_objects(backup, location)
         return
     for table, value in content.items():
         if isinstance(value, dict) and table != "dataVersion":
@@ -104,13 +104,13 @@ def _config_objects(path: Path, place: Location) -> Iterator[dict[str, Any]]:
             yield {"kind": "config_entry", "file": name, "table": None, "name": table, "value": value}
 
 
-def _numbers(kind: str, place: Location, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
-    """Numbers at the start of a file; what a short file lacks reads as 0, as in Java."""
-    for mapped in place.files:
-        require_kind(mapped.path, place.kind)
+def _integer_rows(kind: str, location: Location, dtype: np.dtype[np.void], options: ListingOptions) -> Iterator[Rows]:
+    """The integers at the start of a file, as one row; fields beyond the end of a short file read as 0, as in Java."""
+    for mapped in location.files:
+        require_kind(mapped.path, location.kind)
         data = read_all(mapped.path, dtype.itemsize).ljust(dtype.itemsize, b"\0")
         fields = np.frombuffer(data, dtype)[0]
-        values: dict[str, Any] = {"file": place.relative(mapped.path)}
+        values: dict[str, Any] = {"file": location.relative(mapped.path)}
         for name in dtype.names or ():
             values[name] = int(fields[name])
             if name.endswith("_timestamp"):

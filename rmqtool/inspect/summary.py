@@ -1,4 +1,4 @@
-"""What an overview adds up to: groups with their retries and dead letters, what waits, growth, index coverage."""
+"""Totals of an overview: retries and dead letters of groups, messages that wait, growth, index coverage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.store import CONFIG
 
 _HOUR_MS = 3_600_000
-_LEAST_SPAN_MS = 60_000  # a shorter time tells no growth per hour
+_LEAST_SPAN_MS = 60_000  # a shorter time shows no growth per hour
 _LEVEL = re.compile(r"[1-9]\d{0,3}", re.ASCII)
 
 OutOfRange = Literal["below", "beyond"]
@@ -47,7 +47,7 @@ class DelayLevel:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a broker has accepted and consumers do not see yet, counted in units of its queues."""
+    """Messages that a broker has accepted and consumers do not see yet, counted in units of its queues."""
 
     delayed: tuple[DelayLevel, ...]
     timer_messages: int
@@ -55,44 +55,44 @@ class Waiting:
     op_messages: int
 
 
-def messages_in(found: QueueRange) -> int:
+def messages_in(offsets: QueueRange) -> int:
     """Units between minimum and maximum."""
-    return max(0, found.max_offset - max(found.min_offset, 0))
+    return max(0, offsets.max_offset - max(offsets.min_offset, 0))
 
 
 def out_of_range(overview: Overview, committed: CommittedOffset) -> OutOfRange | None:
     """Whether a committed offset lies below its queue's minimum, or beyond its maximum; None within, or no queue."""
-    found = overview.range_of(committed.topic, committed.queue_id)
-    if found is None:
+    offsets = overview.range_of(committed.topic, committed.queue_id)
+    if offsets is None:
         return None
-    if committed.offset > found.max_offset:
+    if committed.offset > offsets.max_offset:
         return "beyond"
-    return "below" if committed.offset < found.min_offset else None
+    return "below" if committed.offset < offsets.min_offset else None
 
 
 def group_failures(overview: Overview) -> list[GroupFailures]:
     """The groups that have retry or dead letter topics, in name order."""
     counts: dict[str, list[int]] = {}
-    for queue, found in overview.queues:
-        for place, prefix in enumerate((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+    for queue, offsets in overview.queues:
+        for column, prefix in enumerate((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             if queue.topic.startswith(prefix):
-                counts.setdefault(queue.topic.removeprefix(prefix), [0, 0])[place] += messages_in(found)
-    return [GroupFailures(group, *found) for group, found in sorted(counts.items())]
+                counts.setdefault(queue.topic.removeprefix(prefix), [0, 0])[column] += messages_in(offsets)
+    return [GroupFailures(group, *offsets) for group, offsets in sorted(counts.items())]
 
 
 def waiting(overview: Overview) -> Waiting:
-    """What waits in the schedule topic, in the timer's topic and between the two phases of transactions."""
+    """Messages that wait in the schedule topic, in the timer's topic and between the two phases of transactions."""
     totals = {topic: _messages_of(overview, topic) for topic in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC)}
     return Waiting(tuple(_delayed(overview)), totals[TIMER_TOPIC], totals[HALF_TOPIC], totals[OP_TOPIC])
 
 
 def bytes_per_hour(overview: Overview) -> int | None:
-    """How much the commit log grew on average; None where its messages tell no time."""
-    found = overview.log_range
-    if found is None or found.first_store_timestamp is None or found.last_store_timestamp is None:
+    """How much the commit log grew on average, bytes; None where the times of its messages do not show it."""
+    log = overview.log_range
+    if log is None or log.first_store_timestamp is None or log.last_store_timestamp is None:
         return None
-    span = found.last_store_timestamp - found.first_store_timestamp
-    return (found.max_offset - found.min_offset) * _HOUR_MS // span if span >= _LEAST_SPAN_MS else None
+    span = log.last_store_timestamp - log.first_store_timestamp
+    return (log.max_offset - log.min_offset) * _HOUR_MS // span if span >= _LEAST_SPAN_MS else None
 
 
 def index_coverage(overview: Overview) -> tuple[int, int] | None:
@@ -104,7 +104,7 @@ def index_coverage(overview: Overview) -> tuple[int, int] | None:
 
 
 def _messages_of(overview: Overview, topic: str) -> int:
-    return sum(messages_in(found) for queue, found in overview.queues if queue.topic == topic)
+    return sum(messages_in(offsets) for queue, offsets in overview.queues if queue.topic == topic)
 
 
 def _delayed(overview: Overview) -> Iterator[DelayLevel]:
@@ -114,8 +114,8 @@ def _delayed(overview: Overview) -> Iterator[DelayLevel]:
         for level, offset in (table.items() if isinstance(table, dict) else ())
         if _LEVEL.fullmatch(level) and type(offset) is int
     }
-    for queue, found in overview.queues:
+    for queue, offsets in overview.queues:
         if queue.topic == SCHEDULE_TOPIC:
             level = queue.queue_id + 1  # ScheduleMessageService#delayLevel2QueueId
-            first = max(found.min_offset, done.get(level, 0), 0)
-            yield DelayLevel(level, max(0, found.max_offset - first))
+            first = max(offsets.min_offset, done.get(level, 0), 0)
+            yield DelayLevel(level, max(0, offsets.max_offset - first))

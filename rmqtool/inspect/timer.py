@@ -24,34 +24,34 @@ _UNIT, _BLANK = 1, 2
 _LARGEST = (1 << 63) - 1
 
 
-def list_wheel(place: Location, options: ListingOptions) -> Iterator[Rows]:
-    """The slots that have a time; `in_place` when it is one that belongs there. Slots are never cleared."""
+def list_wheel(location: Location, options: ListingOptions) -> Iterator[Rows]:
+    """The slots that have a time; `in_place` when the time belongs in this slot. Slots are never cleared."""
     precision = options.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
-    for mapped in place.files:
+    for mapped in location.files:
         require_kind(mapped.path, "timerwheel")
         for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, reverse=options.reverse):
             used = block.units["time"] != 0
-            slots, numbers = block.units[used], block.numbers[used]
+            slots, slot_indexes = block.units[used], block.numbers[used]
             times = slots["time"].astype(np.int64)
             due = pa.array(times * precision, mask=np.abs(times) > _LARGEST // precision)
             columns: dict[str, Any] = {
-                "file": constant_strings(place.relative(mapped.path), len(slots)),
-                "slot": numbers,
+                "file": constant_strings(location.relative(mapped.path), len(slots)),
+                "slot": slot_indexes,
                 "time": times,
                 "due_timestamp": due,
                 "due_time": times_of(due),
                 **{name: slots[name] for name in ("first_position", "last_position", "count", "magic")},
-                "in_place": times % timer_wheel.WHEEL_SLOTS == numbers,
+                "in_place": times % timer_wheel.WHEEL_SLOTS == slot_indexes,
             }
             if options.with_hex:
                 columns["hex"] = hex_of(slots)
             kept = options.filters.in_time(np.asarray(due.fill_null(_LARGEST)))
-            yield _filtered(make_rows("timer_slot", columns), kept, reverse=options.reverse)
+            yield make_rows("timer_slot", columns).filter(kept, reverse=options.reverse)
 
 
-def list_timer_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_timer_log(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of the timer log; one that the broker would not take for a unit is a ``bad_unit``."""
-    for mapped in reversed(place.files) if options.reverse else place.files:
+    for mapped in reversed(location.files) if options.reverse else location.files:
         require_kind(mapped.path, "timerlog")
         for block in read_units(mapped, timer_log.UNIT_DTYPE, options.reading, reverse=options.reverse):
             units = block.units
@@ -59,7 +59,7 @@ def list_timer_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
             codes[timer_log.is_blank(units)] = _BLANK
             due = units["write_timestamp"].astype(np.int64) + units["delay"]
             columns: dict[str, Any] = {
-                "file": constant_strings(place.relative(mapped.path), len(units)),
+                "file": constant_strings(location.relative(mapped.path), len(units)),
                 "position": mapped.start_offset + block.numbers * timer_log.UNIT_SIZE,
                 **{name: units[name] for name in ("size", "previous_position", "magic", "write_timestamp")},
                 "write_time": times_of(pa.array(units["write_timestamp"].astype(np.int64))),
@@ -72,14 +72,14 @@ def list_timer_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
             }
             if options.with_hex:
                 columns["hex"] = hex_of(units)
-            kept = _kept(place, units, due, codes == _UNIT, options)
-            yield _filtered(make_rows(names_taken(_KINDS, codes), columns), kept, reverse=options.reverse)
+            kept = _kept(location, units, due, codes == _UNIT, options)
+            yield make_rows(names_taken(_KINDS, codes), columns).filter(kept, reverse=options.reverse)
 
 
 def _kept(
-    place: Location, units: NDArray[np.void], due: NDArray[np.int64], is_unit: Mask, options: ListingOptions
+    location: Location, units: NDArray[np.void], due: NDArray[np.int64], is_unit: Mask, options: ListingOptions
 ) -> Mask:
-    """Which units pass: by the time when they are due, their topic's hash, and their record in the commit log."""
+    """Which units pass the filters: on the time when they are due, the topic's hash, and the record in the log."""
     filters = options.filters
     masks: list[Any] = []
     if filters.from_timestamp is not None or filters.to_timestamp is not None:
@@ -92,10 +92,4 @@ def _kept(
     if options.by_record:
         masks.append(is_unit)
     kept = all_of(masks, len(units))
-    return options.by_records(place.parts[0], kept, units["physical_offset"], units["message_size"])
-
-
-def _filtered(rows: Rows, kept: NDArray[np.bool_], *, reverse: bool) -> Rows:
-    if not kept.all():
-        rows = Rows(rows.batch.filter(pa.array(kept)), rows.optional)
-    return rows.reversed() if reverse else rows
+    return options.by_records(location.groups[0], kept, units["physical_offset"], units["message_size"])

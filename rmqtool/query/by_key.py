@@ -22,7 +22,7 @@ from rmqtool.store.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class KeyQuery:
-    """What to look for; without `topics` in every topic of the store. Times are epoch ms, both included.
+    """A search by key; without `topics` in all topics of the store. Times are epoch ms, both included.
 
     `unique` asks for the unique key only; `limit` counts index units, as the broker counts them.
     """
@@ -75,11 +75,11 @@ def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) 
 
 def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message with an offset message id; else those whose unique key it is, for clients print both as the id."""
-    found = False
+    has_message = False
     for message in by_message_id(snapshot, text, body, notes):
-        found = True
+        has_message = True
         yield message
-    if found:
+    if has_message:
         return
     for message in by_key(snapshot, KeyQuery(text.upper(), unique=True), body, notes):
         notes.add(f"{text} is the unique key of what is shown: --unique-key finds it at once")
@@ -90,24 +90,24 @@ def index_units(snapshot: Snapshot, query: KeyQuery) -> list[IndexUnit]:
     """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
     limit = limit_of(snapshot, query)
     topics = dict.fromkeys(query.topics or snapshot.topic_names)
-    found = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
-    found.sort(key=lambda unit: unit.physical_offset)
-    return found[max(0, len(found) - limit) :]
+    units = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
+    units.sort(key=lambda unit: unit.physical_offset)
+    return units[max(0, len(units) - limit) :]
 
 
 def limit_of(snapshot: Snapshot, query: KeyQuery) -> int:
-    """How many index units are collected: as asked, or what a broker collects (`maxMsgsNumBatch`)."""
+    """How many index units are collected: as asked, or as many as a broker collects (`maxMsgsNumBatch`)."""
     return query.limit if query.limit is not None else snapshot.store.conf.size("maxMsgsNumBatch") or MAX_MATCHES
 
 
 def add_index_notes(snapshot: Snapshot, notes: Notes) -> None:
-    """Say what is wrong with the index, so that not every key can be found."""
+    """Note problems of index files, because of which keys may not be found."""
     for path, problem in snapshot.index.problems.items():
         notes.add(f"{snapshot.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
 
 
 def why_not_found(snapshot: Snapshot, keys: Sequence[str]) -> str:
-    """What the index covers, when it leads to no message with one of `keys`."""
+    """Why the index leads to no message with one of `keys`: what it covers, and how to search the rest."""
     asked = ", ".join(keys)
     nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
     if KEY_SEPARATOR in asked.strip():
@@ -125,7 +125,7 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str]) -> str:
 
 
 def behind_index(snapshot: Snapshot, last_indexed: int) -> int | None:
-    """Where the messages begin that a broker has stored but not indexed before it was stopped; None without one."""
+    """Physical offset of the first message behind the last indexed one; None without one."""
     if message_at(snapshot, last_indexed) is None:
         return None
     events = scan_files(snapshot.log.files, last_indexed + 1, reading=snapshot.reading)

@@ -1,4 +1,4 @@
-"""Messages by where they are: physical offset, message id, queue offset; and why there is none."""
+"""Messages by position: physical offset, message id or queue offset; and why there is no message."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def message_at(snapshot: Snapshot, physical_offset: int, body: BodyChoice = "non
 
 def by_offset(snapshot: Snapshot, physical_offset: int, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message at a physical offset (`DefaultMessageStore#lookMessageByOffset`)."""
-    found = message_at(snapshot, physical_offset, body)
-    if found is None:
+    message = message_at(snapshot, physical_offset, body)
+    if message is None:
         why, lossy = why_not_at(snapshot, physical_offset)
         notes.add(why, lossy=lossy)
     else:
-        yield found
+        yield message
 
 
 def by_message_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The message with an offset message id; raises UsageError for a text that is none."""
     host, physical_offset = decode_message_id(text)
-    found = message_at(snapshot, physical_offset, body)
-    if found is not None and found["message_id"] == text.upper():
-        yield found
+    message = message_at(snapshot, physical_offset, body)
+    if message is not None and message["message_id"] == text.upper():
+        yield message
         return
     where = f"{text} means offset {physical_offset} of the broker {format_host(host)}"
-    if found is not None:
-        notes.add(f"{where}; the message there was stored by {found['store_host']}: the id is of another store")
+    if message is not None:
+        notes.add(f"{where}; the message there was stored by {message['store_host']}: the id is of another store")
     else:
         why, _ = why_not_at(snapshot, physical_offset)
         notes.add(f"{where}; {why}")
@@ -71,24 +71,24 @@ def decode_message_id(text: str) -> tuple[bytes, int]:
 
 
 def by_queue_offset(
-    snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int, body: BodyChoice, notes: Notes
+    snapshot: Snapshot, queue_name: tuple[str, int], queue_offset: int, body: BodyChoice, notes: Notes
 ) -> Iterator[Message]:
-    """The message that a queue's unit leads to."""
-    queue = snapshot.queue(topic, queue_id)
+    """The message to which a unit leads; `queue_name` is topic and queue id."""
+    queue = snapshot.queue(*queue_name)
     if queue is None:
-        notes.add(why_no_queue(snapshot, topic, queue_id))
+        notes.add(why_no_queue(snapshot, *queue_name))
         return
     unit = queue.unit_at(queue_offset) if queue_offset < queue.range.max_offset else None
     if unit is None:
         notes.add(_why_no_unit(queue, queue_offset))
         return
-    found = message_at(snapshot, unit.physical_offset, body)
-    if found is None:
+    message = message_at(snapshot, unit.physical_offset, body)
+    if message is None:
         why, lossy = why_not_at(snapshot, unit.physical_offset)
         notes.add(f"the unit of queue offset {queue_offset} leads to {unit.physical_offset}: {why}", lossy=lossy)
         return
-    _compare(queue, unit, queue_offset, found, notes)
-    yield found
+    _compare(queue, unit, queue_offset, message, notes)
+    yield message
 
 
 def why_not_at(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
@@ -109,7 +109,7 @@ def why_not_at(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
 
 
 def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
-    """What covers an offset at which nothing begins; a record is looked for as far back as one may reach."""
+    """Why no record begins at an offset, and whether that is damage: the record, blank or damage that covers it."""
     mapped = file_at(snapshot.log.files, physical_offset)
     if mapped is None:
         return f"no file of the commit log holds offset {physical_offset}", True
@@ -125,7 +125,7 @@ def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
 
 
 def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
-    """What is there instead of a queue; raises UnsupportedError when it may be in a database that is not read."""
+    """Why there is no such queue; raises UnsupportedError when it may be in RocksDB, which is not read."""
     if snapshot.store.layout == "rocksdb":
         raise UnsupportedError(
             "the consume queues are kept in RocksDB, which is not read",
@@ -134,36 +134,38 @@ def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
         )
     ids = snapshot.queue_ids(topic)
     if ids:
-        return f"topic {topic} has no queue {queue_id} here; it has {_numbers(ids)}"
+        return f"topic {topic} has no queue {queue_id} here; it has {_shown_ids(ids)}"
     return f"topic {topic} has no queue here; --scan --topic {topic} looks for its messages in the commit log"
 
 
-def _numbers(ids: list[int]) -> str:
+def _shown_ids(ids: list[int]) -> str:
     if ids == list(range(ids[0], ids[-1] + 1)) and len(ids) > 2:
         return f"{ids[0]} to {ids[-1]}"
     return ", ".join(map(str, ids))
 
 
 def _why_no_unit(queue: LoadedQueue, queue_offset: int) -> str:
-    found = queue.range
-    if queue_offset >= found.max_offset:
-        return f"queue offset {queue_offset} is beyond the queue's end: offsets {found.min_offset} to before " + str(
-            found.max_offset
+    offsets = queue.range
+    if queue_offset >= offsets.max_offset:
+        return f"queue offset {queue_offset} is beyond the queue's end: offsets {offsets.min_offset} to before " + str(
+            offsets.max_offset
         )
-    return f"queue offset {queue_offset} is below the queue's minimum {found.min_offset}: deleted"
+    return f"queue offset {queue_offset} is below the queue's minimum {offsets.min_offset}: deleted"
 
 
-def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, found: Message, notes: Notes) -> None:
-    """Say where a unit and the record that it leads to disagree; a light queue shares another topic's records."""
+def _compare(queue: LoadedQueue, unit: Unit, queue_offset: int, message: Message, notes: Notes) -> None:
+    """Note where a unit and the record that it leads to disagree; a light queue shares another topic's records."""
     if queue_offset < queue.range.min_offset:
         notes.add(f"queue offset {queue_offset} is below the queue's minimum {queue.range.min_offset}: not delivered")
     if unit.batch_size > 1:
-        place = queue_offset - unit.queue_offset + 1
-        notes.add(f"the record is a batch of {unit.batch_size}: offset {queue_offset} is number {place} in it")
-    elif (found["topic"], found["queue_id"]) != (queue.queue.topic, queue.queue.queue_id):
-        if queue.queue.topic not in found["properties"].get("INNER_MULTI_DISPATCH", "").split(","):
-            notes.add(f"the unit leads to a message of topic {found['topic']} queue {found['queue_id']}", lossy=True)
-    elif found["queue_offset"] != queue_offset:
-        notes.add(f"the unit leads to a message that tells queue offset {found['queue_offset']}", lossy=True)
-    if unit.message_size != found["message_size"]:
-        notes.add(f"the unit tells {unit.message_size} bytes, the record {found['message_size']}", lossy=True)
+        batch_index = queue_offset - unit.queue_offset + 1
+        notes.add(f"the record is a batch of {unit.batch_size}: offset {queue_offset} is number {batch_index} in it")
+    elif (message["topic"], message["queue_id"]) != (queue.queue.topic, queue.queue.queue_id):
+        if queue.queue.topic not in message["properties"].get("INNER_MULTI_DISPATCH", "").split(","):
+            notes.add(
+                f"the unit leads to a message of topic {message['topic']} queue {message['queue_id']}", lossy=True
+            )
+    elif message["queue_offset"] != queue_offset:
+        notes.add(f"the unit leads to a message that tells queue offset {message['queue_offset']}", lossy=True)
+    if unit.message_size != message["message_size"]:
+        notes.add(f"the unit tells {unit.message_size} bytes, the record {message['message_size']}", lossy=True)

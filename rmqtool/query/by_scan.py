@@ -1,4 +1,4 @@
-"""Messages by what they hold: every record of the log is looked at, in the order of the log."""
+"""Messages by their content: all records of the log are read, in the order of the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rmqtool.store.snapshot import Snapshot
 _OPERATORS = ("!=", "=", "~")
 
 Progress = Callable[[int], None]
-"""Is told how far the scan is, as a physical offset, bytes."""
+"""Is called with the physical offset that the scan has reached, bytes."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,25 @@ class Condition:
     def mask(self, values: pa.StringArray) -> NDArray[np.bool_]:
         """Which values fulfil the condition; null, where there is no such property, fulfils ``!=`` only."""
         test = pc.match_substring if self.operator == "~" else pc.equal
-        found = np.asarray(test(values, self.text).fill_null(False))
-        return ~found if self.operator == "!=" else found
+        holds = np.asarray(test(values, self.text).fill_null(False))
+        return ~holds if self.operator == "!=" else holds
 
 
 def parse_condition(text: str) -> Condition:
     """Parse ``NAME=TEXT``, ``NAME!=TEXT`` or ``NAME~TEXT``; raise ValueError."""
-    places = [(text.find(operator), operator) for operator in _OPERATORS if operator in text]
-    if not places:
+    operators_at = [(text.find(operator), operator) for operator in _OPERATORS if operator in text]
+    if not operators_at:
         raise ValueError(f"{text!r} is no condition such as NAME=TEXT, NAME!=TEXT or NAME~TEXT (holds)")
-    place, operator = min(places)
-    name = text[:place].strip()
+    position, operator = min(operators_at)
+    name = text[:position].strip()
     if not name:
         raise ValueError(f"{text!r} names no property before {operator}")
-    return Condition(name, operator, text[place + len(operator) :])
+    return Condition(name, operator, text[position + len(operator) :])
 
 
 @dataclass(frozen=True)
 class ScanQuery:
-    """What a scan looks for: all of it must hold. `body_contains` is looked for in the decompressed body."""
+    """A search by content: all conditions must hold. `body_contains` is searched in the decompressed body."""
 
     filters: Filters = field(default_factory=Filters)
     conditions: tuple[Condition, ...] = ()
@@ -79,15 +79,15 @@ def by_scan(
         progress(event.physical_offset + event.size)
         if isinstance(event, Damage) and not (event.tail and snapshot.holder):
             notes.add("the log has damage: what was stored there cannot be looked at", lossy=True)
-        found = _select(event, query) if isinstance(event, RecordRun) else None
-        if found is None:
+        selected = _select(event, query) if isinstance(event, RecordRun) else None
+        if selected is None:
             continue
-        part = found if left is None else found[:left]
-        mapped = file_at(snapshot.log.files, part.physical_offset)
+        shown = selected if left is None else selected[:left]
+        mapped = file_at(snapshot.log.files, shown.physical_offset)
         if mapped is not None:
-            yield from message_dicts(part, snapshot.store.relative(mapped.path), body)
+            yield from message_dicts(shown, snapshot.store.relative(mapped.path), body)
         if left is not None:
-            left -= len(part)
+            left -= len(shown)
             if left <= 0:
                 notes.add(f"the first {query.limit} are shown: there may be more")
                 return
@@ -95,12 +95,12 @@ def by_scan(
 
 def _select(frames: RecordRun, query: ScanQuery) -> RecordRun | None:
     """The records of a run that a query wants; bodies are read only of those that pass the rest."""
-    found = query.filters.select(frames)
-    if found is not None and query.conditions:
-        found = _kept(found, _fulfil(found, query.conditions))
-    if found is not None and query.body_contains is not None:
-        found = _kept(found, _bodies_hold(found, query.body_contains))
-    return found
+    selected = query.filters.select(frames)
+    if selected is not None and query.conditions:
+        selected = _kept(selected, _fulfil(selected, query.conditions))
+    if selected is not None and query.body_contains is not None:
+        selected = _kept(selected, _bodies_hold(selected, query.body_contains))
+    return selected
 
 
 def _kept(frames: RecordRun, mask: NDArray[np.bool_]) -> RecordRun | None:

@@ -1,4 +1,4 @@
-"""Messages stored at a moment: the place in the log is found by halving, not by reading all of it."""
+"""Messages stored from a time on: the position in the log is found by bisection, not by reading all of it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from rmqtool.scan.record_at import record_at
 from rmqtool.store.snapshot import Snapshot
 
 DEFAULT_LIMIT = 10
-"""Messages that are shown from a moment on."""
+"""Messages that are shown unless a limit is given."""
 
 _NEAR = 1 << 20  # from here on a scan is as fast as halving further, bytes
 
 
 def by_time(snapshot: Snapshot, timestamp: int, query: ScanQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The first messages stored at `timestamp`, epoch ms, or later; the clock is taken never to have gone back."""
-    start = max(query.filters.from_offset, place_of(snapshot, timestamp))
+    start = max(query.filters.from_offset, offset_before(snapshot, timestamp))
     filters = replace(query.filters, from_timestamp=timestamp, from_offset=start)
     limit = DEFAULT_LIMIT if query.limit is None else query.limit
     yield from by_scan(snapshot, replace(query, filters=filters, limit=limit), body, notes)
 
 
-def place_of(snapshot: Snapshot, timestamp: int) -> int:
+def offset_before(snapshot: Snapshot, timestamp: int) -> int:
     """A physical offset before which every message was stored before `timestamp`."""
     files = snapshot.log.files
     low, high = 0, len(files)  # files before `low` begin before the moment
@@ -37,18 +37,18 @@ def place_of(snapshot: Snapshot, timestamp: int) -> int:
         middle = (low + high) // 2
         first = _time_from(snapshot, files[middle], 0)
         low, high = (middle + 1, high) if first is not None and first[1] < timestamp else (low, middle)
-    return _place_in(snapshot, files[low - 1], timestamp) if low else 0
+    return _offset_in(snapshot, files[low - 1], timestamp) if low else 0
 
 
-def _place_in(snapshot: Snapshot, mapped: MappedFile, timestamp: int) -> int:
+def _offset_in(snapshot: Snapshot, mapped: MappedFile, timestamp: int) -> int:
     low, high = 0, mapped.size
     while high - low > _NEAR:
         middle = (low + high) // 2
-        found = _time_from(snapshot, mapped, middle)
-        if found is None or found[1] >= timestamp:
+        first = _time_from(snapshot, mapped, middle)
+        if first is None or first[1] >= timestamp:
             high = middle
         else:
-            low = max(found[0], middle)
+            low = max(first[0], middle)
     return mapped.start_offset + low
 
 

@@ -21,12 +21,12 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 
 _DELAY_OFFSETS = "delayOffset.json"
-_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
+_MILLISECONDS = re.compile(r"\d{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Delay:
-    """A message that waits: for which moment, where it goes, and whether it has gone (None: not to be told)."""
+    """A delayed message: when it is due, its real topic, and whether it was delivered (None: not known)."""
 
     by: str
     level: int | None
@@ -63,7 +63,7 @@ def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relati
         level = message["queue_id"] + 1
         due = tags_code if "DELAY" in properties else None
         passed = _passed(snapshot, level, message["queue_offset"])
-    elif _NUMBER.fullmatch(properties.get("TIMER_OUT_MS", "")):
+    elif _MILLISECONDS.fullmatch(properties.get("TIMER_OUT_MS", "")):
         due = int(properties["TIMER_OUT_MS"])
     return Delay(
         "level" if level else "timer",
@@ -77,7 +77,7 @@ def delay_of(snapshot: Snapshot, message: Message, tags_code: int | None, relati
 
 
 def _passed(snapshot: Snapshot, level: int, queue_offset: int) -> bool | None:
-    """Whether the broker has delivered a level's queue beyond an offset, as it wrote down last."""
+    """Whether the broker has delivered a level's queue beyond an offset, by `delayOffset.json`; None without it."""
     try:
         table = load_config(snapshot.store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
     except RmqtoolError:
@@ -89,7 +89,7 @@ def _passed(snapshot: Snapshot, level: int, queue_offset: int) -> bool | None:
 
 @dataclass(frozen=True)
 class Retry:
-    """A retry or a dead letter of a group, and the way back to the message that it began with."""
+    """A retry or a dead letter of a group, and the original message."""
 
     kind: str
     group: str
@@ -113,7 +113,7 @@ class Retry:
 
 
 def retry_of(snapshot: Snapshot, message: Message) -> Retry | None:
-    """What a record in a retry or dead letter topic, or on its way there, is a retry of."""
+    """The retry that a record is, in a retry or dead letter topic or delayed on its way there; None for others."""
     properties = message["properties"]
     topic = message["topic"]
     if topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
@@ -135,7 +135,7 @@ def retry_of(snapshot: Snapshot, message: Message) -> Retry | None:
 
 
 def _origin(snapshot: Snapshot, message_id: str | None) -> tuple[int | None, str]:
-    """Where the first message is: its offset, and found, deleted, other-store or unknown."""
+    """Physical offset of the original message, and its state: found, deleted, other-store or unknown."""
     try:
         _, offset = parse_message_id(message_id or "")
     except FormatError:

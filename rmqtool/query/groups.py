@@ -1,4 +1,4 @@
-"""What consumer groups have consumed of a queue, and since when (`ConsumerOffsetManager`)."""
+"""How far consumer groups have consumed a queue, and since when (`ConsumerOffsetManager`)."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class GroupOffset:
 
     def as_json(self) -> dict[str, Any]:
         """The line of the machine interface."""
-        found = self.queue.range if self.queue else None
-        start = self.committed if self.committed is not None else found.min_offset if found else 0
+        offsets = self.queue.range if self.queue else None
+        start = self.committed if self.committed is not None else offsets.min_offset if offsets else 0
         return {
             "kind": "consumer",
             "group": self.group,
             "topic": self.topic,
             "queue_id": self.queue_id,
             "committed_offset": self.committed,
-            "lag": found.max_offset - start if found else None,
-            "min_offset": found.min_offset if found else None,
-            "max_offset": found.max_offset if found else None,
+            "lag": offsets.max_offset - start if offsets else None,
+            "min_offset": offsets.min_offset if offsets else None,
+            "max_offset": offsets.max_offset if offsets else None,
             "state": self.state,
             "last_consumed_timestamp": self.last_consumed_timestamp,
             "last_consumed_time": rfc3339(self.last_consumed_timestamp),
@@ -83,11 +83,11 @@ def _group_offset(snapshot: Snapshot, item: CommittedOffset) -> GroupOffset:
 
 
 def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:
-    """The groups that consume a queue, and whether they have passed an offset, as the two offset files tell.
+    """The groups that consume a queue, and whether they have passed an offset, by the two offset files.
 
-    The broker writes its offsets every few seconds and keeps the file before as ``.bak``: a group that is behind in
-    that one passed between the two. Before 5.3.4 the ``.bak`` is a copy, made when the new file is written: its time
-    tells nothing then.
+    The broker writes its offsets every few seconds and keeps the previous file as ``.bak``: a group that is behind the
+    offset there passed it between the two. Before 5.3.4 the ``.bak`` is a copy, made when the new file is written: its
+    time shows nothing then.
     """
     path = snapshot.committed.file.path
     if path is None:
@@ -97,14 +97,14 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
     as_of, before_that = _modified(path), _modified(backup) if backup else None
     if as_of is None or before_that is None or as_of - before_that < _COPIED_MS:
         before_that = None
-    found = []
+    groups = []
     for item in snapshot.committed.offsets:
         if (item.topic, item.queue_id) != (topic, queue_id):
             continue
         before = earlier.get((item.group, topic, queue_id))
         consumed = item.offset > queue_offset
         after = before_that if consumed and before is not None and before <= queue_offset else None
-        found.append(
+        groups.append(
             {
                 "group": item.group,
                 "committed_offset": item.offset,
@@ -115,7 +115,7 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
                 "passed_after_time": rfc3339(after),
             }
         )
-    return found
+    return groups
 
 
 def _modified(path: Path) -> int | None:

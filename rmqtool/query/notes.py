@@ -1,4 +1,4 @@
-"""What a search has to say besides its messages."""
+"""Notes of a search for the user, besides its messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Notes:
-    """Sentences for people; `lossy` when damage stood in the way: what was found may not be all."""
+    """Sentences for people; `lossy` when damage was met, so that messages may be missing."""
 
     lines: list[str] = field(default_factory=list)
     lossy: bool = False

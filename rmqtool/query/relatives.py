@@ -14,7 +14,7 @@ from rmqtool.store.index_query import MAX_MATCHES
 from rmqtool.store.snapshot import Snapshot
 
 Relation = Literal["half", "commit", "rollback", "delayed", "retry", "dead-letter", "delivered", "original", "copy"]
-"""What another record is to the one that is traced."""
+"""The relation of another record to the one that is traced."""
 
 _WAITING = (SCHEDULE_TOPIC, TIMER_TOPIC)
 

@@ -1,4 +1,4 @@
-"""Where one message stands: in the log, its queues and the index, and what has become of it."""
+"""The trace of one message: its record in the log, its units in queues and index, and its deliveries."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rmqtool.query.by_place import Message
 from rmqtool.query.deliveries import Delay, Retry, delay_of, retry_of
 from rmqtool.query.groups import passed_by
 from rmqtool.query.relatives import Relative, relatives_of
-from rmqtool.query.trace_index import IndexPlace, index_places
-from rmqtool.query.trace_queues import QueuePlace, dispatched, queue_places
+from rmqtool.query.trace_index import IndexTrace, index_traces
+from rmqtool.query.trace_queues import QueueTrace, dispatched, queue_traces
 from rmqtool.query.transactions import Transaction, transaction_of
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.record_at import record_at
@@ -53,13 +53,13 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Places:
-    """All that is known of one message."""
+class MessageTrace:
+    """Everything that the store shows of one message."""
 
     message: Message
     log: dict[str, Any]
-    queues: list[QueuePlace]
-    index: list[IndexPlace]
+    queues: list[QueueTrace]
+    index: list[IndexTrace]
     consumers: list[dict[str, Any]]
     relatives: list[Relative]
     transaction: Transaction | None
@@ -69,15 +69,15 @@ class Places:
     contradictions: list[str]
 
     def as_json(self, snapshot: Snapshot) -> dict[str, Any]:
-        """The object `places` of the machine interface."""
+        """The JSON object `places`."""
         relative = snapshot.store.relative
-        queues = [place.as_json(relative) for place in self.queues]
+        queues = [trace.as_json(relative) for trace in self.queues]
         due = self.delay.due_timestamp if self.delay else None
         return {
             "commit_log": self.log,
             "consume_queue": queues[0] if queues else None,
             "further_queues": queues[1:],
-            "index": [place.as_json(relative) for place in self.index],
+            "index": [trace.as_json(relative) for trace in self.index],
             "consumers": self.consumers,
             "relatives": [other.as_json() for other in self.relatives],
             "transaction": self.transaction.as_json() if self.transaction else None,
@@ -90,30 +90,30 @@ class Places:
         }
 
 
-def places_of(snapshot: Snapshot, message: Message) -> Places:
-    """Look a message, which has just been read, up everywhere; UnreadableError when it has been deleted since."""
+def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
+    """Trace a message that has just been read; raises UnreadableError when it has been deleted since."""
     offset = message["physical_offset"]
     frame = record_at(snapshot.log.files, offset)
     mapped = file_at(snapshot.log.files, offset)
     if frame is None or mapped is None:
         raise UnreadableError("the message has vanished while it was looked up: its file was deleted", offset=offset)
-    dispatcher, found = dispatched(snapshot, frame)
-    queues = queue_places(snapshot, dispatcher, found)
-    index = index_places(snapshot, message, found)
+    dispatcher, dispatched_record = dispatched(snapshot, frame)
+    queues = queue_traces(snapshot, dispatcher, dispatched_record)
+    index = index_traces(snapshot, message, dispatched_record)
     relatives = relatives_of(snapshot, message)
     transaction = transaction_of(snapshot, message, relatives)
-    log = _log_place(snapshot, message, frame)
-    place = queues[0] if queues else None
-    refused = bool(len(found.refused))
-    return Places(
+    log = _in_log(snapshot, message, frame)
+    own_queue = queues[0] if queues else None
+    refused = bool(len(dispatched_record.refused))
+    return MessageTrace(
         message=message,
         log=log,
         queues=queues,
         index=index,
-        consumers=passed_by(snapshot, place.topic, place.queue_id, place.queue_offset) if place else [],
+        consumers=passed_by(snapshot, own_queue.topic, own_queue.queue_id, own_queue.queue_offset) if own_queue else [],
         relatives=relatives,
         transaction=transaction,
-        delay=delay_of(snapshot, message, _due(place), relatives),
+        delay=delay_of(snapshot, message, _due(own_queue), relatives),
         retry=retry_of(snapshot, message),
         retention=_retention(
             snapshot,
@@ -125,14 +125,14 @@ def places_of(snapshot: Snapshot, message: Message) -> Places:
     )
 
 
-def _due(place: QueuePlace | None) -> int | None:
-    """The tags code that counts for the broker: that of the unit when it is the message's own."""
-    if place is None:
+def _due(trace: QueueTrace | None) -> int | None:
+    """The tags code that the broker uses: that of the unit when it is the message's own, else the derived one."""
+    if trace is None:
         return None
-    return place.unit.tags_code if place.unit and place.state in ("ok", "expired") else place.tags_code
+    return trace.unit.tags_code if trace.unit and trace.state in ("ok", "expired") else trace.tags_code
 
 
-def _log_place(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str, Any]:
+def _in_log(snapshot: Snapshot, message: Message, frame: RecordRun) -> dict[str, Any]:
     offset, size = message["physical_offset"], message["message_size"]
     mapped = file_at(snapshot.log.files, offset)
     start = int(frame.positions[0])
@@ -157,8 +157,8 @@ def _retention(snapshot: Snapshot, file: str, modified: int, *, is_last: bool) -
 
 def _contradictions(
     log: dict[str, Any],
-    queues: list[QueuePlace],
-    index: list[IndexPlace],
+    queues: list[QueueTrace],
+    index: list[IndexTrace],
     transaction: Transaction | None,
     *,
     refused: bool,
@@ -169,8 +169,8 @@ def _contradictions(
         yield "the record does not have the CRC in its property __CRC32#"
     if refused:
         yield "its properties make a broker fail: to a start of the broker the record is damage"
-    yield from (place.contradiction for place in queues if place.contradiction)
-    missing = [place.key for place in index if place.state == "missing"]
+    yield from (trace.contradiction for trace in queues if trace.contradiction)
+    missing = [trace.key for trace in index if trace.state == "missing"]
     if missing:
         yield f"the index has no unit for {', '.join(missing)}: queries by that key do not find the message"
     if transaction and transaction.contradiction:

@@ -1,4 +1,4 @@
-"""Where a message stands in the index: a unit for each of its keys, and the chain that leads to it."""
+"""The trace of a message in the index: the unit of each of its keys, and its position in the hash chain."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from rmqtool.store.index_query import IndexUnit
 from rmqtool.store.snapshot import Snapshot
 
 State = Literal["ok", "missing", "not-indexed", "no-index", "unknown"]
-"""A unit is there; is not where its key leads; the index ends before the message or begins behind it; there is none;
-or a file is damaged, so that it cannot be told."""
+"""ok: the unit is there. missing: the chain has no such unit. not-indexed: no index file covers the message. no-index:
+no index file has a unit. unknown: an index file is damaged."""
 
 _KINDS = {UNIQUE_KEY: "unique-key", KEY: "key", TAGS: "tags"}
-_MOST_OF_CHAIN = 100_000  # units that are looked at; a chain has four in a full file of default size
+_MAX_CHAIN_LENGTH = 100_000  # units that are read; a chain has four in a full file of default size
 
 
 @dataclass(frozen=True)
-class IndexPlace:
-    """One key of a message: its unit, which is the `place` th of the `length` units of its chain, newest first."""
+class IndexTrace:
+    """One key of a message and its unit; `position_in_chain` counts from 1, the newest of the `length` units."""
 
     key: str
     kind: str
     key_hash: int
     state: State
     unit: IndexUnit | None = None
-    place: int | None = None
+    position_in_chain: int | None = None
     length: int | None = None
 
     def as_json(self, relative: Any) -> dict[str, Any]:
@@ -40,45 +40,48 @@ class IndexPlace:
             "key_hash": self.key_hash,
             "state": self.state,
             "file": None if unit is None else relative(unit.file),
-            "number": unit.number if unit else None,
+            "number": unit.unit_index if unit else None,
             "slot": unit.slot if unit else None,
             "seconds_since_begin": unit.seconds_since_begin if unit else None,
             "previous": unit.previous if unit else None,
-            "place_in_chain": self.place,
+            "place_in_chain": self.position_in_chain,
             "chain_length": self.length,
         }
 
 
-def index_places(snapshot: Snapshot, message: Message, found: Dispatched) -> list[IndexPlace]:
-    """The places of all keys that the broker puts for one record, in the order of the puts."""
+def index_traces(snapshot: Snapshot, message: Message, dispatched: Dispatched) -> list[IndexTrace]:
+    """The traces of all keys that the broker puts for one record, in the order of the puts."""
     texts = [*([message["unique_key"]] if message["unique_key"] else []), *message["keys"]]
-    texts += [message["tags"]] if len(found.keys) > len(texts) and message["tags"] else []
+    texts += [message["tags"]] if len(dispatched.keys) > len(texts) and message["tags"] else []
     used: set[tuple[str, int]] = set()
-    rows = zip(texts, found.keys.key_hashes.tolist(), found.keys.kinds.tolist(), strict=False)
-    places = [_place(snapshot, message, text, stored_hash, _KINDS[kind], used) for text, stored_hash, kind in rows]
-    # Only some releases index tags; where nobody has told which one counts, their unit need not be there.
-    return [place for place in places if place.kind != "tags" or snapshot.version or place.state == "ok"]
-
-
-def _place(
-    snapshot: Snapshot, message: Message, text: str, stored_hash: int, kind: str, used: set[tuple[str, int]]
-) -> IndexPlace:
+    rows = zip(texts, dispatched.keys.key_hashes.tolist(), dispatched.keys.kinds.tolist(), strict=False)
     offset = message["physical_offset"]
+    traces = [
+        IndexTrace(text, _KINDS[kind], stored_hash, *_find_unit(snapshot, offset, stored_hash, used))
+        for text, stored_hash, kind in rows
+    ]
+    # Only some releases index tags; without --broker-version their unit need not be there.
+    return [trace for trace in traces if trace.kind != "tags" or snapshot.version or trace.state == "ok"]
+
+
+def _find_unit(
+    snapshot: Snapshot, offset: int, stored_hash: int, used: set[tuple[str, int]]
+) -> tuple[State, IndexUnit | None, int | None, int | None]:
+    """State, unit, position and length of the chain; a unit is only found once, equal keys have a unit each."""
     files = [file for file in snapshot.index.files if file.keys]
     if not files:
-        return IndexPlace(text, kind, stored_hash, "no-index")
+        return "no-index", None, None, None
     holding = [file for file in files if file.begin_physical_offset <= offset <= file.end_physical_offset]
     for file in holding:
-        length, place, unit = 0, None, None
+        length, position, unit = 0, None, None
         for length, candidate in enumerate(snapshot.index.chain(file, stored_hash), 1):
             is_it = (candidate.key_hash, candidate.physical_offset) == (stored_hash, offset)
-            if is_it and unit is None and (str(candidate.file), candidate.number) not in used:
-                unit, place = candidate, length
-            if length >= _MOST_OF_CHAIN:
+            if is_it and unit is None and (str(candidate.file), candidate.unit_index) not in used:
+                unit, position = candidate, length
+            if length >= _MAX_CHAIN_LENGTH:
                 break
         if unit is not None:
-            used.add((str(unit.file), unit.number))
-            return IndexPlace(text, kind, stored_hash, "ok", unit, place, length)
-    if snapshot.index.problems:
-        return IndexPlace(text, kind, stored_hash, "unknown")
-    return IndexPlace(text, kind, stored_hash, "missing" if holding else "not-indexed")
+            used.add((str(unit.file), unit.unit_index))
+            return "ok", unit, position, length
+    state: State = "unknown" if snapshot.index.problems else "missing" if holding else "not-indexed"
+    return state, None, None, None

@@ -1,4 +1,4 @@
-"""Where a message stands in consume queues: the units that the broker derives, and those that are there."""
+"""The trace of a message in consume queues: the units that the broker derives, and the stored ones."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
-"""How the unit of a message is: ok; there, but below the minimum; deleted with its file; not there, for the queue ends
-before it; another one in its place; not written; the queue does not exist; or it is in RocksDB, which is not read."""
+"""ok: the unit is there. expired: it is below the minimum. deleted: with its file. behind: the queue ends before
+it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: the queue is in RocksDB."""
 
 _SECOND = 1000  # ms: levels are whole seconds
 _LONGEST_DELAY = 366 * 86_400_000  # ms
 
 
 @dataclass(frozen=True)
-class QueuePlace:
-    """One queue that a message belongs to, its unit there, and the queue offset that leads to it when another does."""
+class QueueTrace:
+    """One queue of a message, and the unit at its queue offset; `elsewhere` is another offset that leads to it."""
 
     topic: str
     queue_id: int
@@ -39,7 +39,7 @@ class QueuePlace:
 
     @property
     def contradiction(self) -> str | None:
-        """What is not as the log says, in a sentence."""
+        """How the queue contradicts the log, in a sentence; None when it does not."""
         where = f"queue {self.queue_id} of {self.topic}"
         instead = "" if self.elsewhere is None else f"; queue offset {self.elsewhere} leads to it instead"
         match self.state:
@@ -49,8 +49,8 @@ class QueuePlace:
                 end = self.queue.range.max_offset
                 return f"{where} ends at {end}, before the message's offset {self.queue_offset}{instead}"
             case "differs" if self.unit and self.unit.physical_offset == self.physical_offset:
-                told = f"{self.unit.message_size} bytes and tags code {self.unit.tags_code}"
-                return f"{where}: its unit tells {told} instead of {self.message_size} and {self.tags_code}"
+                stored = f"{self.unit.message_size} bytes and tags code {self.unit.tags_code}"
+                return f"{where}: its unit tells {stored} instead of {self.message_size} and {self.tags_code}"
             case "differs":
                 return f"{where} has the unit of another message at offset {self.queue_offset}{instead}"
             case "missing":
@@ -60,7 +60,7 @@ class QueuePlace:
 
     def as_json(self, relative: Any) -> dict[str, Any]:
         """The object of the machine interface; `relative` shortens a path."""
-        found = self.queue.range if self.queue else None
+        offsets = self.queue.range if self.queue else None
         unit = self.unit
         return {
             "topic": self.topic,
@@ -68,8 +68,8 @@ class QueuePlace:
             "queue_offset": self.queue_offset,
             "state": self.state,
             "kind": self.queue.queue.kind if self.queue else None,
-            "min_offset": found.min_offset if found else None,
-            "max_offset": found.max_offset if found else None,
+            "min_offset": offsets.min_offset if offsets else None,
+            "max_offset": offsets.max_offset if offsets else None,
             "expected_tags_code": self.tags_code,
             "found_at_queue_offset": self.elsewhere,
             "unit": None
@@ -87,7 +87,7 @@ class QueuePlace:
 
 
 def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
-    """What the broker derives from one record, by the rules of the store's version and configuration."""
+    """The units and keys that the broker derives from one record, by the store's version and configuration."""
     rules = DispatchRules.of(
         snapshot.release,
         snapshot.store.conf,
@@ -99,28 +99,28 @@ def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispat
     return dispatcher, dispatcher.dispatch(frame)
 
 
-def queue_places(snapshot: Snapshot, dispatcher: Dispatcher, found: Dispatched) -> list[QueuePlace]:
+def queue_traces(snapshot: Snapshot, dispatcher: Dispatcher, dispatched: Dispatched) -> list[QueueTrace]:
     """The queues that one record belongs to: its own first, then those that its properties name.
 
-    Of those that only an older release gives it, the ones that hold it.
+    Of queues to which only an older release dispatches it, those that hold its unit.
     """
-    places = _places(snapshot, dispatcher, found.units)
-    if found.optional_units is not None:
-        optional = _places(snapshot, dispatcher, found.optional_units)
-        places += [place for place in optional if place.state in ("ok", "expired")]
-    return places
+    traces = _traces(snapshot, dispatcher, dispatched.units)
+    if dispatched.optional_units is not None:
+        optional = _traces(snapshot, dispatcher, dispatched.optional_units)
+        traces += [trace for trace in optional if trace.state in ("ok", "expired")]
+    return traces
 
 
-def _places(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> list[QueuePlace]:
+def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> list[QueueTrace]:
     rows = zip(
         units.queues.tolist(), units.queue_offsets.tolist(), units.physical_offsets.tolist(),
         units.message_sizes.tolist(), units.tags_codes.tolist(), units.tags_hashes.tolist(),
         units.store_timestamps.tolist(), strict=True,
     )  # fmt: skip
-    places = []
+    traces = []
     state: State
-    for number, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
-        topic, queue_id = dispatcher.queues[number]
+    for queue_index, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
+        topic, queue_id = dispatcher.queues[queue_index]
         queue = snapshot.queue(topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
@@ -130,17 +130,17 @@ def _places(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
         in_rocksdb = queue is None and snapshot.store.layout == "rocksdb"
         state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
-        places.append(
-            QueuePlace(
+        traces.append(
+            QueueTrace(
                 topic, queue_id, queue_offset, physical_offset, size, tags_code, state, queue, unit,
                 None if other is None or other.queue_offset == queue_offset else other.queue_offset,
             )
         )  # fmt: skip
-    return places
+    return traces
 
 
 def _is_delay(ms: int) -> bool:
-    """Whether a level may take so long: the broker's configuration may have been another one at the time."""
+    """Whether a level may delay so long: the broker's configuration may have been another one at the time."""
     return 0 < ms <= _LONGEST_DELAY and ms % _SECOND == 0
 
 

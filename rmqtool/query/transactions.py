@@ -16,9 +16,10 @@ from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC
 from rmqtool.store.snapshot import Snapshot
 
 State = Literal["pending", "committed", "rolled-back", "ended", "unknown"]
-"""No end was found; a committed copy is there; ended without one; ended, and it cannot be told how; not to be told."""
+"""pending: no end was found. committed: a committed copy is there. rolled-back: ended without a copy. ended: either of
+these, without an index that could show a copy. unknown: too many op messages, or no way to the end."""
 
-_MOST_OPS = 20_000  # op messages behind a half message that are read
+_MAX_OPS = 20_000  # op messages behind a half message that are read
 _OFFSETS = re.compile(r"\d{1,19}", re.ASCII)
 
 
@@ -97,7 +98,7 @@ def _op_of(snapshot: Snapshot, message: Message) -> tuple[int | None, bool]:
     if queue is None:
         return None, True
     for read, unit in enumerate(queue.units_behind(message["physical_offset"])):
-        if read >= _MOST_OPS:
+        if read >= _MAX_OPS:
             return None, False
         op = message_at(snapshot, unit.physical_offset, "decompressed")
         if op and str(message["queue_offset"]) in _OFFSETS.findall(op["body"] or ""):
@@ -115,12 +116,12 @@ def _commit(snapshot: Snapshot, message: Message) -> Transaction:
 
 
 def _half_at(snapshot: Snapshot, message: Message) -> int | None:
-    """Where the half of a commit or a roll back is, None when it is not there any more or another message is."""
+    """Physical offset of the half of a commit or a roll back; None when it was deleted or another message is there."""
     offset = int(message["prepared_transaction_offset"])
     half = message_at(snapshot, offset)
     if half is None:
         return None
-    # Before 4.3 the half stands in the topic itself; since then its topic is another, so that the key must tell.
+    # Before 4.3 the half is in the topic itself; since then in another, so that the unique key must identify it.
     is_it = half["transaction"] == "prepared" or (
         half["topic"] == HALF_TOPIC and half["unique_key"] == message["unique_key"]
     )

@@ -21,7 +21,7 @@ from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
-from rmqtool.rules.versions import CHECKPOINT_TELLS_OFFSET
+from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_SIZES, Kind
 from rmqtool.store.lock import ABORT_FILE
@@ -121,7 +121,7 @@ def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Tran
         fields.update({name: max(fields.get(name, 0), before.get(name, 0)) for name in CHECKPOINT_TIMES})
     if _completes_queues(plan):
         version = plan.options.version
-        if fields.get("logics_physical_offset", 0) > 0 or (version and version >= CHECKPOINT_TELLS_OFFSET):
+        if fields.get("logics_physical_offset", 0) > 0 or (version and version >= CHECKPOINT_HAS_LOGICS_OFFSET):
             fields["logics_physical_offset"] = derivation.last_physical_offset
         if (store.root / ABORT_FILE).exists():
             transaction.remove(ABORT_FILE)

@@ -13,7 +13,7 @@ from functools import partial
 from rmqtool.base.files import RateLimit
 from rmqtool.base.limits import memory_is_short
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.parallel import MOST_PARTS, WorkerPool
+from rmqtool.base.parallel import MAX_PARTS, WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunTask, packed, unpacked
@@ -33,7 +33,7 @@ def pieces_of(files: Sequence[MappedFile], size: int | None = None) -> list[tupl
         return []
     total = sum(file.size for file in files)
     usual = min(max(total // _USUAL_PIECES, _SMALLEST_PIECE), _LARGEST_PIECE)
-    size = max(size or usual, total // MOST_PARTS)
+    size = max(size or usual, total // MAX_PARTS)
     places = {files[0].start_offset}
     for file in files:
         places.update(range(file.start_offset, file.end_offset, size))

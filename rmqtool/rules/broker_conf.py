@@ -1,4 +1,4 @@
-"""broker.conf: a Java properties file, of which the settings that decide where and how a store lies on disk."""
+"""broker.conf, a Java properties file: the settings that decide where and how a store lies on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True)
 class BrokerConf:
-    """The settings given, by the broker's own names; what is not given is left to the files of the store."""
+    """The settings given, by the broker's own names; a setting that is missing is derived from the store's files."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     path: str | None = field(default=None, compare=False)  # of the file, as the user gave it
@@ -57,9 +57,9 @@ def parse_broker_conf(text: str) -> BrokerConf:
     """Parse as `java.util.Properties` does: comments, continued lines, escapes; the last of equal names wins."""
     settings = {}
     for line in _logical_lines(text):
-        found = _PAIR.fullmatch(line)
-        if found:
-            settings[_unescape(found[1])] = _unescape(found[2])
+        match = _PAIR.fullmatch(line)
+        if match:
+            settings[_unescape(match[1])] = _unescape(match[2])
     return BrokerConf(settings)
 
 
@@ -81,8 +81,8 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    def plain(found: re.Match[str]) -> str:
-        escaped = found[1]
+    def plain(match: re.Match[str]) -> str:
+        escaped = match[1]
         if escaped == "u":
             raise UsageError(
                 "broker.conf: \\u must be followed by four hexadecimal digits, or no broker reads the file"

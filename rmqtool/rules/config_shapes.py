@@ -1,4 +1,4 @@
-"""What the decoders of the config files take: shapes that make `ConfigManager#load` give up a file.
+"""Shapes that the decoders of the config files accept; another shape makes `ConfigManager#load` give up a file.
 
 A file may be JSON and still not be decoded: fastjson casts each value to the type of its Java field, and one that it
 cannot cast ends the whole file. Checked against the decoders of 4.4.0 to 5.5.0
@@ -19,10 +19,10 @@ _Check = Callable[[object, Version], "str | None"]
 _FIVE = Version(5, 0, 0)
 _GROUPS_WITH_VERSION = Version(5, 3, 0)  # SubscriptionGroupManager#decode takes the data version over
 _PULL_OFFSETS = Version(5, 5, 0)  # ConsumerOffsetManager#getPullOffsetTable became public
-_NARROW_NUMBERS = Version(4, 7, 0)  # fastjson cut a number to 32 bits before
+_INTS_CHECKED = Version(4, 7, 0)  # fastjson cut a number to 32 bits before
 _MAX_LONG = (1 << 63) - 1
 _MAX_INT = (1 << 31) - 1
-_NUMBER_TEXT = re.compile(r"-?\d{1,19}", re.ASCII)
+_INTEGER_TEXT = re.compile(r"-?\d{1,19}", re.ASCII)
 _TRUTHS = frozenset({"true", "false", "1", "0", "y", "n", "t", "f", "yes", "no", "on", "off", "null", ""})
 
 
@@ -56,7 +56,7 @@ def shape_problem(name: str, content: Mapping[str, Any], version: Version = OLDE
 
 
 def main_table(name: str, content: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The table that a config file is there for; None when the file decodes to nothing of it."""
+    """The main table of a config file, by MAIN_TABLES; None when the file has none."""
     table = content.get(MAIN_TABLES[name])
     return table if isinstance(table, dict) else None
 
@@ -68,7 +68,7 @@ def _kind(value: object) -> str:
 
 def _whole(value: object, limit: int) -> str | None:
     """A value that fastjson casts to a whole number; it cuts fractions off."""
-    if isinstance(value, str) and _NUMBER_TEXT.fullmatch(value):
+    if isinstance(value, str) and _INTEGER_TEXT.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"a number was expected, found {_kind(value)}"
@@ -80,7 +80,7 @@ def _long(value: object, version: Version) -> str | None:
 
 
 def _int_field(value: object, version: Version) -> str | None:
-    return None if value is None else _whole(value, _MAX_INT if version >= _NARROW_NUMBERS else _MAX_LONG)
+    return None if value is None else _whole(value, _MAX_INT if version >= _INTS_CHECKED else _MAX_LONG)
 
 
 def _long_field(value: object, version: Version) -> str | None:

@@ -1,4 +1,4 @@
-"""What the releases make of a last file of 0 bytes (`MappedFileQueue#load`).
+"""How each release treats a last file of 0 bytes (`MappedFileQueue#load`).
 
 A broker creates a mapped file first and gives it its size next; one that is killed in between leaves such a file.
 """
@@ -31,17 +31,17 @@ def refuses_empty_last_file(version: Version) -> bool:
 
 
 def effect_of_empty_last_file(releases: Releases) -> str:
-    """What a start makes of it, by the releases that may run and that do start."""
+    """The effect of an empty last file at a start, in words, by the releases that may run and that do start."""
     does = (
         ("deletes it", releases.where(deletes_empty_last_file)),
         ("leaves it out, and writes its next file in this place", releases.where(leaves_out_wrong_sizes)),
     )
-    parts = [(text, found) for text, found in does if found]
-    if not parts:
+    effects = [(text, releases_with) for text, releases_with in does if releases_with]
+    if not effects:
         return "the broker refuses to start until the file is removed"
-    if len(parts) == 1:
-        return f"a start {parts[0][0]}"
-    return "a start " + "; ".join(f"{text} ({spans_of(found)})" for text, found in parts)
+    if len(effects) == 1:
+        return f"a start {effects[0][0]}"
+    return "a start " + "; ".join(f"{text} ({spans_of(releases_with)})" for text, releases_with in effects)
 
 
 def spans_of(versions: Sequence[Version]) -> str:

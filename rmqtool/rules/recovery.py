@@ -1,4 +1,4 @@
-"""What decides how a start treats a store: the broker's version and its configuration."""
+"""The rules of recovery: how a start treats a store, by the broker's version and its configuration."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RecoveryRules:
 
     @property
     def skips_directories(self) -> bool:
-        """`MappedFileQueue#doLoad` does not look at directories."""
+        """`MappedFileQueue#doLoad` skips directories."""
         return self.version >= Version(5, 1, 0)
 
     @property
@@ -121,7 +121,7 @@ class RecoveryRules:
 
     @property
     def recounts_before_cut(self) -> bool:
-        """`ConsumeQueueStore#truncateDirty` looks at the queues as they are after the scan."""
+        """`ConsumeQueueStore#truncateDirty` reads the queues as they are after the scan."""
         return self.version >= Version(5, 3, 4)
 
     @property
@@ -135,7 +135,7 @@ class RecoveryRules:
         return self.version >= Version(4, 5, 1)
 
     @property
-    def looks_at_last_units(self) -> bool:
+    def reads_last_unit_first(self) -> bool:
         """`ConsumeQueue#correctMinOffset` reads the last unit first, and fails where the last file holds none."""
         return Version(5, 0, 0) <= self.version < Version(5, 5, 0)
 

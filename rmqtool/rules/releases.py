@@ -74,4 +74,4 @@ class Releases:
 
 
 ANY_RELEASE = Releases()
-"""Of a store of which nothing is known."""
+"""Every release: nothing in the store narrows them yet."""

@@ -1,4 +1,4 @@
-"""The cleaner's settings: what was given, what the broker makes of it, and why (`MessageStoreConfig`, `MixAll`)."""
+"""The cleaner's settings: the value given, the value that the broker uses, and why (`MessageStoreConfig`, `MixAll`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    """What the cleaner works with: hours, percent, files, ms; the two levels are fractions of a disk."""
+    """The cleaner's effective settings: hours, percent, files, ms; the two levels are fractions of a disk."""
 
     file_reserved_time: int
     delete_when: str
@@ -68,7 +68,7 @@ NAMES = (
 
 
 def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> RetentionSettings:
-    """What a broker of `version` works with; `options` come before `conf`, the settings of broker.conf."""
+    """The effective settings of a broker of `version`; `options` override `conf`, the settings of broker.conf."""
     reader = _Reader(conf, options, version)
     values = (
         reader.whole("fileReservedTime", 72),
@@ -80,13 +80,13 @@ def settings_of(conf: Mapping[str, str], options: Mapping[str, str], version: Ve
         reader.whole("deleteFileBatchMax", 10, _at_least_one, since=BATCH_MAX_CONFIGURED),
         reader.whole("cleanResourceInterval", 10_000),
         reader.whole("replicasPerDiskPartition", 1, since=DISK_LEVELS_CONFIGURED),
-        reader.number("logicalDiskSpaceCleanForciblyThreshold", 0.8, since=DISK_LEVELS_CONFIGURED),
+        reader.double("logicalDiskSpaceCleanForciblyThreshold", 0.8, since=DISK_LEVELS_CONFIGURED),
     )
     return RetentionSettings(*values, shown=tuple(reader.shown))
 
 
 class _Reader:
-    """Reads settings as `MixAll#properties2Object` does: what cannot be parsed is ignored without a word."""
+    """Reads settings as `MixAll#properties2Object` does: a value that cannot be parsed is ignored without a word."""
 
     def __init__(self, conf: Mapping[str, str], options: Mapping[str, str], version: Version) -> None:
         self._conf = conf
@@ -111,7 +111,7 @@ class _Reader:
             why = why or changed
         return self._show(name, given, value, why)
 
-    def number(self, name: str, default: float, since: Version) -> float:
+    def double(self, name: str, default: float, since: Version) -> float:
         """A setting of type double."""
         given, why = self._given(name, since)
         value = default
@@ -170,7 +170,7 @@ class _Reader:
         return fraction
 
     def _given(self, name: str, since: Version | None) -> tuple[str | None, str | None]:
-        """The text given, and why it does not count at all."""
+        """The text given, and why this version ignores it (None: it does not)."""
         given = self._options.get(name, self._conf.get(name))
         if since and self._version < since and given is not None:
             return given, f"read since {since}"

@@ -1,4 +1,4 @@
-"""Broker versions: in which release a rule changed, and what in a store shows the least version that wrote it."""
+"""Broker versions: in which release a rule changed, and the signs in a store of the oldest version that wrote it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Version(NamedTuple):
     patch: int
 
     def __str__(self) -> str:
-        numbers = self[:2] if self.patch == _ANY_PATCH else self
-        return ".".join(str(number) for number in numbers)
+        fields = self[:2] if self.patch == _ANY_PATCH else self
+        return ".".join(str(field) for field in fields)
 
 
 OLDEST = Version(4, 4, 0)
@@ -31,8 +31,8 @@ NEWEST = Version(5, 5, 1)
 EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, which before walked unit by unit
 BEYOND_MAX_TO_MAX = Version(4, 9, 4)  # DefaultMessageStore#getMessage: a pull beyond the maximum began anew at 0
 PULL_BY_UNITS = Version(5, 0, 0)  # the same, with an iterator over units, batches and several files
-FILTERED_IN_BYTES = Version(5, 1, 0)  # the same: what one pull looks at is limited in bytes, in 5.0 in units
-FILTERED_BYTES_INCLUSIVE = Version(5, 3, 3)  # the same: the limit itself is no longer looked at
+FILTERED_IN_BYTES = Version(5, 1, 0)  # the same: units that one pull reads are limited in bytes, in 5.0 in number
+FILTERED_BYTES_INCLUSIVE = Version(5, 3, 3)  # the same: the unit at the limit itself is no longer read
 TIME_BY_RECORDS = Version(5, 1, 1)  # ConsumeQueue#getOffsetInQueueByTime: no longer by modification times of files
 TIME_WITHIN_RANGE = Version(5, 0, 0)  # DefaultMessageStore#getOffsetInQueueByTime: clamped to the queue's range
 INDEX_COUNTS_SLOTS = Version(4, 7, 1)  # IndexFile#putKey, which before counted every put
@@ -40,7 +40,7 @@ VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messagePro
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
 BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
-CHECKPOINT_TELLS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset
+CHECKPOINT_HAS_LOGICS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset
 MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex
 MULTI_DISPATCH_SPARES_DEAD_LETTERS = Version(5, 5, 0)
@@ -91,7 +91,7 @@ SIGNS = {
         Sign("rocksdb-queues", Version(5, 2, 0)),
         Sign("rocksdbstore", Version(5, 4, 0)),
         Sign("index-of-tags", INDEX_OF_TAGS),
-        Sign("checkpoint-logics-offset", CHECKPOINT_TELLS_OFFSET),
+        Sign("checkpoint-logics-offset", CHECKPOINT_HAS_LOGICS_OFFSET),
         Sign("pull-offset-table", Version(5, 5, 0)),
         Sign("separate-rocksdb-queues", Version(5, 5, 0)),
     )
@@ -106,10 +106,10 @@ def sorted_signs(names: Iterable[str]) -> list[Sign]:
 
 def parse_version(text: str) -> Version:
     """Parse ``5.3`` (any patch of it, the last where they differ) or ``5.3.3``; raise UsageError."""
-    found = _TEXT.fullmatch(text.strip())
-    if not found:
+    match = _TEXT.fullmatch(text.strip())
+    if not match:
         raise UsageError(f"a broker version looks like 5.3 or 5.3.3, not {text!r}")
-    version = Version(int(found[1]), int(found[2]), int(found[3]) if found[3] else _ANY_PATCH)
+    version = Version(int(match[1]), int(match[2]), int(match[3]) if match[3] else _ANY_PATCH)
     if not OLDEST[:2] <= version[:2] <= NEWEST[:2]:
         raise UsageError(f"broker version {version} is not known: {OLDEST} to {NEWEST} are")
     return version

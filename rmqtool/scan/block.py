@@ -23,7 +23,7 @@ _USUAL_COUNT = 1 << 17  # slices of a block: its records' properties at most, ne
 _TAKE, _UNCHECKED = pc.get_function("array_take"), pc.TakeOptions(boundscheck=False)
 
 Positions = NDArray[np.intp]
-"""Places in a block's buffer, bytes."""
+"""Positions in a block's buffer, bytes."""
 
 
 class Block:
@@ -106,7 +106,7 @@ def _gather_alternating(buffer: pa.Buffer, starts: NDArray[Any], ends: NDArray[A
     offsets[0:-1:2] = starts
     offsets[1::2] = ends
     if count:
-        # `take` reserves memory by the mean size of all values: the end of the last gap, which is never looked at,
+        # `take` reserves memory by the mean size of all values: the end of the last gap, which is never read,
         # makes that the memory needed and a little more. Less would be doubled, and all that was written copied.
         offsets[-1] = min(int(offsets[0]) + 2 * (total + _LITTLE_MORE), buffer.size)
     values = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), buffer])

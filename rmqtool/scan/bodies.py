@@ -65,7 +65,7 @@ def stored_bodies(frames: RecordRun) -> pa.BinaryArray:
 
 
 def with_plain_bodies(frames: RecordRun) -> Iterator[tuple[RecordRun, pa.BinaryArray]]:
-    """The run with its bodies as the producers gave them, in parts that fit in memory together.
+    """The run with its bodies as the producers gave them, in pieces whose bodies fit in memory.
 
     Sizes are known only after decompression, so a run is cut where its bodies reach BATCH_BODY_BYTES. A body that
     does not decompress stays as stored.

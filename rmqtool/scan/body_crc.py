@@ -19,7 +19,7 @@ _INLINE = 12  # Arrow keeps views up to this size inside the view itself
 
 
 def wrong_bodies(frames: RecordRun) -> NDArray[np.bool_]:
-    """Which bodies do not have the stored CRC; at that of an empty one the broker does not look."""
+    """Which bodies do not have the stored CRC; the broker does not check that of an empty body."""
     computed = body_crcs(frames.block, frames.body_positions, frames.body_sizes)
     wrong: NDArray[np.bool_] = computed != frames.headers.field("body_crc").view(np.uint32)
     wrong &= frames.body_sizes != 0

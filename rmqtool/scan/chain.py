@@ -21,29 +21,29 @@ _MIN_STRIDE = 4 << 10
 _MAX_STRIDE = 32 << 10  # bytes between the starts of two lanes
 
 
-def chain(block: Block, start: int, most: int | None = None) -> Positions:
+def chain(block: Block, start: int, limit: int | None = None) -> Positions:
     """Positions of the records from `start` that lie in the block as a whole, as far as sizes lead.
 
-    The records are not proven: a size may have led astray, and the first may be none. With `most` no more than
-    so many, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
+    The records are not proven: a size may have led astray, and the first may be none. With `limit` at most that many
+    records, without lanes: behind damage the next damage is near, and a walk far beyond it would be for nothing.
     """
-    if most is None:
+    if limit is None:
         positions = _walk_in_lanes(block, start)
         if positions is not None:
             return positions
-    return _walk_carefully(block, start, most)
+    return _walk_carefully(block, start, limit)
 
 
-def _walk_carefully(block: Block, start: int, most: int | None) -> Positions:
-    found: list[int] = []
+def _walk_carefully(block: Block, start: int, max_records: int | None) -> Positions:
+    positions: list[int] = []
     position, limit, data = start, block.length, block.data
-    while position + MIN_MESSAGE_SIZE <= limit and len(found) != most:
+    while position + MIN_MESSAGE_SIZE <= limit and len(positions) != max_records:
         size, magic_code = SIZE_AND_MAGIC.unpack_from(data, position)
         if magic_code not in (MAGIC_CODE_V1, MAGIC_CODE_V2) or not MIN_MESSAGE_SIZE <= size <= limit - position:
             break
-        found.append(position)
+        positions.append(position)
         position += size
-    return np.array(found, dtype=np.intp)
+    return np.array(positions, dtype=np.intp)
 
 
 def _walk_in_lanes(block: Block, start: int) -> Positions | None:
@@ -74,10 +74,10 @@ def _lane_starts(block: Block, start: int, stride: int) -> Positions:
     starts = [start]
     position = start + stride
     while position < block.length:
-        found = _MAGIC_PREFIX.search(block.data, position, block.length)  # finds faster than `mmap.find`
-        if found is None:
+        match = _MAGIC_PREFIX.search(block.data, position, block.length)  # finds faster than `mmap.find`
+        if match is None:
             break
-        starts.append(found.start() - MAGIC_POSITION)
+        starts.append(match.start() - MAGIC_POSITION)
         position = starts[-1] + stride
     return np.array(starts, dtype=np.intp)
 

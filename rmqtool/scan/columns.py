@@ -29,15 +29,15 @@ from rmqtool.scan.properties import PropertyTable, read_properties
 from rmqtool.scan.text import constant_strings, to_strings
 from rmqtool.scan.uniform_properties import UniformProperties
 
-CODED_STRING = pa.dictionary(pa.int32(), pa.string())
-"""Strings as numbers in a dictionary: who writes Parquet takes both as they are, and looks at no string again.
+DICTIONARY_STRING = pa.dictionary(pa.int32(), pa.string())
+"""Dictionary-encoded strings: the Parquet writer takes codes and dictionary as they are and reads no string again.
 
-The strings of a dictionary are distinct: with the same one twice, Arrow's writer gives it up.
+The strings of a dictionary must be distinct: with duplicates Arrow's writer gives the encoding up.
 """
 
 
 class ColumnRun:
-    """A run of records with what several columns share, read at most once.
+    """A run of records, and its properties, which several columns share and which are read at most once.
 
     `dictionary_encoded` is that of `record_batches`.
     """
@@ -69,7 +69,7 @@ class ColumnRun:
 class Column:
     """One column; `read` gives its values for a run, as long as the run.
 
-    `dictionary_encoded` is the type of one that has few distinct strings, where they are coded.
+    `dictionary_encoded` is the type of a column of few distinct strings where it is dictionary-encoded.
     """
 
     type: pa.DataType
@@ -86,11 +86,11 @@ def record_batches(
     which may differ from batch to batch. The batches own their memory and may outlive the run.
     """
     schema = message_schema(tuple(names), dictionary_encoded=dictionary_encoded)
-    parts: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
+    pieces: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
     if "body" in names:
-        parts = with_plain_bodies(frames)
-    for part, bodies in parts:
-        run = ColumnRun(part, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
+        pieces = with_plain_bodies(frames)
+    for piece, bodies in pieces:
+        run = ColumnRun(piece, bodies, whole_properties="properties" in names, dictionary_encoded=dictionary_encoded)
         yield pa.RecordBatch.from_arrays([COLUMNS[name].read(run) for name in names], schema=schema)
 
 
@@ -156,8 +156,8 @@ def _named(run: ColumnRun, names: Sequence[str], codes: NDArray[Any]) -> pa.Arra
     """The name with the number ``codes[i]`` for each record; mostly all are the first."""
     if not codes.any():
         return constant_strings(names[0], len(codes), dictionary_encoded=run.dictionary_encoded)
-    found = pa.array(names).take(pa.array(codes.astype(np.int32)))
-    return found.dictionary_encode() if run.dictionary_encoded else found
+    values = pa.array(names).take(pa.array(codes.astype(np.int32)))
+    return values.dictionary_encode() if run.dictionary_encoded else values
 
 
 def _transaction(run: ColumnRun) -> pa.Array:
@@ -184,7 +184,7 @@ _STRING = pa.string()
 _NULLABLE = ("unique_key", "tags")
 
 COLUMNS = {
-    "topic": Column(_STRING, _topic, CODED_STRING),
+    "topic": Column(_STRING, _topic, DICTIONARY_STRING),
     "queue_id": Column(pa.int32(), partial(_integer, "queue_id")),
     "queue_offset": Column(pa.int64(), partial(_integer, "queue_offset")),
     "physical_offset": Column(pa.int64(), lambda run: pa.array(run.frames.physical_offsets)),
@@ -196,25 +196,25 @@ COLUMNS = {
     "properties": Column(
         pa.map_(_STRING, _STRING),
         lambda run: run.properties.maps(dictionary_encoded=run.dictionary_encoded),
-        pa.map_(CODED_STRING, _STRING),
+        pa.map_(DICTIONARY_STRING, _STRING),
     ),
     "born_timestamp": Column(pa.int64(), partial(_integer, "born_timestamp")),
     "store_timestamp": Column(pa.int64(), partial(_integer, "store_timestamp")),
-    "born_host": Column(_STRING, partial(_host, "born_host"), CODED_STRING),
-    "store_host": Column(_STRING, partial(_host, "store_host"), CODED_STRING),
+    "born_host": Column(_STRING, partial(_host, "born_host"), DICTIONARY_STRING),
+    "store_host": Column(_STRING, partial(_host, "store_host"), DICTIONARY_STRING),
     "flag": Column(pa.int32(), partial(_integer, "flag")),
     "sys_flag": Column(pa.int32(), partial(_integer, "sys_flag")),
     "reconsume_times": Column(pa.int32(), partial(_integer, "reconsume_times")),
     "body_crc": Column(pa.int32(), partial(_integer, "body_crc")),
-    "transaction": Column(_STRING, _transaction, CODED_STRING),
-    "compression": Column(_STRING, _compression, CODED_STRING),
+    "transaction": Column(_STRING, _transaction, DICTIONARY_STRING),
+    "compression": Column(_STRING, _compression, DICTIONARY_STRING),
     "prepared_transaction_offset": Column(pa.int64(), partial(_integer, "prepared_transaction_offset")),
     "body_size": Column(pa.int32(), partial(_integer, "body_size")),
     "body": Column(pa.binary(), lambda run: run.plain_bodies),
     "stored_body": Column(pa.binary(), lambda run: stored_bodies(run.frames)),
     "stored_topic": Column(pa.binary(), _stored_topic),
     "stored_properties": Column(pa.binary(), _stored_properties),
-    "magic_code": Column(_STRING, _magic_code, CODED_STRING),
+    "magic_code": Column(_STRING, _magic_code, DICTIONARY_STRING),
     "body_crc_ok": Column(pa.bool_(), _body_crc_ok),
 }
 """Every column of a scan. Timestamps are epoch ms; `body` is decompressed, `stored_body` as on disk."""

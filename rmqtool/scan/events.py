@@ -1,4 +1,4 @@
-"""What a scan meets besides messages: blanks and damage."""
+"""The events of a scan besides runs of records: blanks and damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REASON_MEANINGS: dict[Reason, str] = {
     "torn": "the last record was not written to its end, as an unclean stop leaves it",
     "leftover": "old bytes behind the last record, up to the end of the page",
 }
-"""What each reason means."""
+"""The sentence for each reason."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which messages are wanted: the filters that every command spells alike, applied to columns of many at once.
+"""The filters on messages that all commands share, applied to columns of many messages at once.
 
 A message must pass every filter that is given; of several values of one filter any will do.
 """
@@ -59,7 +59,7 @@ class Filters:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of a scan that `mask` looks at, physical offsets aside, in the order of COLUMNS."""
+        """The columns of a scan that `mask` reads, physical offsets aside, in the order of COLUMNS."""
         wanted = {
             "topic": bool(self.topics),
             "queue_id": bool(self.queue_ids),
@@ -77,7 +77,7 @@ class Filters:
     def mask(self, batch: pa.RecordBatch) -> Mask:
         """Which rows pass, bool of shape ``(batch.num_rows,)``; `batch` has at least `columns`.
 
-        Physical offsets are not looked at: `scan_files(files, filters.start, filters.stop)` has done that.
+        Physical offsets are not compared: `scan_files(files, filters.start, filters.stop)` has done that.
         """
         tests: list[Mask] = []
         for name, values in (("topic", self.topics), ("queue_id", self.queue_ids), ("tags", self.tags)):
@@ -101,7 +101,7 @@ class Filters:
     def select(self, frames: RecordRun) -> RecordRun | None:
         """The records of a run that pass, None without one; the others' bodies and columns are never read.
 
-        What is left need not be contiguous: its `size` is that of the whole span.
+        The records that are left need not be contiguous: `size` is that of the whole span.
         """
         if not self.columns:
             return frames
@@ -121,6 +121,6 @@ def _is_in(column: pa.Array, values: tuple[str, ...] | tuple[int, ...]) -> Mask:
 
 def _has_any(lists: pa.ListArray, values: tuple[str, ...]) -> Mask:
     """Which lists hold one of `values`."""
-    found = np.zeros(len(lists), dtype=np.bool_)
-    found[np.asarray(pc.list_parent_indices(lists))[_is_in(lists.flatten(), values)]] = True
-    return found
+    has_any = np.zeros(len(lists), dtype=np.bool_)
+    has_any[np.asarray(pc.list_parent_indices(lists))[_is_in(lists.flatten(), values)]] = True
+    return has_any

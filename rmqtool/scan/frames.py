@@ -65,24 +65,26 @@ class Headers:
 
     def hosts(self, name: str) -> list[tuple[Positions | slice, NDArray[np.void]]]:
         """A host field as (rows, raw bytes of one width), a group for each form of the hosts."""
-        groups: list[tuple[Positions | slice, NDArray[np.void]]] = [(rows, part[name]) for rows, part in self._others]
+        groups: list[tuple[Positions | slice, NDArray[np.void]]] = [
+            (rows, headers[name]) for rows, headers in self._others
+        ]
         if not groups:
             return [(slice(None), self._common[name])]
         plain = np.flatnonzero(self.sizes == _V4_HEADER.itemsize)
         return [*groups, (plain, self._common[name][plain])] if len(plain) else groups
 
     def __getitem__(self, rows: slice) -> Headers:
-        part = object.__new__(Headers)
-        part._common = self._common[rows]
-        part._fields = {name: values[rows] for name, values in self._fields.items()}
-        part.sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
+        sliced = object.__new__(Headers)
+        sliced._common = self._common[rows]
+        sliced._fields = {name: values[rows] for name, values in self._fields.items()}
+        sliced.sizes = self.sizes if isinstance(self.sizes, int) else self.sizes[rows]
         start, stop, _ = rows.indices(len(self._common))
-        part._others = []
+        sliced._others = []
         for others, headers in self._others:
             low, high = np.searchsorted(others, (start, stop))
             if high > low:
-                part._others.append((others[low:high] - start, headers[low:high]))
-        return part
+                sliced._others.append((others[low:high] - start, headers[low:high]))
+        return sliced
 
 
 class RecordRun:

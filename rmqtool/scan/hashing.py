@@ -18,7 +18,7 @@ from rmqtool.scan.block import Positions
 WORD = 8  # bytes
 
 WINDOW = 64
-"""Texts are looked at in windows up to this size: data must go on so long behind the last one, bytes."""
+"""Texts are hashed in windows up to this size, bytes: data must be that much longer than the last text."""
 
 
 def padded_words(windows: NDArray[Any], sizes: NDArray[np.intp]) -> NDArray[np.uint64]:
@@ -78,13 +78,13 @@ def hash_texts(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> 
 def _hash_long(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -> NDArray[np.uint32]:
     """Hashes of texts as if each byte were a character, a window after the other."""
     values = _hash_window(data, starts, np.minimum(sizes, WINDOW))
-    rest = np.flatnonzero(sizes > WINDOW)
+    rows = np.flatnonzero(sizes > WINDOW)
     done = WINDOW
-    while len(rest):
-        parts = np.minimum(sizes[rest] - done, WINDOW)
-        values[rest] = values[rest] * POWERS[parts] + _hash_window(data, starts[rest] + done, parts)
+    while len(rows):
+        sizes_here = np.minimum(sizes[rows] - done, WINDOW)
+        values[rows] = values[rows] * POWERS[sizes_here] + _hash_window(data, starts[rows] + done, sizes_here)
         done += WINDOW
-        rest = rest[sizes[rest] > done]
+        rows = rows[sizes[rows] > done]
     return values
 
 
@@ -104,9 +104,9 @@ def _hash_window(data: NDArray[np.uint8], starts: Positions, sizes: Positions) -
         _join_halves(words.view(f"<u{bits // 4}"), spare.view(f"<u{bits // 4}"), bits)
     hashes = words.reshape(-1, count)
     values = hashes[:, 0].astype(np.uint32)
-    for place in range(1, count):
+    for word in range(1, count):
         values *= POWERS[WORD]
-        values += hashes[:, place].astype(np.uint32)
+        values += hashes[:, word].astype(np.uint32)
     values *= _INVERSES.take(width - sizes)
     return values
 

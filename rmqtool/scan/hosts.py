@@ -27,22 +27,24 @@ def host_column(
     shown = np.empty(len(frames), dtype=object)
     for rows, hosts in groups:
         shown[rows] = _format_group(hosts).to_pylist()
-    found = pa.array(shown, pa.string())
-    return found.dictionary_encode() if dictionary_encoded else found
+    hosts_as_text = pa.array(shown, pa.string())
+    return hosts_as_text.dictionary_encode() if dictionary_encoded else hosts_as_text
 
 
 def _format_group(hosts: NDArray[np.void], *, dictionary_encoded: bool = False) -> pa.StringArray | pa.DictionaryArray:
     if hosts.dtype.itemsize == HOST_V4_SIZE:
-        numbers = hosts.view(np.int64)
-        if (numbers == numbers[0]).all():
-            return constant_strings(_format(numbers[:1].tobytes()), len(numbers), dictionary_encoded=dictionary_encoded)
-        numbered = pa.array(np.ascontiguousarray(numbers)).dictionary_encode()
-        distinct = [number.tobytes() for number in np.asarray(numbered.dictionary)]
+        hosts_as_integers = hosts.view(np.int64)
+        if (hosts_as_integers == hosts_as_integers[0]).all():
+            return constant_strings(
+                _format(hosts_as_integers[:1].tobytes()), len(hosts_as_integers), dictionary_encoded=dictionary_encoded
+            )
+        encoded = pa.array(np.ascontiguousarray(hosts_as_integers)).dictionary_encode()
+        distinct = [host.tobytes() for host in np.asarray(encoded.dictionary)]
     else:
-        numbered = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
-        distinct = numbered.dictionary.to_pylist()
-    found = pa.array([_format(host) for host in distinct], pa.string()).take(numbered.indices)
-    return found.dictionary_encode() if dictionary_encoded else found
+        encoded = pa.array(hosts.tolist(), pa.binary()).dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+    texts = pa.array([_format(host) for host in distinct], pa.string()).take(encoded.indices)
+    return texts.dictionary_encode() if dictionary_encoded else texts
 
 
 @lru_cache(maxsize=1 << 12)
@@ -65,15 +67,15 @@ def message_id_column(frames: RecordRun) -> pa.StringArray:
 
 def _hex_ids(hosts: NDArray[np.void], offsets: NDArray[np.int64]) -> pa.StringArray:
     count = len(hosts)
-    numbers = hosts.view(np.int64)
-    same = (numbers == numbers[0]).all() and offsets[0] >> 32 == offsets[-1] >> 32
+    hosts_as_integers = hosts.view(np.int64)
+    same = (hosts_as_integers == hosts_as_integers[0]).all() and offsets[0] >> 32 == offsets[-1] >> 32
     text = np.empty((count, 4), dtype=np.uint64)
     if same:  # offsets ascend: only their lower half differs
-        for place, digits in enumerate(_hex(_pairs(numbers[:1], offsets[:1]))[:3]):
-            text[:, place] = digits
+        for word, digits in enumerate(_hex(_pairs(hosts_as_integers[:1], offsets[:1]))[:3]):
+            text[:, word] = digits
         text[:, 3] = _hex(offsets.astype(">u4"))
     else:
-        text[:] = _hex(_pairs(numbers, offsets)).reshape(count, 4)
+        text[:] = _hex(_pairs(hosts_as_integers, offsets)).reshape(count, 4)
     ends = np.arange(0, (count + 1) * 32, 32, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(text)])
 

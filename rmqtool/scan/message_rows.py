@@ -33,7 +33,7 @@ MESSAGE_FIELDS = (
 """The fields of a message in the order of JSON; those of BODY_COLUMNS follow where a body is wanted."""
 
 OPTIONAL = frozenset({"topic_base64", "properties_base64", "body_base64", "body_error", "hex"})
-"""Fields that a message has only where there is something to say."""
+"""Fields that are left out of a message where they are null."""
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _TIMES = {"born_time": "born_timestamp", "store_time": "store_timestamp"}
@@ -52,19 +52,19 @@ class MessageShape:
         cls, body: BodyChoice = "decompressed", columns: Sequence[str] = (), *, with_hex: bool = False
     ) -> MessageShape:
         """The fields `columns`, or all of them; `body` is read only where a column shows it."""
-        every = MESSAGE_FIELDS + (() if body == "none" else BODY_COLUMNS)
-        names = tuple(name for name in columns if name in every) if columns else every
+        available = MESSAGE_FIELDS + (() if body == "none" else BODY_COLUMNS)
+        names = tuple(name for name in columns if name in available) if columns else available
         wants_body = body != "none" and not set(names).isdisjoint(BODY_COLUMNS)
         return cls((*names, "hex") if with_hex else names, body if wants_body else "none")
 
 
 def message_rows(frames: RecordRun, file: str, shape: MessageShape) -> Iterator[Rows]:
-    """The records of a run as rows, in parts whose decompressed bodies fit in memory; `file` holds them."""
-    parts: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
+    """The records of a run as rows, in pieces whose decompressed bodies fit in memory; `file` holds them."""
+    pieces: Iterator[tuple[RecordRun, pa.BinaryArray | None]] = iter([(frames, None)])
     if shape.body != "none":
-        parts = with_plain_bodies(frames) if shape.body == "decompressed" else iter([(frames, None)])
-    for part, bodies in parts:
-        yield _rows(part, bodies, file, shape)
+        pieces = with_plain_bodies(frames) if shape.body == "decompressed" else iter([(frames, None)])
+    for piece, bodies in pieces:
+        yield _rows(piece, bodies, file, shape)
 
 
 def extent_row(event: Blank | Damage) -> Rows:
@@ -77,19 +77,19 @@ def extent_row(event: Blank | Damage) -> Rows:
 
 def _rows(frames: RecordRun, bodies: pa.BinaryArray | None, file: str, shape: MessageShape) -> Rows:
     scanned = _scanned(frames, shape)
-    found: dict[str, Any] = {}
+    derived: dict[str, Any] = {}
     if shape.body != "none":
         stored = scanned["stored_body"]
-        found = _bodies(stored if bodies is None else bodies, stored, frames, shape.body)
+        derived = _bodies(stored if bodies is None else bodies, stored, frames, shape.body)
     for name in _TIMES.keys() & set(shape.names):
-        found[name] = times_of(scanned[_TIMES[name]])
+        derived[name] = times_of(scanned[_TIMES[name]])
     for name in _RAW.keys() & set(shape.names):
-        found[name] = _undecodable(name, frames, scanned)
+        derived[name] = _undecodable(name, frames, scanned)
     if "file" in shape.names:
-        found["file"] = constant_strings(file, len(frames))
+        derived["file"] = constant_strings(file, len(frames))
     if "hex" in shape.names:
-        found["hex"] = _hex(frames)
-    columns = {name: found.get(name, scanned.get(name)) for name in shape.names}
+        derived["hex"] = _hex(frames)
+    columns = {name: derived.get(name, scanned.get(name)) for name in shape.names}
     if not columns:
         columns = {"physical_offset": pa.array(frames.physical_offsets)}
     kept = {name: column for name, column in columns.items() if column is not None}
@@ -123,19 +123,19 @@ def _undecodable(name: str, frames: RecordRun, scanned: dict[str, pa.Array]) -> 
 
 def _bodies(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun, choice: BodyChoice) -> dict[str, Any]:
     """`body` as text, null where it is not UTF-8; then `body_base64`. `body_error` says why one is shown as stored."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     if is_utf8(bodies):
-        found["body"] = bodies.view(pa.string())
+        columns["body"] = bodies.view(pa.string())
     else:
         texts = [_text(body) for body in bodies.to_pylist()]
         pairs = zip(texts, bodies, strict=True)
-        found["body"] = pa.array(texts, pa.string())
-        found["body_base64"] = pa.array([None if text is not None else _base64(raw.as_py()) for text, raw in pairs])
+        columns["body"] = pa.array(texts, pa.string())
+        columns["body_base64"] = pa.array([None if text is not None else _base64(raw.as_py()) for text, raw in pairs])
     if choice == "decompressed":
         errors = _errors(bodies, stored, frames)
         if errors is not None:
-            found["body_error"] = errors
-    return found
+            columns["body_error"] = errors
+    return columns
 
 
 def _errors(bodies: pa.BinaryArray, stored: pa.BinaryArray, frames: RecordRun) -> pa.StringArray | None:
@@ -183,6 +183,6 @@ def message_dicts(frames: RecordRun, file: str, body: BodyChoice = "none") -> It
     # Times of whole columns need tables, which take longer to make than a few times.
     shape = MessageShape(tuple(name for name in names if name not in _TIMES), body)
     for rows in message_rows(frames, file, shape):
-        for found in rows.dicts():
-            found.update({name: rfc3339(found[source]) for name, source in _TIMES.items()})
-            yield {name: found[name] for name in (KIND, *names) if name in found}
+        for message in rows.dicts():
+            message.update({name: rfc3339(message[source]) for name, source in _TIMES.items()})
+            yield {name: message[name] for name in (KIND, *names) if name in message}

@@ -1,4 +1,4 @@
-"""A closer look at one place of a commit log file: what stands there, and where the next sound record begins."""
+"""One position of a commit log file: the kind of bytes there, and where the next sound record begins."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _FIRST_READ = 16 << 10  # damage is mostly small; only where it is not, more is 
 
 
 class Probe:
-    """What begins at `position` of a file whose first byte has physical offset `start_offset`."""
+    """The kind and size of the bytes at `position` of a file whose first byte has physical offset `start_offset`."""
 
     def __init__(self, file: InputFile, start_offset: int, position: int) -> None:
         self.file = file
         self.start_offset = start_offset
         self.position = position
         self.size = 0
-        self.kind = self._look()
+        self.kind = self._kind_of_bytes()
 
-    def _look(self) -> Kind:
+    def _kind_of_bytes(self) -> Kind:
         head = self.file.read(self.position, HEAD.size)
         if len(head) >= BLANK_SIZE:
             self.size, magic_code = SIZE_AND_MAGIC.unpack_from(head)
@@ -62,9 +62,9 @@ class Probe:
         _, magic_code, physical_offset, sys_flag = HEAD.unpack(head)
         if physical_offset != self.start_offset + self.position:
             return "physical-offset"
-        return self._look_at_lengths(magic_code, sys_flag)
+        return self._check_lengths(magic_code, sys_flag)
 
-    def _look_at_lengths(self, magic_code: int, sys_flag: int) -> Kind:
+    def _check_lengths(self, magic_code: int, sys_flag: int) -> Kind:
         header_size = HEADER_DTYPES[sys_flag & HOST_BITS].itemsize
         width = topic_size_width(magic_code)
         if not header_size + width + PROPERTIES_SIZE_WIDTH <= self.size <= MAX_MESSAGE_SIZE:
@@ -108,17 +108,17 @@ def skip_zeros(file: InputFile, position: int) -> int:
     return max(position, file.next_data(position, file.size) - _LEADING_ZEROS)
 
 
-def is_sound(place: Probe) -> bool:
-    """Whether a record, or a blank whose size leads exactly to the end of the file, stands there."""
-    if place.kind == "blank":
-        return place.position + place.size == place.file.size
-    return place.kind == "message"
+def is_sound(probe: Probe) -> bool:
+    """Whether it is a record, or a blank whose size leads exactly to the end of the file."""
+    if probe.kind == "blank":
+        return probe.position + probe.size == probe.file.size
+    return probe.kind == "message"
 
 
-def is_moved(place: Probe) -> bool:
-    """Whether a sound record stands there, but for the position that it tells as its own: no unclean stop does that."""
-    stored = HEAD.unpack(place.file.read(place.position, HEAD.size))[2]
-    return Probe(place.file, stored - place.position, place.position).kind == "message"
+def is_moved(probe: Probe) -> bool:
+    """Whether it is a record that is sound but for its stored physical offset: no unclean stop leaves such a record."""
+    stored = HEAD.unpack(probe.file.read(probe.position, HEAD.size))[2]
+    return Probe(probe.file, stored - probe.position, probe.position).kind == "message"
 
 
 def _signed(data: bytes) -> int:

@@ -16,7 +16,7 @@ from rmqtool.scan.block import Positions, gather_slices
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.hashing import WINDOW
 from rmqtool.scan.text import is_utf8, to_strings
-from rmqtool.scan.uniform_properties import UniformProperties, find_same_names
+from rmqtool.scan.uniform_properties import UniformProperties, find_uniform
 
 _WORD = 8
 _WORD_MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], dtype=np.uint64)
@@ -24,18 +24,18 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def read_properties(frames: RecordRun, *, whole: bool = False) -> UniformProperties | PropertyTable:
-    """The properties of all records, in the form that they allow; both forms have `column` and `maps`.
+    """The properties of all records: UniformProperties where all have the same names, else a PropertyTable.
 
-    Who wants `maps` as well as columns asks for the `whole`.
+    With `whole` both `column` and `maps` will be called.
     """
     data, ends = _gather(frames)
-    stops = places_of(PROPERTY_SEPARATOR, data)
-    same_names = find_same_names(data, stops, ends, whole=whole)
-    return PropertyTable(data, stops, ends) if same_names is None else same_names
+    stops = positions_of(PROPERTY_SEPARATOR, data)
+    uniform = find_uniform(data, stops, ends, whole=whole)
+    return PropertyTable(data, stops, ends) if uniform is None else uniform
 
 
 class PropertyTable:
-    """Every property of a run of records: where its name and its value stand, and of which record it is.
+    """All properties of a run of records: the positions of name and value, and the record, of each.
 
     Properties ``bounds[i] : bounds[i + 1]`` are those of record i, in stored order, duplicates included. A piece
     without a name or a value is no property.
@@ -61,24 +61,24 @@ class PropertyTable:
         self._values, self._value_sizes = self._values[rows], self._value_sizes[rows]
 
     @cached_property
-    def record_numbers(self) -> Positions:
-        """The record of each property."""
+    def record_indexes(self) -> Positions:
+        """The index of each property's record in the run."""
         return np.repeat(np.arange(self.records), np.diff(self.bounds))
 
     def column(self, name: bytes) -> pa.StringArray:
         """The value of one property for each record, the last one of duplicates; null without it."""
-        starts, sizes = self.places(name)
+        starts, sizes = self.value_positions(name)
         return _with_nulls(to_strings(self._slices(starts, sizes)), sizes > 0)
 
-    def places(self, name: bytes) -> tuple[Positions, Positions]:
-        """Where the value of one property stands in `data`, and its size; of size 0 for a record without it."""
-        found = np.flatnonzero(self._name_sizes == len(name))
-        found = found[self._is_name(found, name)]
-        rows = self.record_numbers[found]
+    def value_positions(self, name: bytes) -> tuple[Positions, Positions]:
+        """Position in `data` and size of one property's value for each record, bytes; size 0 without it."""
+        matches = np.flatnonzero(self._name_sizes == len(name))
+        matches = matches[self._is_name(matches, name)]
+        rows = self.record_indexes[matches]
         starts = np.concatenate([[0], self._ends[:-1]])
         sizes = np.zeros(self.records, dtype=np.intp)
-        starts[rows] = self._values[found]  # of equal rows the last assignment stays
-        sizes[rows] = self._value_sizes[found]
+        starts[rows] = self._values[matches]  # of equal rows the last assignment stays
+        sizes[rows] = self._value_sizes[matches]
         return starts, sizes
 
     def maps(self, *, dictionary_encoded: bool = False) -> pa.MapArray:
@@ -91,9 +91,9 @@ class PropertyTable:
         values = self._slices(self._values, self._value_sizes)
         # Names that are not UTF-8 may be equal as text though their bytes differ.
         if self._may_have_duplicates() or not is_utf8(names):
-            kept, source = _without_duplicates(to_strings(names).to_pylist(), self.record_numbers.tolist())
+            kept, source = _without_duplicates(to_strings(names).to_pylist(), self.record_indexes.tolist())
             names, values = names.take(pa.array(kept)), values.take(pa.array(source))
-            bounds = np.searchsorted(self.record_numbers[kept], np.arange(self.records + 1))
+            bounds = np.searchsorted(self.record_indexes[kept], np.arange(self.records + 1))
         keys = to_strings(names).dictionary_encode() if dictionary_encoded else to_strings(names)
         return pa.MapArray.from_arrays(pa.array(bounds.astype(np.int32)), keys, to_strings(values))
 
@@ -102,8 +102,8 @@ class PropertyTable:
         starts, words = self._names[rows], self._words
         same = np.ones(len(starts), dtype=np.bool_)
         for at in range(0, len(name), _WORD):
-            part = name[at : at + _WORD]
-            same &= (words[starts + at] & _WORD_MASKS[len(part)]) == np.uint64(int.from_bytes(part, "little"))
+            word = name[at : at + _WORD]
+            same &= (words[starts + at] & _WORD_MASKS[len(word)]) == np.uint64(int.from_bytes(word, "little"))
         return same
 
     def _may_have_duplicates(self) -> bool:
@@ -114,7 +114,7 @@ class PropertyTable:
         hashes = (first * _MIX ^ last) * _MIX + self._name_sizes.astype(np.uint64)
         for distance in range(1, int(np.diff(self.bounds).max(initial=0))):
             equal = hashes[distance:] == hashes[:-distance]
-            if (equal & (self.record_numbers[distance:] == self.record_numbers[:-distance])).any():
+            if (equal & (self.record_indexes[distance:] == self.record_indexes[:-distance])).any():
                 return True
         return False
 
@@ -150,27 +150,27 @@ def _gather(frames: RecordRun) -> tuple[NDArray[np.uint8], Positions]:
     return data, ends
 
 
-def places_of(byte: int, data: NDArray[np.uint8]) -> Positions:
-    """Where `byte` stands in `data`, which ends with padding.
+def positions_of(byte: int, data: NDArray[np.uint8]) -> Positions:
+    """The positions of `byte` in `data`, which ends with padding.
 
-    NumPy takes its time for each of many False before a True: so first four bytes at once, then which of the four.
+    NumPy is slow where few of many bytes match: so first four bytes at once, then which of the four.
     """
     same = data[: len(data) // 4 * 4] == byte
     fours = same.view("<u4")
     hits = np.flatnonzero(fours != 0)
-    found = fours.take(hits)
-    if (found & (found - np.uint32(1))).any():
+    word_values = fours.take(hits)
+    if (word_values & (word_values - np.uint32(1))).any():
         return np.flatnonzero(same)
-    found *= np.uint32(0x00010203)  # now the highest byte is the number of the one byte that was set
-    found >>= np.uint32(24)
+    word_values *= np.uint32(0x00010203)  # now the highest byte is the number of the one byte that was set
+    word_values >>= np.uint32(24)
     hits *= 4
-    hits += found
+    hits += word_values
     return hits
 
 
 def _middles(data: NDArray[np.uint8], starts: Positions, stops: Positions) -> Positions:
     """End of the name of every piece; of a piece without one that is the end of the piece or later."""
-    name_ends = places_of(NAME_VALUE_SEPARATOR, data)
+    name_ends = positions_of(NAME_VALUE_SEPARATOR, data)
     if len(name_ends) == len(stops) and (name_ends >= starts).all() and (name_ends < stops).all():
         return name_ends
     name_ends = np.append(name_ends, len(data))
@@ -186,8 +186,8 @@ def _without_duplicates(names: list[str], records: list[int]) -> tuple[list[int]
     """The properties to keep, and for each the property that gives its value."""
     source: dict[tuple[int, str], int] = {}
     first: list[int] = []
-    for number, place in enumerate(zip(records, names, strict=True)):
-        if place not in source:
-            first.append(number)
-        source[place] = number
+    for row, record_and_name in enumerate(zip(records, names, strict=True)):
+        if record_and_name not in source:
+            first.append(row)
+        source[record_and_name] = row
     return first, list(source.values())

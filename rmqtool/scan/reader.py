@@ -1,6 +1,6 @@
 """The scan itself: from the bytes of commit log files to runs of records, blanks and damage, in order.
 
-Memory is one block. Damage ends nothing: the scan goes on at the next record that tells its own position.
+Memory is one block. Damage does not end the scan: it goes on at the next record that stores its own position.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import Probe, find_next, is_moved, is_sound, skip_zeros
 
 Event = RecordRun | Blank | Damage
-"""What a scan yields."""
+"""An event of a scan."""
 
 LONGEST_BLANK = 8 << 20
 """A blank is shorter than the record or batch that did not fit: twice the default 4 MiB of both, bytes."""
 
 USUAL_RECORDS = 4500
-"""Of a block: large ones are read in larger blocks, or the calls for each would cost more."""
+"""Records in a block: large records are read in larger blocks, so that calls per block cost little."""
 
-_MOST_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
-_MOST_BLOCKS = 2  # are read at once then
-_SMALL_REST = 64  # reading less than this part of a block again costs less than looking at what is there
+_RECORDS_BEHIND_DAMAGE = 32  # records of the first run behind damage; doubled with each run while all are sound
+_MAX_BLOCKS = 2  # are read at once then
+_SMALL_REST = 64  # reading less than this fraction of a block again costs less than probing it
 _PAGE_SIZE = 4096
 
 
@@ -49,16 +49,16 @@ def scan_files(
     step, for their block is filled again. Blocks grow, to twice the size at most, until they have `usual_records`.
     Raises UnreadableError.
     """
-    block, ends = Block(_MOST_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading)
+    block, ends = Block(_MAX_BLOCKS * BLOCK_SIZE), _LogEnd(files, reading)
     previous_end = None
-    for number, mapped in enumerate(files):
+    for file_number, mapped in enumerate(files):
         if previous_end is not None and start <= previous_end < min(stop, mapped.start_offset):
             yield Damage(previous_end, mapped.start_offset - previous_end, "missing")
         previous_end = mapped.end_offset
         if mapped.end_offset <= start or mapped.start_offset >= stop:
             continue
         with InputFile(mapped.path, reading) as file:
-            scan = _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, number), usual_records)
+            scan = _FileScan(block, file, mapped.start_offset, partial(ends.is_behind, file_number), usual_records)
             yield from scan.events(start, stop)
 
 
@@ -69,22 +69,22 @@ class _LogEnd:
         self._files = files
         self._reading = reading
 
-    def is_behind(self, number: int) -> bool:
-        """Whether all files behind file `number` hold only zeros."""
-        return number >= self._last
+    def is_behind(self, file_number: int) -> bool:
+        """Whether all files behind file `file_number` hold only zeros."""
+        return file_number >= self._last
 
     @cached_property
     def _last(self) -> int:
         """Number of the last file that holds something."""
-        for number in reversed(range(len(self._files))):
-            if self._holds_something(number):
-                return number
+        for file_number in reversed(range(len(self._files))):
+            if self._holds_something(file_number):
+                return file_number
         return -1
 
-    def _holds_something(self, number: int) -> bool:
-        """Whether a file shows anything but zeros; one that cannot be read shows nothing, until it is scanned."""
+    def _holds_something(self, file_number: int) -> bool:
+        """Whether a file holds anything but zeros; a file that cannot be read counts as zeros until it is scanned."""
         try:
-            with InputFile(self._files[number].path, self._reading) as file:
+            with InputFile(self._files[file_number].path, self._reading) as file:
                 return file.next_data(0, file.size) < file.size
         except UnreadableError:
             return False
@@ -105,7 +105,7 @@ class _FileScan:
         self._block_position = 0
         self._block_end = 0  # nothing of this file is in the block yet
         self._block_size = BLOCK_SIZE  # what is read next, bytes
-        self._most: int | None = None  # records of the next run, behind damage
+        self._max_records: int | None = None  # records of the next run, behind damage
         self._filled_for = -1  # where a record was seen that was not in the block
         self._file = file
         self._start_offset = start_offset
@@ -113,7 +113,7 @@ class _FileScan:
         self._usual_records = usual_records
 
     def events(self, start: int, stop: int) -> Iterator[Event]:
-        """What begins at physical offsets from `start` to before `stop`."""
+        """The events that begin at physical offsets from `start` to before `stop`."""
         first = max(0, start - self._start_offset)
         end = min(self._file.size, stop - self._start_offset)
         position = self._first_record(first)
@@ -132,7 +132,7 @@ class _FileScan:
                 yield owned
 
     def _first_record(self, first: int) -> int:
-        """Where to begin so that what covers `first`, a blank with old records or a body with foreign ones, is seen."""
+        """Where to begin, bytes, so that a blank or a body that covers `first` is read before records inside it."""
         first = max(0, first - LONGEST_BLANK)
         return find_next(self._file, self._start_offset, first) if first else 0
 
@@ -140,60 +140,60 @@ class _FileScan:
         length = min(max(size, self._block_size), self._file.size - position)
         self._block.fill(self._file, position, length, self._start_offset + position)
         self._block_position, self._block_end = position, position + self._block.length
-        self._most = None
+        self._max_records = None
 
     def _frames(self, position: int) -> RecordRun | None:
         """The sound records from `position` in the block; None when the first is not sound or not all there."""
         if not self._block_position <= position < self._block_end or self._is_cut(position):
             self._fill(position, BLOCK_SIZE)
-        positions = chain(self._block, position - self._block_position, self._most)
+        positions = chain(self._block, position - self._block_position, self._max_records)
         frames = sound_prefix(self._block, positions) if len(positions) else None
-        if self._most is not None:
-            self._most *= 2
+        if self._max_records is not None:
+            self._max_records *= 2
         elif frames:
             usual = self._usual_records * frames.size // len(frames)
-            self._block_size = min(max(BLOCK_SIZE, usual), _MOST_BLOCKS * BLOCK_SIZE)
+            self._block_size = min(max(BLOCK_SIZE, usual), _MAX_BLOCKS * BLOCK_SIZE)
         return frames or None
 
     def _is_cut(self, position: int) -> bool:
-        """Whether so little of the block is left that the record is taken to go on behind it, without a look."""
+        """Whether so little of the block is left that the record is assumed to go on behind it."""
         rest, filled = self._block_end - position, self._block_end - self._block_position
         return rest < filled // _SMALL_REST and self._block_end < self._file.size
 
     def _other(self, position: int) -> Blank | Damage | Probe | None:
-        """What stands where no sound record was seen; a Place asks to fill the block from there; None at the end."""
-        place = Probe(self._file, self._start_offset, position)
-        if place.kind == "message" and self._filled_for != position:
-            return place
-        if place.kind == "zeroed" and self._is_end(position):
+        """The event where the block has no sound record; a Probe asks to fill the block from there; None at the end."""
+        probe = Probe(self._file, self._start_offset, position)
+        if probe.kind == "message" and self._filled_for != position:
+            return probe
+        if probe.kind == "zeroed" and self._is_end(position):
             return None
         after = self._file.size
-        if place.kind != "blank" or not is_sound(place):
+        if probe.kind != "blank" or not is_sound(probe):
             after = find_next(self._file, self._start_offset, skip_zeros(self._file, position + 1))
-        if place.kind == "blank" and after == self._file.size:
+        if probe.kind == "blank" and after == self._file.size:
             return Blank(self._start_offset + position, after - position)
-        self._most = _MOST_BEHIND_DAMAGE
-        return self._damage(place, after)
+        self._max_records = _RECORDS_BEHIND_DAMAGE
+        return self._damage(probe, after)
 
     def _is_end(self, position: int) -> bool:
         """Whether the log has ended: zeros to the end of this file and in all later ones."""
         return self._file.next_data(position, self._file.size) == self._file.size and self._nothing_follows()
 
-    def _damage(self, place: Probe, after: int) -> Damage:
+    def _damage(self, probe: Probe, after: int) -> Damage:
         reason: Reason
-        match place.kind:
+        match probe.kind:
             case "message" | "blank":
                 reason = "lengths"
             case kind:
                 reason = kind
         tail = after == self._file.size and self._nothing_follows()
         if tail:
-            after = self._file.data_end(place.position)
-            if reason in ("lengths", "truncated") or (reason == "physical-offset" and not is_moved(place)):
+            after = self._file.data_end(probe.position)
+            if reason in ("lengths", "truncated") or (reason == "physical-offset" and not is_moved(probe)):
                 reason = "torn"
-            elif reason != "physical-offset" and after <= -(-place.position // _PAGE_SIZE) * _PAGE_SIZE:
+            elif reason != "physical-offset" and after <= -(-probe.position // _PAGE_SIZE) * _PAGE_SIZE:
                 reason = "leftover"
-        return Damage(self._start_offset + place.position, after - place.position, reason, tail)
+        return Damage(self._start_offset + probe.position, after - probe.position, reason, tail)
 
 
 def _owned(event: Event, start: int, stop: int) -> Event | None:

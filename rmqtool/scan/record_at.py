@@ -23,9 +23,9 @@ def record_at(files: Sequence[MappedFile], physical_offset: int) -> RecordRun | 
 
 
 def _record(file: InputFile, start_offset: int, position: int) -> RecordRun | None:
-    place = Probe(file, start_offset, position)
-    if place.kind != "message":
+    probe = Probe(file, start_offset, position)
+    if probe.kind != "message":
         return None
-    block = Block(place.size)
-    block.fill(file, position, place.size, start_offset + position)
+    block = Block(probe.size)
+    block.fill(file, position, probe.size, start_offset + position)
     return sound_prefix(block, np.zeros(1, dtype=np.intp)) or None

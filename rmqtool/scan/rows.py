@@ -1,4 +1,4 @@
-"""Rows of a listing: many units or messages at once, a column for each field of the machine interface."""
+"""Rows of a listing: many units or messages at once, one column per JSON field."""
 
 from __future__ import annotations
 
@@ -49,18 +49,23 @@ class Rows:
         """The rows, last first."""
         return replace(self, batch=self.batch.take(pa.array(np.arange(len(self) - 1, -1, -1))))
 
+    def filter(self, mask: NDArray[np.bool_], *, reverse: bool = False) -> Rows:
+        """The rows where `mask` is true; last first with `reverse`."""
+        rows = self if mask.all() else replace(self, batch=self.batch.filter(pa.array(mask)))
+        return rows.reversed() if reverse else rows
+
     def select(self, names: Sequence[str]) -> Rows:
         """The columns `names` and KIND before them; those that the rows do not have are left out."""
         wanted = [KIND, *(name for name in names if name != KIND and name in self.names)]
         return replace(self, batch=self.batch.select(wanted))
 
     def dicts(self) -> list[dict[str, Any]]:
-        """Each row as the object of the machine interface; for few rows only."""
-        found = []
-        for row in self.batch.to_pylist():
-            kept = {name: value for name, value in row.items() if value is not None or name not in self.optional}
-            found.append({name: dict(value) if _is_map(self.batch, name) else value for name, value in kept.items()})
-        return found
+        """Each row as its JSON object; for few rows only."""
+        rows = []
+        for values in self.batch.to_pylist():
+            kept = {name: value for name, value in values.items() if value is not None or name not in self.optional}
+            rows.append({name: dict(value) if _is_map(self.batch, name) else value for name, value in kept.items()})
+        return rows
 
 
 def make_rows(kind: str | pa.Array, columns: dict[str, Any], optional: Sequence[str] = ()) -> Rows:
@@ -132,9 +137,9 @@ def _clock_table() -> NDArray[np.uint8]:
     """``10:52:00.`` of each second of a day."""
     seconds = np.arange(86_400)
     text = np.empty((len(seconds), 9), dtype=np.uint8)
-    for place, numbers in ((0, seconds // 3600), (3, seconds // 60 % 60), (6, seconds % 60)):
-        text[:, place] = numbers // 10 + ord("0")
-        text[:, place + 1] = numbers % 10 + ord("0")
+    for column, digits in ((0, seconds // 3600), (3, seconds // 60 % 60), (6, seconds % 60)):
+        text[:, column] = digits // 10 + ord("0")
+        text[:, column + 1] = digits % 10 + ord("0")
     text[:, (2, 5)] = ord(":")
     text[:, 8] = ord(".")
     return text

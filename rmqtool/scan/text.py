@@ -27,7 +27,7 @@ def _repeated(value: str, count: int, *, dictionary_encoded: bool) -> pa.StringA
 
 
 def to_strings(values: pa.BinaryArray) -> pa.StringArray:
-    """Decode UTF-8; what is not becomes U+FFFD."""
+    """Decode UTF-8; bytes that are not UTF-8 become U+FFFD."""
     if is_utf8(values):
         return values.view(pa.string())
     return pa.array([None if value is None else decode_text(value) for value in values.to_pylist()], pa.string())

@@ -1,4 +1,4 @@
-"""The properties of records that all have the same names in the same order, as in nearly every run of a log.
+"""The properties of records that all have the same names in the same order, as in nearly all runs of a log.
 
 Then names need only be compared, not read, and the value of a name is every n-th value.
 """
@@ -23,13 +23,13 @@ Names = tuple[bytes, ...]
 """The names of one record in stored order."""
 
 Offsets = NDArray[np.int32]
-"""Places in gathered properties, bytes."""
+"""Positions in gathered properties, bytes."""
 
 
 class UniformProperties:
     """The properties of records that have the same distinct `names`; value i stands at ``starts[i] : ends[i]``.
 
-    Of one who wants the `whole`, `maps` as well as columns, the values are gathered once for both.
+    With `whole` both `maps` and `column` will be called: the values are gathered once for both.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class UniformProperties:
         """The value of one property for each record; null without it."""
         if name not in self._names:
             return pa.nulls(self._records, pa.string())
-        place, width = self._names.index(name), len(self._names)
+        property_index, width = self._names.index(name), len(self._names)
         if self._whole:
-            return take(self._values, _multiples(width, _round_up(self._records), place)[: self._records])
-        rows = slice(place, None, width)
+            return take(self._values, _multiples(width, _round_up(self._records), property_index)[: self._records])
+        rows = slice(property_index, None, width)
         return to_strings(gather_slices(self._buffer, self._starts[rows], self._ends[rows]))
 
-    def places(self, name: bytes) -> tuple[Positions, Positions]:
-        """Where the value of one property stands in `data`, and its size; of size 0 when the records lack it."""
+    def value_positions(self, name: bytes) -> tuple[Positions, Positions]:
+        """Position in `data` and size of one property's value for each record, bytes; size 0 without it."""
         if name not in self._names:
             nowhere = np.zeros(self._records, dtype=np.intp)
             return nowhere, nowhere
@@ -75,7 +75,7 @@ class UniformProperties:
         return pa.MapArray.from_arrays(bounds, names, self._values)
 
 
-def find_same_names(
+def find_uniform(
     data: NDArray[np.uint8], stops: Positions, ends: Positions, *, whole: bool = False
 ) -> UniformProperties | None:
     """The properties in `data` when all records have the same distinct names in the same order, else None.
@@ -108,40 +108,40 @@ def _pieces_of(data: NDArray[np.uint8], ends: Positions, row: int) -> list[bytes
 
 def _names_of(pieces: list[bytes]) -> Names:
     """The names of a record's properties; pieces without a name or a value are left out."""
-    parts = [piece.partition(_NAME_END) for piece in pieces]
-    return tuple(name for name, _, value in parts if name and value != _PROPERTY_END)
+    split = [piece.partition(_NAME_END) for piece in pieces]
+    return tuple(name for name, _, value in split if name and value != _PROPERTY_END)
 
 
 def _stretches(names: Names, samples: list[list[bytes]]) -> list[tuple[int, bytes]]:
-    """What all records are expected to have in common, with the number of the property where it begins.
+    """The bytes that all records are expected to share, each with the index of the property where they begin.
 
     Always the names; of a value that is the same in all `samples` we take it that it is so in every record, and then
     one stretch goes on to the next name: what is compared as a whole takes less time.
     """
     stretches: list[tuple[int, bytes]] = []
     goes_on = False
-    for place, name in enumerate(names):
-        pieces = [sample[place] for sample in samples]
+    for property_index, name in enumerate(names):
+        pieces = [sample[property_index] for sample in samples]
         same = bool(pieces) and pieces.count(pieces[0]) == len(pieces) and len(pieces[0]) <= WINDOW
         text = pieces[0] if same else name + _NAME_END
         if goes_on:
             first, before = stretches.pop()
             stretches.append((first, before + text))
         else:
-            stretches.append((place, text))
+            stretches.append((property_index, text))
         goes_on = same
     return stretches
 
 
 def _have(data: NDArray[np.uint8], starts: Positions, stretches: list[tuple[int, bytes]]) -> bool:
     """Whether all records have the `stretches`; property i of a record stands at ``starts[record, i]``."""
-    for place, text in stretches:
+    for property_index, text in stretches:
         for at in range(0, len(text), WINDOW):
-            part = text[at : at + WINDOW]
-            mask, expected = _patterns(part, _round_up(len(starts)))
-            width = -(-len(part) // WORD) * WORD
+            expected_bytes = text[at : at + WINDOW]
+            mask, expected = _patterns(expected_bytes, _round_up(len(starts)))
+            width = -(-len(expected_bytes) // WORD) * WORD
             windows = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
-            words = windows[starts[:, place] + at].view("u8")
+            words = windows[starts[:, property_index] + at].view("u8")
             words ^= expected[: len(words)]
             words &= mask[: len(words)]
             if words.any():
@@ -156,7 +156,7 @@ def _round_up(count: int) -> int:
 
 @lru_cache(maxsize=8)
 def _patterns(text: bytes, count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Which bits of a window in whole words belong to `text`, and what they are; `count` times."""
+    """The mask and the bits of `text` in a window of whole words, each repeated `count` times."""
     width = -(-len(text) // WORD) * WORD
     mask = (b"\xff" * len(text)).ljust(width, b"\0")
     return np.frombuffer(mask * count, np.uint64), np.frombuffer(text.ljust(width, b"\0") * count, np.uint64)
@@ -170,8 +170,8 @@ def _repeated_sizes(names: Names, count: int) -> NDArray[np.intp]:
 @lru_cache(maxsize=4)
 def _repeated_names(names: Names, count: int, *, dictionary_encoded: bool) -> pa.StringArray | pa.DictionaryArray:
     texts = pa.array([decode_text(name) for name in names], pa.string())
-    numbers = pa.array(np.tile(np.arange(len(names), dtype=np.int32), count))
-    return pa.DictionaryArray.from_arrays(numbers, texts) if dictionary_encoded else texts.take(numbers)
+    indexes = pa.array(np.tile(np.arange(len(names), dtype=np.int32), count))
+    return pa.DictionaryArray.from_arrays(indexes, texts) if dictionary_encoded else texts.take(indexes)
 
 
 @lru_cache(maxsize=32)

@@ -1,4 +1,4 @@
-"""A plan of the cleaner as the JSON object of the machine interface."""
+"""A plan of the cleaner as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqtool.broker.log_deletion import FileDecision
 from rmqtool.clean.forecast import Forecast, Outlook
 from rmqtool.clean.losses import GroupLoss, Losses
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.undelivered import Waiting
+from rmqtool.clean.undelivered import Undelivered
 from rmqtool.store.store import Store
 
 
@@ -23,12 +23,12 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
         "broker_version": str(plan.rules.version),
         "time_zone": _zone(plan),
         "settings": [
-            {"name": found.name, "given": found.given, "effective": found.effective, "why": found.why}
-            for found in plan.rules.settings.shown
+            {"name": setting.name, "given": setting.given, "effective": setting.effective, "why": setting.why}
+            for setting in plan.rules.settings.shown
         ],
         "trigger": _trigger(plan),
         "passes": [_pass(store, run) for run in plan.runs],
-        "kept": [_kept(store, fate) for fate in plan.kept],
+        "kept": [_kept(store, decision) for decision in plan.kept],
         "min_offset": plan.min_offset,
         **_moment("oldest_message", losses.oldest_timestamp),
         "messages_deleted": losses.messages_deleted,
@@ -54,7 +54,7 @@ def clean_json(plan: CleanPlan, losses: Losses, forecast: Forecast) -> dict[str,
             for topic in losses.topics
         ],
         "consumers": [_consumer(item) for item in losses.groups],
-        "delayed": [_waiting(found) for found in losses.waiting],
+        "delayed": [_undelivered(messages) for messages in losses.undelivered],
         "forecast": _forecast(forecast),
     }
 
@@ -85,7 +85,7 @@ def _trigger(plan: CleanPlan) -> dict[str, Any]:
 
 
 def _percent(ratio: float | None) -> float | None:
-    """A ratio as percent; None where the broker cannot tell."""
+    """A ratio as percent; None where the broker does not know it."""
     return None if ratio is None or ratio < 0 else round(ratio * 100, 6)
 
 
@@ -104,13 +104,13 @@ def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
         **_moment("run", run.time),
         "commit_log": [
             {
-                "file": store.relative(fate.log_file.file.path),
-                "bytes": fate.log_file.file.size,
-                "reason": fate.reason,
-                **_moment("modified", fate.log_file.mtime),
-                **_moment("expires", fate.expires),
+                "file": store.relative(decision.log_file.file.path),
+                "bytes": decision.log_file.file.size,
+                "reason": decision.reason,
+                **_moment("modified", decision.log_file.mtime),
+                **_moment("expires", decision.expires),
             }
-            for fate in run.log.deleted
+            for decision in run.log.deleted
         ],
         "consume_queues": [store.relative(file.path) for _, file in run.queue_files],
         "index": [store.relative(file.path) for file in run.index_files],
@@ -119,13 +119,13 @@ def _pass(store: Store, run: CleanerRun) -> dict[str, Any]:
     }
 
 
-def _kept(store: Store, fate: FileDecision) -> dict[str, Any]:
+def _kept(store: Store, decision: FileDecision) -> dict[str, Any]:
     return {
-        "file": store.relative(fate.log_file.file.path),
-        "bytes": fate.log_file.file.size,
-        "reason": fate.reason,
-        **_moment("modified", fate.log_file.mtime),
-        **_moment("expires", fate.expires),
+        "file": store.relative(decision.log_file.file.path),
+        "bytes": decision.log_file.file.size,
+        "reason": decision.reason,
+        **_moment("modified", decision.log_file.mtime),
+        **_moment("expires", decision.expires),
     }
 
 
@@ -142,15 +142,15 @@ def _consumer(item: GroupLoss) -> dict[str, Any]:
     }
 
 
-def _waiting(found: Waiting) -> dict[str, Any]:
+def _undelivered(messages: Undelivered) -> dict[str, Any]:
     return {
-        "kind": found.kind,
-        "topic": found.topic,
-        "queue_id": found.queue_id,
-        "messages_lost": found.messages_lost,
-        "exact": found.exact,
-        **_moment("first_due", found.first_due),
-        **_moment("last_due", found.last_due),
+        "kind": messages.kind,
+        "topic": messages.topic,
+        "queue_id": messages.queue_id,
+        "messages_lost": messages.messages_lost,
+        "exact": messages.exact,
+        **_moment("first_due", messages.first_due),
+        **_moment("last_due", messages.last_due),
     }
 
 
@@ -163,13 +163,13 @@ def _forecast(forecast: Forecast) -> dict[str, Any]:
         **_moment("measured_to", growth.until if growth else None),
         **_moment("oldest_expires", forecast.oldest_expires),
         **_moment("next_deletion", forecast.next_deletion),
-        "reserved_times": [_outlook(found) for found in forecast.outlooks],
+        "reserved_times": [_outlook(outlook) for outlook in forecast.outlooks],
     }
 
 
-def _outlook(found: Outlook) -> dict[str, Any]:
+def _outlook(outlook: Outlook) -> dict[str, Any]:
     return {
-        "file_reserved_time": found.file_reserved_time,
-        "most_used_percent": _percent(found.most_used_ratio),
-        "reached": [{"name": name, **_moment("reached", time)} for name, time in found.reached.items()],
+        "file_reserved_time": outlook.file_reserved_time,
+        "most_used_percent": _percent(outlook.most_used_ratio),
+        "reached": [{"name": name, **_moment("reached", time)} for name, time in outlook.reached.items()],
     }

@@ -1,4 +1,4 @@
-"""Parts of the cleaner's plan as text: the one sentence that answers, and the rows of the table of commit log files.
+"""Pieces of the cleaner's plan as text: the sentence that sums it up, and the table of commit log files.
 
 A row is a day or a file, with a bar for its size and one for its age.
 """
@@ -18,7 +18,7 @@ from rmqtool.clean.plan import CleanPlan
 from rmqtool.show.output import Columns, byte_size, table
 
 _BAR_WIDTH = 8
-_PARTS = " ▏▎▍▌▋▊▉█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 _WHAT = {
     "expired": "goes: expired",
     "forced": "goes: disk full",
@@ -34,7 +34,7 @@ _WHAT = {
 
 @dataclass
 class _Row:
-    """Files of one day with one fate; name and modification time (epoch ms) are the first one's."""
+    """Files of one day with the same decision; name and modification time (epoch ms) are the first one's."""
 
     label: str
     name: str
@@ -47,7 +47,7 @@ class _Row:
 
 
 def day_table(plan: CleanPlan) -> Table:
-    """One row for each day and fate; the bar of an age is full when the file expires."""
+    """One row for each day and decision; the bar of an age is full when the file expires."""
     rows: list[_Row] = []
     for row in _rows(plan):
         if not rows or (rows[-1].label, rows[-1].what) != (row.label, row.what):
@@ -78,33 +78,33 @@ def file_table(plan: CleanPlan) -> Table:
 
 
 def _rows(plan: CleanPlan) -> Iterator[_Row]:
-    for number, run in enumerate(plan.runs, 1):
-        for fate in run.log.deleted:
-            yield _row_of(plan, fate, number)
-    for fate in plan.kept:
-        yield _row_of(plan, fate, 0)
+    for run_number, run in enumerate(plan.runs, 1):
+        for decision in run.log.deleted:
+            yield _row_of(plan, decision, run_number)
+    for decision in plan.kept:
+        yield _row_of(plan, decision, 0)
 
 
 def _end(plan: CleanPlan, row: _Row) -> tuple[str, Text, Text]:
-    """Age, its bar, and what becomes of the file."""
+    """Age, its bar, and the decision on the file."""
     age = plan.now - row.modified
     bar = _bar(age / max(plan.rules.settings.reserved_ms, 1), row)
     return _age(age), bar, Text(row.what, style="red" if row.deleted else "")
 
 
-def _row_of(plan: CleanPlan, fate: FileDecision, run: int) -> _Row:
-    file = fate.log_file
+def _row_of(plan: CleanPlan, decision: FileDecision, run: int) -> _Row:
+    file = decision.log_file
     if 0 <= file.mtime <= MAX_TIME:
         label = local_time(file.mtime, plan.rules.zone).strftime("%Y-%m-%d")
     else:
         label = f"{file.mtime} ms"
-    return _Row(label, file.file.path.name, _what(plan, fate), fate.deleted, file.mtime, run, file.allocated)
+    return _Row(label, file.file.path.name, _what(plan, decision), decision.deleted, file.mtime, run, file.allocated)
 
 
-def _what(plan: CleanPlan, fate: FileDecision) -> str:
-    if fate.reason == "not-expired":
-        return f"expires {moment(fate.expires, plan)[:10]}"
-    return _WHAT[fate.reason]
+def _what(plan: CleanPlan, decision: FileDecision) -> str:
+    if decision.reason == "not-expired":
+        return f"expires {moment(decision.expires, plan)[:10]}"
+    return _WHAT[decision.reason]
 
 
 def _age(milliseconds: int) -> str:
@@ -120,7 +120,7 @@ def _age(milliseconds: int) -> str:
 def _bar(share: float, row: _Row) -> Text:
     """A bar of eighths of a column."""
     eighths = round(min(max(share, 0.0), 1.0) * _BAR_WIDTH * 8)
-    bar = (_PARTS[8] * (eighths // 8) + _PARTS[eighths % 8]).strip().ljust(_BAR_WIDTH)
+    bar = (_EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8]).strip().ljust(_BAR_WIDTH)
     return Text(bar, style="red" if row.deleted else "green")
 
 
@@ -128,14 +128,14 @@ _MINUTE_MS = 60_000
 
 
 def answer(plan: CleanPlan, losses: Losses) -> str:
-    """What goes and why, and who loses unread messages; or why nothing goes."""
+    """What is deleted and why, and who loses unread messages; or why nothing is deleted."""
     deleted = plan.deleted
     if not deleted:
         return f"{_nothing(plan)}{_followers(plan)}"
     count, files = len(deleted), len(plan.facts.log_files)
     runs = "The next run deletes" if len(plan.runs) == 1 else f"The next {len(plan.runs)} runs delete"
-    size = byte_size(sum(fate.log_file.allocated for fate in deleted))
-    reasons = {fate.reason for fate in deleted}
+    size = byte_size(sum(decision.log_file.allocated for decision in deleted))
+    reasons = {decision.reason for decision in deleted}
     why = "they have expired" if "forced" not in reasons else f"the disk is {_used(plan)} % full, whatever their age"
     if len(reasons) > 1:
         why = f"some have expired, and the disk is {_used(plan)} % full"
@@ -148,7 +148,7 @@ def answer(plan: CleanPlan, losses: Losses) -> str:
 
 
 def _followers(plan: CleanPlan) -> str:
-    """Queue and index files that go although no log file does."""
+    """Queue and index files that are deleted although no log file is."""
     run = plan.runs[0]
     if not (run.queue_files or run.index_files):
         return ""
@@ -158,7 +158,7 @@ def _followers(plan: CleanPlan) -> str:
 def _nothing(plan: CleanPlan) -> str:
     """Why the next run deletes no log file."""
     trigger = plan.trigger
-    candidates = [fate for fate in plan.runs[0].log.kept if fate.reason not in ("last-file", "ahead")]
+    candidates = [decision for decision in plan.runs[0].log.kept if decision.reason not in ("last-file", "ahead")]
     if trigger.failure is not None:
         return f"The next run deletes nothing: it fails at deleteWhen {plan.rules.settings.delete_when!r}."
     if not plan.facts.log_files:
@@ -172,7 +172,7 @@ def _nothing(plan: CleanPlan) -> str:
         full = f" The disk is {_used(plan)} % full, but not so full that age would not count." if trigger.space else ""
         expires = f"the oldest does in {duration(first.expires - plan.now)}, {moment(first.expires, plan)}"
         return f"The next run deletes nothing: no file has expired that could go; {expires}.{full}"
-    expired = sum(fate.expires <= plan.now for fate in candidates)
+    expired = sum(decision.expires <= plan.now for decision in candidates)
     due = "deleteWhen matches no hour" if plan.next_start is None else f"next {moment(plan.next_start, plan)}"
     what = "1 file has" if expired == 1 else f"{expired} files have"
     return f"The next run deletes nothing: {what} expired, but it is not the hour ({due})."
@@ -182,8 +182,8 @@ def _used(plan: CleanPlan) -> str:
     return f"{round(max(plan.trigger.log_ratio, plan.trigger.queue_ratio or 0) * 100, 2):g}"
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def moment(timestamp: int | None, plan: CleanPlan) -> str:

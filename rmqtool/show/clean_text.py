@@ -12,7 +12,7 @@ from rmqtool.broker.delete_when import local_time
 from rmqtool.clean.forecast import LEVELS, Forecast, Outlook
 from rmqtool.clean.losses import Losses
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.clean.undelivered import Waiting
+from rmqtool.clean.undelivered import Undelivered
 from rmqtool.findings.finding import Finding
 from rmqtool.show.clean_tables import answer, day_table, duration, file_table, moment
 from rmqtool.show.output import Columns, Style, byte_size, note, print_labelled, show_finding, show_table, table
@@ -46,7 +46,7 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
 
 
 def note_next(plan: CleanPlan, options: str, *, done: bool = False) -> None:
-    """Say on stderr what to run next; `options` are those of this run that count for the next too."""
+    """Print on stderr what to run next; `options` are those of this run that the next one needs, too."""
     command = f"rmqtool clean {quote(str(plan.snapshot.store.root))}{options}"
     note("")
     if done:
@@ -83,15 +83,15 @@ def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
 
 def _disk_line(plan: CleanPlan) -> str:
     disks = plan.facts.disks
-    parts = []
+    used_levels = []
     for disk in dict.fromkeys((*disks.log, disks.queues)):
         ratio = disk.ratio(plan.rules.version)
         name = plan.snapshot.store.relative(disk.path)
         level = "cannot be measured" if ratio < 0 else f"{round(ratio * 100, 2):g} % of {byte_size(disk.total)}"
-        parts.append((name, level))
-    if len({level for _, level in parts}) == 1:
-        return f"{parts[0][1]} used"
-    return ", ".join(f"{name} {level}" for name, level in parts)
+        used_levels.append((name, level))
+    if len({level for _, level in used_levels}) == 1:
+        return f"{used_levels[0][1]} used"
+    return ", ".join(f"{name} {level}" for name, level in used_levels)
 
 
 def _space_line(plan: CleanPlan) -> str:
@@ -138,7 +138,7 @@ def _show_runs(console: Console, plan: CleanPlan) -> None:
     columns += [("Index", "right"), ("Freed", "right"), ("Log begins", "right")]
     rows: list[Sequence[object]] = [
         [
-            number,
+            run_number,
             moment(run.time, plan),
             len(run.log.deleted),
             len(run.queue_files),
@@ -146,7 +146,7 @@ def _show_runs(console: Console, plan: CleanPlan) -> None:
             byte_size(run.freed_bytes),
             run.log.min_offset,
         ]
-        for number, run in enumerate(plan.runs, 1)
+        for run_number, run in enumerate(plan.runs, 1)
     ]
     console.print()
     shown = rows[: _SHOWN_RUNS - 1] + rows[-1:] if len(rows) > _SHOWN_RUNS else rows
@@ -173,21 +173,21 @@ def _show_consumers(console: Console, losses: Losses, *, each: bool) -> None:
     if rows:
         console.print()
         show_table(console, table("Who loses unread messages", columns, rows))
-    for line in _waiting_lines(losses):
+    for line in _undelivered_lines(losses):
         print_labelled(console, Text("lost         ", style="red"), line)
 
 
-def _waiting_lines(losses: Losses) -> Iterator[str]:
-    """One line for each topic whose waiting messages go."""
-    topics: dict[str, list[Waiting]] = {}
-    for found in losses.waiting:
-        topics.setdefault(found.topic, []).append(found)
+def _undelivered_lines(losses: Losses) -> Iterator[str]:
+    """One line for each topic whose undelivered messages are deleted."""
+    topics: dict[str, list[Undelivered]] = {}
+    for undelivered in losses.undelivered:
+        topics.setdefault(undelivered.topic, []).append(undelivered)
     for topic, queues in topics.items():
-        number = sum(found.messages_lost for found in queues)
-        most = "" if all(found.exact for found in queues) else "up to "
-        due = min((found.first_due for found in queues if found.first_due is not None), default=None)
+        lost = sum(queue.messages_lost for queue in queues)
+        at_most = "" if all(queue.exact for queue in queues) else "up to "
+        due = min((queue.first_due for queue in queues if queue.first_due is not None), default=None)
         next_due = f", the first due {moment(due, losses.plan)}" if due is not None else ""
-        yield f"{most}{number} {_KINDS[queues[0].kind]} of {topic} in {len(queues)} queues{next_due}"
+        yield f"{at_most}{lost} {_KINDS[queues[0].kind]} of {topic} in {len(queues)} queues{next_due}"
 
 
 def _show_topics(console: Console, losses: Losses) -> None:
@@ -207,19 +207,19 @@ def _show_outlooks(console: Console, plan: CleanPlan, forecast: Forecast) -> Non
     levels = (settings.disk_max_used_space_ratio / 100, settings.forcibly_level, settings.warning_level)
     columns: Columns = [("fileReservedTime", "right"), ("At most used", "right")]
     columns += [(f"above {level:.0%}", "left") for level in levels]
-    rows = [_outlook_row(found, plan) for found in forecast.outlooks]
+    rows = [_outlook_row(outlook, plan) for outlook in forecast.outlooks]
     console.print()
     show_table(console, table("How the disk fares, by age alone", columns, rows))
 
 
-def _outlook_row(found: Outlook, plan: CleanPlan) -> list[object]:
-    current = found.file_reserved_time == plan.rules.settings.file_reserved_time
+def _outlook_row(outlook: Outlook, plan: CleanPlan) -> list[object]:
+    current = outlook.file_reserved_time == plan.rules.settings.file_reserved_time
     cells: list[object] = [
-        Text(f"{'now: ' if current else ''}{found.file_reserved_time} h", style="bold" if current else ""),
-        f"{found.most_used_ratio:.0%}",
+        Text(f"{'now: ' if current else ''}{outlook.file_reserved_time} h", style="bold" if current else ""),
+        f"{outlook.most_used_ratio:.0%}",
     ]
     for name in LEVELS:
-        time = found.reached[name]
+        time = outlook.reached[name]
         if time is None:
             cells.append("never")
         else:
@@ -237,8 +237,13 @@ def _java(value: object) -> str:
 def _show_settings(console: Console, plan: CleanPlan) -> None:
     columns: Columns = [("Setting", "left"), ("Given", "left"), ("Effective", "left"), ("Why", "left")]
     rows = [
-        [found.name, "" if found.given is None else repr(found.given), _java(found.effective), found.why or ""]
-        for found in plan.rules.settings.shown
+        [
+            setting.name,
+            "" if setting.given is None else repr(setting.given),
+            _java(setting.effective),
+            setting.why or "",
+        ]
+        for setting in plan.rules.settings.shown
     ]
     console.print()
     show_table(console, table("Settings", columns, rows))

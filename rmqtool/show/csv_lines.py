@@ -16,7 +16,7 @@ _QUOTED = b'",\r\n'
 
 
 def csv_header(names: Sequence[str]) -> bytes:
-    """The first line."""
+    """The header line."""
     return ",".join(names).encode() + b"\n"
 
 
@@ -26,8 +26,8 @@ def csv_lines(rows: Rows, names: Sequence[str], *, visible: bool = False) -> mem
     With `visible` control characters are escaped, for a terminal; programs get them as they are.
     """
     pieces: list[Any] = []
-    for number, name in enumerate(names):
-        if number:
+    for index, name in enumerate(names):
+        if index:
             pieces.append(",")
         if name in rows.names:
             pieces.append(_quoted(plain_text(rows.batch.column(name), visible=visible)))

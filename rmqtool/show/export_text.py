@@ -1,4 +1,4 @@
-"""What an export did, for people."""
+"""The result of an export as text for people."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rmqtool.export.run import Exported
 
 _LABEL = 12
-_MOST = 10
+_MAX_EXAMPLES = 10
 
 
 def show_export(exported: Exported, output: Path, style: Style) -> None:
-    """What was exported, what was left out, and what could not be read."""
+    """Print what was exported, what was left out, and what could not be read."""
     console = style.console()
     manifest, totals = exported.manifest, exported.totals
     run = manifest["runs"][-1]
@@ -47,13 +47,13 @@ def show_export(exported: Exported, output: Path, style: Style) -> None:
     _show_losses(console, exported)
 
 
-def show_check(found: dict[str, Any], findings: Sequence[Finding], style: Style) -> None:
-    """What a comparison with the log has found."""
+def show_check(comparison: dict[str, Any], findings: Sequence[Finding], style: Style) -> None:
+    """Print the result of a comparison with the log."""
     console = style.console()
-    log = byte_size(found["bytes_read"])
-    compared = f"{_count(found['rows_compared'], 'row')} of {found['rows']} with {log} of log"
+    log = byte_size(comparison["bytes_read"])
+    compared = f"{_count(comparison['rows_compared'], 'row')} of {comparison['rows']} with {log} of log"
     _line(console, "compared", compared)
-    for sentence in found["unproven"]:
+    for sentence in comparison["unproven"]:
         _line(console, "unproven", sentence)
     for finding in findings:
         show_finding(console, finding)
@@ -65,19 +65,19 @@ def _show_losses(console: Console, exported: Exported) -> None:
     if totals.skipped_count:
         size = byte_size(totals.skipped_bytes)
         _line(console, "skipped", f"{_count(totals.skipped_count, 'extent')} of {size}, raw in _damaged/", "bold red")
-        for damage in totals.skipped[:_MOST]:
-            place = f"{damage.physical_offset} to {damage.physical_offset + damage.size}"
-            _line(console, "", f"{place}: {damage.reason}, {REASON_MEANINGS[damage.reason]}", "red")
-        if totals.skipped_count > _MOST:
+        for damage in totals.skipped[:_MAX_EXAMPLES]:
+            extent = f"{damage.physical_offset} to {damage.physical_offset + damage.size}"
+            _line(console, "", f"{extent}: {damage.reason}, {REASON_MEANINGS[damage.reason]}", "red")
+        if totals.skipped_count > _MAX_EXAMPLES:
             _line(console, "", "... all of them are in _manifest.json")
     for problems, text in (
         (totals.wrong_crc, "with another CRC than stored, exported unchanged"),
         (totals.not_decompressed, "that cannot be decompressed, exported as stored"),
     ):
         if problems.count:
-            places = ", ".join(map(str, problems.physical_offsets[:_MOST]))
+            offsets = ", ".join(map(str, problems.physical_offsets[:_MAX_EXAMPLES]))
             bodies = _count(problems.count, "body", "bodies")
-            _line(console, "wrong", f"{bodies} {text}; physical offsets {places}", "bold red")
+            _line(console, "wrong", f"{bodies} {text}; physical offsets {offsets}", "bold red")
 
 
 def _line(console: Console, label: str, text: str, style: str = "") -> None:

@@ -15,7 +15,7 @@ _SHOWN = 60  # characters of a value
 
 
 def hex_fields(layout: Struct | None, data: bytes, indent: str = "  ") -> list[str]:
-    """A line for each field: its place in the unit, its bytes, its name and value; then bytes that are in none."""
+    """A line for each field: its position in the unit, bytes, name and value; then bytes that belong to no field."""
     lines, end = [], 0
     for name, start, stop, value in field_extents(layout, data) if layout else []:
         shown = format_host(value) if name.endswith("_host") else _value(value)
@@ -27,11 +27,11 @@ def hex_fields(layout: Struct | None, data: bytes, indent: str = "  ") -> list[s
 def _lines(data: bytes, position: int, label: str, indent: str) -> list[str]:
     lines = []
     for start in range(0, len(data), _BYTES):
-        part = data[start : start + _BYTES]
+        chunk = data[start : start + _BYTES]
         text = label if start == 0 else ""
         if not label:
-            text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
-        lines.append(f"{indent}{position + start:06x}  {part.hex(' '):<{3 * _BYTES - 1}}  {text}".rstrip())
+            text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in chunk)
+        lines.append(f"{indent}{position + start:06x}  {chunk.hex(' '):<{3 * _BYTES - 1}}  {text}".rstrip())
     return lines
 
 

@@ -15,19 +15,19 @@ from rmqtool.show.output import json_text
 _SPECIAL = (
     r'[\x00-\x1f"\\\x7f-\x{9f}\x{61c}\x{200b}-\x{200f}\x{2028}-\x{202e}\x{2060}-\x{206f}\x{feff}\x{fff9}-\x{fffb}]'
 )
-"""What JSON escapes, and the control characters that `output` escapes too; in the words of RE2."""
+"""Characters that JSON escapes, and control characters that `output` escapes, too; a regular expression of RE2."""
 
 _Encoded = tuple[str, pa.Array, str]
-"""What stands before each value, the values, what stands behind; a value may be null."""
+"""The text before each value, the values, the text behind each; a value may be null."""
 
 
 def json_lines(rows: Rows) -> memoryview:
     """One JSON object for each row, each with its line end, UTF-8."""
     pieces: list[Any] = []
     constant = "{"
-    for number, name in enumerate(rows.names):
-        column = rows.batch.column(number)
-        key = f"{',' if number else ''}{json.dumps(name)}:"
+    for index, name in enumerate(rows.names):
+        column = rows.batch.column(index)
+        key = f"{',' if index else ''}{json.dumps(name)}:"
         before, values, after = _encode(column)
         if name in rows.optional and column.null_count:
             pieces += [constant, _join(key + before, values, after).fill_null("")]

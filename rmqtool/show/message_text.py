@@ -27,16 +27,16 @@ _SYS_FLAG_NAMES = {
 }
 
 
-def object_text(found: dict[str, Any], body_format: BodyFormat, *, color: bool) -> str:
-    """One object of a listing, with a line end."""
-    if found["kind"] == "message":
-        return "\n".join([_headline(found, color=color), *_fields(found), *_body(found, body_format)]) + "\n"
-    end = found["physical_offset"] + found["size"]
-    place = f"{found['physical_offset']} to {end}  {byte_size(found['size'])}"
-    if found["kind"] == "blank":
-        return _styled(f"blank    {place}, the end of the file", color=color, dim=True) + "\n"
-    meaning = f"{found['reason']}, {REASON_MEANINGS[found['reason']]}"
-    return _styled(f"damage   {place}: {meaning}", color=color, fg="red", bold=True) + "\n"
+def object_text(item: dict[str, Any], body_format: BodyFormat, *, color: bool) -> str:
+    """One message, blank or damaged extent of a listing, with a line end."""
+    if item["kind"] == "message":
+        return "\n".join([_headline(item, color=color), *_fields(item), *_body(item, body_format)]) + "\n"
+    end = item["physical_offset"] + item["size"]
+    extent = f"{item['physical_offset']} to {end}  {byte_size(item['size'])}"
+    if item["kind"] == "blank":
+        return _styled(f"blank    {extent}, the end of the file", color=color, dim=True) + "\n"
+    meaning = f"{item['reason']}, {REASON_MEANINGS[item['reason']]}"
+    return _styled(f"damage   {extent}: {meaning}", color=color, fg="red", bold=True) + "\n"
 
 
 def fields_text(row: dict[str, Any], layout: Struct | None, *, color: bool) -> str:
@@ -68,11 +68,11 @@ def text_line(text: str) -> str:
 
 
 def _headline(message: dict[str, Any], *, color: bool) -> str:
-    place = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
+    queue_position = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
     when = message["store_time"] or message["store_timestamp"]
     return (
         _styled(f"message  {message['physical_offset']}  ", color=color, fg="cyan")
-        + _styled(visible(place), color=color, bold=True)
+        + _styled(visible(queue_position), color=color, bold=True)
         + f"  {byte_size(message['message_size'])}  {when}"
     )
 
@@ -96,8 +96,8 @@ def _fields(message: dict[str, Any]) -> list[str]:
 
 
 def _committed(message: dict[str, Any]) -> str:
-    told = {True: "  committed", False: "  behind the committed index of the checkpoint"}
-    return told.get(message["dledger_committed"], "")
+    states = {True: "  committed", False: "  behind the committed index of the checkpoint"}
+    return states.get(message["dledger_committed"], "")
 
 
 def _sys_flag(message: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 @dataclass
 class Style:
-    """What the global options ask for."""
+    """How to print results, as the global options ask."""
 
     json: bool = False
     color: ColorChoice = "auto"
@@ -112,7 +112,7 @@ def write_bytes(data: bytes | memoryview) -> None:
 
 
 def flush() -> None:
-    """Let what was printed be seen."""
+    """Flush standard output."""
     sys.stdout.flush()
 
 
@@ -128,7 +128,7 @@ def error_json(error: RmqtoolError) -> dict[str, Any]:
 
 
 def write_error(style: Style, command: str, error: RmqtoolError) -> None:
-    """Tell what is wrong and what to do: a person on stderr, a program in JSON on stdout."""
+    """Print an error and its hint: for people on stderr, for programs as JSON on stdout."""
     if style.json and style.lines_begun:
         write_line(style, {**error_json(error), "kind": "error", "error": error.kind})
         return
@@ -158,7 +158,7 @@ def _escaped(character: str) -> str:
 
 
 def byte_size(size: int) -> str:
-    """A size for people, in IEC units: three digits that count."""
+    """A size for people, in IEC units with three significant digits."""
     value = float(size)
     for unit in _UNITS:
         if abs(value) < 1024 or unit == _UNITS[-1]:
@@ -217,7 +217,7 @@ def json_text(value: Any) -> str:
 
 
 def _escape_control(text: str) -> str:
-    """What is stored must neither drive a terminal nor end a line."""
+    """Escape a character of stored text that would control the terminal or end a line."""
     if text.isascii() and "\x7f" not in text:
         return text
     return _CONTROL_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

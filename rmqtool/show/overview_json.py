@@ -1,4 +1,4 @@
-"""An overview as the JSON object of the machine interface."""
+"""An overview of a store as JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rmqtool.store.consume_queues import Queue, QueueRange
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.store import Store
 
-MOST_TIMES = 60
-"""Parts of time that a scan is shown in."""
+MAX_TIME_BINS = 60
+"""Bins of the distribution of store times, at most."""
 
 
 def overview_json(overview: Overview, statistics: LogStatistics | None = None) -> dict[str, Any]:
-    """The `result` of ``inspect STORE``; `statistics` come from a scan and add what only the records tell."""
+    """The `result` of ``inspect STORE``; `statistics` of a scan add the fields that need all records."""
     result = {
         "broker": _broker(overview),
         "commit_log": _commit_log(overview, statistics),
-        "queues": [_queue(queue, found, statistics) for queue, found in overview.queues],
+        "queues": [_queue(queue, offsets, statistics) for queue, offsets in overview.queues],
         "index": [
             _index_file(overview.snapshot.store, file, geometry)
             for file, geometry in overview.snapshot.index_geometries
@@ -39,7 +39,7 @@ def overview_json(overview: Overview, statistics: LogStatistics | None = None) -
             }
             for committed in overview.snapshot.committed.offsets
         ],
-        "groups": [asdict(found) for found in group_failures(overview)],
+        "groups": [asdict(group) for group in group_failures(overview)],
         "waiting": asdict(waiting(overview)),
         "index_coverage": _coverage(overview),
     }
@@ -60,14 +60,14 @@ def _broker(overview: Overview) -> dict[str, Any]:
 
 
 def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[str, Any]:
-    files, found = overview.snapshot.log.files, overview.log_range
-    first, last = (found.first_store_timestamp, found.last_store_timestamp) if found else (None, None)
+    files, log_range = overview.snapshot.log.files, overview.log_range
+    first, last = (log_range.first_store_timestamp, log_range.last_store_timestamp) if log_range else (None, None)
     return {
         "files": len(files),
         "bytes": overview.snapshot.log.size,
         "file_size": overview.snapshot.log.file_size,
-        "min_offset": found.min_offset if found else files[0].start_offset,
-        "max_offset": found.max_offset if found else None,
+        "min_offset": log_range.min_offset if log_range else files[0].start_offset,
+        "max_offset": log_range.max_offset if log_range else None,
         "first_store_timestamp": first,
         "first_store_time": rfc3339(first),
         "last_store_timestamp": last,
@@ -79,7 +79,7 @@ def _commit_log(overview: Overview, statistics: LogStatistics | None) -> dict[st
 
 
 def _older_log(overview: Overview) -> dict[str, Any] | None:
-    older, found = overview.snapshot.older_log, overview.older_range
+    older, log_range = overview.snapshot.older_log, overview.older_range
     if not older.files:
         return None
     return {
@@ -87,15 +87,15 @@ def _older_log(overview: Overview) -> dict[str, Any] | None:
         "bytes": older.size,
         "file_size": older.file_size,
         "min_offset": older.files[0].start_offset,
-        "max_offset": found.max_offset if found else None,
+        "max_offset": log_range.max_offset if log_range else None,
     }
 
 
 def _coverage(overview: Overview) -> dict[str, Any] | None:
-    found = index_coverage(overview)
-    if found is None:
+    coverage = index_coverage(overview)
+    if coverage is None:
         return None
-    first, last = found
+    first, last = coverage
     return {
         "begin_timestamp": first,
         "begin_time": rfc3339(first),
@@ -104,13 +104,13 @@ def _coverage(overview: Overview) -> dict[str, Any] | None:
     }
 
 
-def _queue(queue: Queue, found: QueueRange, statistics: LogStatistics | None) -> dict[str, Any]:
+def _queue(queue: Queue, offsets: QueueRange, statistics: LogStatistics | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "topic": queue.topic,
         "queue_id": queue.queue_id,
         "kind": queue.kind,
-        "min_offset": found.min_offset,
-        "max_offset": found.max_offset,
+        "min_offset": offsets.min_offset,
+        "max_offset": offsets.max_offset,
         "files": len(queue.files.files),
         "file_size": queue.files.file_size,
     }
@@ -154,10 +154,10 @@ def _scan(statistics: LogStatistics) -> dict[str, Any]:
         "first_store_time": rfc3339(statistics.first_store_timestamp),
         "last_store_timestamp": statistics.last_store_timestamp,
         "last_store_time": rfc3339(statistics.last_store_timestamp),
-        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.parts()],
+        "sizes": [{"from_bytes": size, "messages": count} for size, count in statistics.sizes.bins()],
         "times": [
             {"begin_timestamp": begin, "begin_time": rfc3339(begin), "messages": count}
-            for begin, count in statistics.times.parts(MOST_TIMES)
+            for begin, count in statistics.times.bins(MAX_TIME_BINS)
         ],
         "topics": [{"topic": topic, **_totals(totals)} for topic, totals in statistics.topics.items()],
         "queues": [

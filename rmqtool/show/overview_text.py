@@ -76,17 +76,17 @@ def _broker(overview: Overview) -> str:
 
 
 def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
-    log, found = overview.snapshot.log, overview.log_range
+    log, log_range = overview.snapshot.log, overview.log_range
     if not log.files:
         yield "commit log", "no file"
         return
     files = f"{_count(len(log.files), 'file')} of {byte_size(log.file_size)}"
-    if found is None:
+    if log_range is None:
         yield "commit log", f"{files}, offsets from {log.files[0].start_offset}; the end cannot be read"
         return
-    yield "commit log", f"{files}, offsets {found.min_offset} to {found.max_offset}"
-    if found.first_store_timestamp is not None:
-        yield "", f"stored {rfc3339(found.first_store_timestamp)} to {rfc3339(found.last_store_timestamp)}"
+    yield "commit log", f"{files}, offsets {log_range.min_offset} to {log_range.max_offset}"
+    if log_range.first_store_timestamp is not None:
+        yield "", f"stored {rfc3339(log_range.first_store_timestamp)} to {rfc3339(log_range.last_store_timestamp)}"
     growth = bytes_per_hour(overview)
     if growth is not None:
         yield "", f"{byte_size(growth)} an hour on average"
@@ -94,11 +94,11 @@ def _log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _older_log_facts(overview: Overview) -> Iterator[tuple[str, str]]:
-    """The log from before a conversion to DLedger, which the broker goes on to read."""
-    older, found = overview.snapshot.older_log, overview.older_range
+    """The log from before a conversion to DLedger, which the broker still reads."""
+    older, log_range = overview.snapshot.older_log, overview.older_range
     if older.files:
         where = overview.snapshot.store.relative(older.files[0].path.parent)
-        end = found.max_offset if found else "an end that cannot be read"
+        end = log_range.max_offset if log_range else "an end that cannot be read"
         files = f"{_count(len(older.files), 'file')} of {byte_size(older.file_size)}"
         yield "", f"before DLedger in {where}: {files}, offsets {older.files[0].start_offset} to {end}"
 
@@ -122,23 +122,23 @@ def _scan_facts(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
         yield "", "every body has its CRC; topics and properties have no checksum"
     damaged = statistics.damaged
     if damaged.messages:
-        places = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
+        offsets = ", ".join(f"{damage.physical_offset} ({damage.reason})" for damage in statistics.damage[:3])
         more = ", ..." if damaged.messages > 3 else ""
-        yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {places}{more}"
+        yield "damage", f"{_count(damaged.messages, 'extent')}, {byte_size(damaged.bytes)}, at {offsets}{more}"
 
 
 def _pictures(statistics: LogStatistics) -> Iterator[tuple[str, str]]:
-    """A bar for each part of sizes and times: how high it is tells how many messages are in there."""
-    sizes = statistics.sizes.parts()
+    """Bar charts of sizes and times: a bar for each bin, as high as its number of messages."""
+    sizes = statistics.sizes.bins()
     yield "sizes", f"{_bars([count for _, count in sizes])}  {byte_size(sizes[0][0])} to {byte_size(2 * sizes[-1][0])}"
-    times = statistics.times.parts(_PICTURE_WIDTH)
+    times = statistics.times.bins(_PICTURE_WIDTH)
     if len(times) > 1:
         yield "times", f"{_bars([count for _, count in times])}  from {rfc3339(times[0][0])}"
 
 
 def _bars(counts: Sequence[int]) -> str:
-    most = max(counts)
-    return "".join(_BARS[-(-count * (len(_BARS) - 1) // most)] for count in counts)
+    highest = max(counts)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // highest)] for count in counts)
 
 
 def _show_queues(console: Console, overview: Overview, statistics: LogStatistics | None, *, each: bool) -> None:
@@ -149,10 +149,10 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
         show_table(console, _queue_table(overview, statistics))
         return
     rows: dict[str, _TopicRow] = {}
-    for queue, found in overview.queues:
+    for queue, offsets in overview.queues:
         row = rows.setdefault(queue.topic, _TopicRow())
         row.queues += 1
-        row.messages += found.max_offset - max(found.min_offset, 0)
+        row.messages += offsets.max_offset - max(offsets.min_offset, 0)
         row.files += len(queue.files.files)
     columns: Columns = [("Topic", "left"), ("Queues", "right"), ("In queues", "right"), ("Files", "right")]
     shown: list[list[object]] = [[topic, row.queues, row.messages, row.files] for topic, row in rows.items()]
@@ -165,16 +165,16 @@ def _show_queues(console: Console, overview: Overview, statistics: LogStatistics
     )
 
 
-def _count(number: int, noun: str) -> str:
+def _count(count: int, noun: str) -> str:
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
+    return f"{count} {noun if count == 1 else plural}"
 
 
 def _queue_table(overview: Overview, statistics: LogStatistics | None) -> Table:
     columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Min", "right"), ("Max", "right"), ("Files", "right")]
     rows: list[list[object]] = []
-    for queue, found in overview.queues:
-        rows.append([queue.topic, queue.queue_id, found.min_offset, found.max_offset, len(queue.files.files)])
+    for queue, offsets in overview.queues:
+        rows.append([queue.topic, queue.queue_id, offsets.min_offset, offsets.max_offset, len(queue.files.files)])
         if statistics:
             rows[-1] += _total_cells(statistics.queues.get((queue.topic, queue.queue_id), LogTotals()))
     if statistics:
@@ -218,18 +218,18 @@ def _show_consumers(console: Console, overview: Overview, *, each: bool) -> None
 
 
 def _waiting_facts(overview: Overview) -> Iterator[tuple[str, str]]:
-    found = waiting(overview)
-    delayed = [level for level in found.delayed if level.messages]
-    parts = []
+    messages = waiting(overview)
+    delayed = [level for level in messages.delayed if level.messages]
+    facts = []
     if delayed:
         levels = ", ".join(f"{level.messages} of level {level.level}" for level in delayed)
-        parts.append(f"{_count(sum(level.messages for level in delayed), 'delayed message')} ({levels})")
-    if found.timer_messages:
-        parts.append(f"{_count(found.timer_messages, 'message')} in the timer's topic")
-    if found.half_messages:
-        halves = _count(found.half_messages, "half message")
-        parts.append(f"{halves} of transactions, {_count(found.op_messages, 'op message')}")
-    yield from zip(("waiting", *("" for _ in parts)), parts, strict=False)
+        facts.append(f"{_count(sum(level.messages for level in delayed), 'delayed message')} ({levels})")
+    if messages.timer_messages:
+        facts.append(f"{_count(messages.timer_messages, 'message')} in the timer's topic")
+    if messages.half_messages:
+        halves = _count(messages.half_messages, "half message")
+        facts.append(f"{halves} of transactions, {_count(messages.op_messages, 'op message')}")
+    yield from zip(("waiting", *("" for _ in facts)), facts, strict=False)
 
 
 def _show_failures(console: Console, overview: Overview) -> None:
@@ -237,7 +237,7 @@ def _show_failures(console: Console, overview: Overview) -> None:
     if failures:
         console.print()
         columns: Columns = [("Group", "left"), ("To retry", "right"), ("Dead letters", "right")]
-        rows = [[found.group, found.retry_messages, found.dead_letter_messages] for found in failures]
+        rows = [[one.group, one.retry_messages, one.dead_letter_messages] for one in failures]
         show_table(console, table("Messages that groups failed on", columns, rows))
 
 
@@ -258,12 +258,12 @@ def _lag_table(overview: Overview) -> Table:
         lags.setdefault((item.group, item.topic), []).append(overview.lag(item))
         below[item.group, item.topic] += out_of_range(overview, item) == "below"
     columns: Columns = [("Group", "left"), ("Topic", "left"), ("Queues", "right"), ("Lag", "right")]
-    rows = [[*place, len(found), _sum_cell(found, below[place])] for place, found in lags.items()]
+    rows = [[*name, len(of_queues), _sum_cell(of_queues, below[name])] for name, of_queues in lags.items()]
     return table("Consumers", columns, rows)
 
 
 def _sum_cell(lags: Sequence[int | None], below: int) -> Text:
-    """Lags together; an offset beyond its queue's end must not make up for the lag of another queue."""
+    """The sum of lags; an offset beyond its queue's end must not reduce the lag of another queue."""
     known = [lag for lag in lags if lag is not None]
     if not known:
         return _lag_cell(None)
@@ -292,21 +292,21 @@ def _moment(timestamp: int) -> str:
 
 
 def note_next(overview: Overview, *, is_scanned: bool) -> None:
-    """Tell on standard error which commands go on from here; findings name their own."""
+    """Print on stderr which commands to run next; findings name their own."""
     if not overview.snapshot.log.files:
         return
     store, conf = overview.snapshot.store, overview.snapshot.store.conf
     options = f" --broker-conf {quote(conf.path)}" if conf.path else ""
     note("")
-    for label, command in _look_closer(overview):
+    for label, command in _next_commands(overview):
         note(f"{label}: {command}{options}")
     note(f"messages one by one: rmqtool inspect {quote(str(store.commit_log_directories[0]))}{options} --limit 10")
     if not is_scanned:
         note(f"counts from every record: rmqtool inspect {quote(str(store.root))}{options} --scan")
 
 
-def _look_closer(overview: Overview) -> Iterator[tuple[str, str]]:
-    """What of the tables is odd, with the command that looks closer; of each sort the first."""
+def _next_commands(overview: Overview) -> Iterator[tuple[str, str]]:
+    """Problems in the tables, each with the command that shows more about the first one."""
     store = overview.snapshot.store
     outside = [item.group for item in overview.snapshot.committed.offsets if out_of_range(overview, item)]
     if outside and store.layout != "dledger":
@@ -314,7 +314,7 @@ def _look_closer(overview: Overview) -> Iterator[tuple[str, str]]:
             f"offsets of {_groups(outside)} out of range",
             f"rmqtool query {quote(str(store.root))} --group {quote(outside[0])}",
         )
-    dead = [found.group for found in group_failures(overview) if found.dead_letter_messages]
+    dead = [failures.group for failures in group_failures(overview) if failures.dead_letter_messages]
     if dead:
         topic = f"{DEAD_LETTER_PREFIX}{dead[0]}"
         log = quote(str(store.commit_log_directories[0]))

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for a person who waits: only on a terminal, only after a second."""
+"""A progress bar on stderr: only on a terminal, and only after a second."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ByteProgress:
         self._due = time.monotonic() + _PATIENCE
 
     def wait_for(self, what: str) -> None:
-        """Tell what is waited for before the first bytes."""
+        """Show what is waited for before the first bytes."""
         if self._shown:
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._start(Progress(*columns, console=_console(), transient=True), what, None)
 
     def update(self, done: int) -> None:
-        """Tell how many bytes are done in all."""
+        """Show how many bytes are done in all."""
         now = time.monotonic()
         if self._begin is None:
             self._begin = now, done
@@ -72,9 +72,9 @@ def byte_progress(title: str, total: int, *, quiet: bool) -> Iterator[ByteProgre
 
 
 class _Rate(ProgressColumn):
-    """Bytes in a second on average, and the time that the rest takes at this rate.
+    """The average rate, and the time that the remaining bytes take at this rate.
 
-    On the average since the work began: what is done comes in large parts where processes do it.
+    The average is that since the work began, as processes report their progress in large steps.
     """
 
     def __init__(self, began: float, done: int) -> None:

@@ -1,4 +1,4 @@
-"""What query answers besides messages, as text: a pull, an offset for a moment, what a group has consumed."""
+"""Answers of query besides messages, as text: pulls, queue offsets for a time, offsets of a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STATUS_MEANINGS = {
 
 
 def show_pull(console: Console, answer: dict[str, Any]) -> None:
-    """Print what a pull answers, its messages aside."""
+    """Print the answer to a pull, without its messages."""
     where = f"{answer['topic']} queue {answer['queue_id']} from offset {answer['queue_offset']}"
     _show(console, "pull", f"{where}, at most {answer['max']}")
     _show(console, "status", f"{answer['status']}: {_STATUS_MEANINGS[answer['status']]}")
@@ -41,7 +41,7 @@ def show_pull(console: Console, answer: dict[str, Any]) -> None:
 
 
 def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
-    """Print queue offsets for a moment."""
+    """Print queue offsets for a time."""
     columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Lower", "right"), ("Upper", "right")]
     columns += [("Broker", "right"), ("Min", "right"), ("Max", "right")]
     names = ("topic", "queue_id", "lower", "upper", "broker", "min_offset", "max_offset")
@@ -50,7 +50,7 @@ def show_offsets(console: Console, answers: Sequence[dict[str, Any]]) -> None:
 
 
 def show_consumers(console: Console, lines: Sequence[dict[str, Any]]) -> None:
-    """Print what a group has consumed of each queue."""
+    """Print the offsets of a group in all of its queues."""
     columns: Columns = [("Topic", "left"), ("Queue", "right"), ("Committed", "right"), ("Lag", "right")]
     columns += [("Last consumed stored", "left"), ("State", "left")]
     rows = [

@@ -10,7 +10,7 @@ PlanState = Literal["planned", "nothing", "done"]
 
 
 def plan_json(plan: RebuildPlan, state: PlanState, transaction: str | None = None) -> dict[str, Any]:
-    """The `result` of a rebuild."""
+    """The `result` of ``rebuild-cq STORE`` and ``rebuild-index STORE``."""
     return {
         "transaction": transaction,
         "state": state,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table, visible
 
-_MOST_ROWS = 40
+_MAX_ROWS = 40
 _QUEUE_COLUMNS: Columns = [
     ("topic", "left"),
     ("queue", "right"),
@@ -39,7 +39,7 @@ def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
 
 def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: bool) -> None:
     changed = plan.changed_queues
-    shown = plan.queues if everything else changed[:_MOST_ROWS]
+    shown = plan.queues if everything else changed[:_MAX_ROWS]
     kept = len(plan.queues) - len(changed)
     counts = {action: sum(queue.action == action for queue in changed) for action in ("create", "replace")}
     title = f"{_count(counts['create'], 'queue')} to create, {counts['replace']} to replace, {kept} kept"
@@ -65,8 +65,8 @@ def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: 
             for queue in shown
         ]
         _show_rows(console, title, _QUEUE_COLUMNS, rows)
-        if not everything and len(changed) > _MOST_ROWS:
-            _print(console, f"and {len(changed) - _MOST_ROWS} more (all with -v, or with --json)")
+        if not everything and len(changed) > _MAX_ROWS:
+            _print(console, f"and {len(changed) - _MAX_ROWS} more (all with -v, or with --json)")
     else:
         _print(console, title)
 
@@ -92,7 +92,7 @@ def _show_index(plan: RebuildPlan, console: Console, verb: str) -> None:
 def _show_lost(plan: RebuildPlan, console: Console) -> None:
     if not plan.lost.count:
         return
-    rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MOST_ROWS]]
+    rows = [(offset, f"{size:,}", reason) for offset, size, reason in plan.lost.listed[:_MAX_ROWS]]
     columns: Columns = [("physical offset", "right"), ("bytes", "right"), ("reason", "left")]
     holds = "holds" if plan.lost.count == 1 else "hold"
     title = f"skipped: {_count(plan.lost.count, 'extent')} of the log, {byte_size(plan.lost.size)}, {holds} no record"
@@ -111,7 +111,7 @@ def _show_consumers(plan: RebuildPlan, console: Console) -> None:
             moved.physical_offset_before,
             "none" if moved.physical_offset_after is None else moved.physical_offset_after,
         )
-        for moved in plan.consumers_moved[:_MOST_ROWS]
+        for moved in plan.consumers_moved[:_MAX_ROWS]
     ]
     columns: Columns = [
         ("group", "left"),
@@ -125,8 +125,8 @@ def _show_consumers(plan: RebuildPlan, console: Console) -> None:
     _show_rows(console, title, columns, rows)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _print(console: Console, text: str) -> None:

@@ -28,17 +28,17 @@ class TableWriter:
     def lines(self, rows: Rows) -> bytes:
         """The lines of `rows`; before the first rows those of the header."""
         cells = [self._cells(rows, name) for name in self.names]
-        for number, column in enumerate(cells):
-            self._widths[number] = max(self._widths[number], display_width(column))
+        for index, column in enumerate(cells):
+            self._widths[index] = max(self._widths[index], display_width(column))
         head = b"" if self._begun else self._header(rows)
         self._begun = True
         pieces: list[Any] = []
-        for number, column in enumerate(cells):
-            is_last = number == len(cells) - 1
-            if number:
+        for index, column in enumerate(cells):
+            is_last = index == len(cells) - 1
+            if index:
                 pieces.append(pa.scalar(_GAP))
-            right = self._right[number]
-            pieces.append(column if is_last and not right else padded(column, self._widths[number], right=right))
+            right = self._right[index]
+            pieces.append(column if is_last and not right else padded(column, self._widths[index], right=right))
         return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n"), "")))
 
     def _cells(self, rows: Rows, name: str) -> pa.StringArray:

@@ -1,4 +1,4 @@
-"""The page on one message: a picture of where it stands, and what has become of it."""
+"""The trace of one message as text: its positions in log and queues as a picture, and its deliveries."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _LABEL_WIDTH = 12
 _WIDTH = 80  # of a picture with its label and its numbers, columns
 _LEAST_BAR = 20
 _MARK = "●"
-_MOST_GROUPS = 20
+_MAX_GROUPS = 20
 
 Line = tuple[str, str]
 """A label, empty where it is that of the line before, and a text."""
 
 
-def show_places(console: Console, message: dict[str, Any]) -> None:
-    """Print the page on a message with its `places`."""
-    places = message["places"]
-    for label, text in _lines(message, places):
+def show_trace(console: Console, message: dict[str, Any]) -> None:
+    """Print the trace of a message, its JSON object `places`."""
+    trace = message["places"]
+    for label, text in _lines(message, trace):
         print_labelled(console, Text(f"{label:<{_LABEL_WIDTH}} ", style="dim"), text)
-    for contradiction in places["contradictions"]:
+    for contradiction in trace["contradictions"]:
         print_labelled(console, Text(f"{'WRONG':<{_LABEL_WIDTH}} ", style="bold red"), contradiction)
 
 
-def _lines(message: dict[str, Any], places: dict[str, Any]) -> Iterator[Line]:
-    yield from _log_lines(places["commit_log"])
-    yield from _queue_lines("queue", places["consume_queue"], places["consumers"], message)
-    for place in places["further_queues"]:
-        yield from _queue_lines("light queue", place, [], message)
-    yield from _index_lines(places["index"])
-    yield from _transaction_lines(places["transaction"])
-    yield from _delay_lines(places["delay"])
-    yield from _retry_lines(places["retry"])
-    yield from _relative_lines(places["relatives"])
-    yield from _retention_lines(places["retention"])
+def _lines(message: dict[str, Any], trace: dict[str, Any]) -> Iterator[Line]:
+    yield from _log_lines(trace["commit_log"])
+    yield from _queue_lines("queue", trace["consume_queue"], trace["consumers"], message)
+    for queue in trace["further_queues"]:
+        yield from _queue_lines("light queue", queue, [], message)
+    yield from _index_lines(trace["index"])
+    yield from _transaction_lines(trace["transaction"])
+    yield from _delay_lines(trace["delay"])
+    yield from _retry_lines(trace["retry"])
+    yield from _relative_lines(trace["relatives"])
+    yield from _retention_lines(trace["retention"])
 
 
 def _log_lines(log: dict[str, Any]) -> Iterator[Line]:
@@ -62,27 +62,27 @@ def _bar(low: int, high: int, marks: Sequence[tuple[int, str]]) -> str:
 
 
 def _queue_lines(
-    label: str, place: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any]
+    label: str, queue: dict[str, Any] | None, consumers: list[dict[str, Any]], message: dict[str, Any]
 ) -> Iterator[Line]:
-    if place is None:
+    if queue is None:
         yield label, f"none: a message of transaction type {message['transaction']} has no unit"
         return
-    groups = list(zip(ascii_lowercase, consumers[:_MOST_GROUPS], strict=False))
-    if place["max_offset"] is not None:
+    groups = list(zip(ascii_lowercase, consumers[:_MAX_GROUPS], strict=False))
+    if queue["max_offset"] is not None:
         marks = [(item["committed_offset"], letter) for letter, item in groups]
-        low = max(place["min_offset"], 0)
-        yield label, _bar(low, place["max_offset"], [*marks, (place["queue_offset"], _MARK)])
+        low = max(queue["min_offset"], 0)
+        yield label, _bar(low, queue["max_offset"], [*marks, (queue["queue_offset"], _MARK)])
         label = ""
-    where = f"{place['topic']} queue {place['queue_id']} offset {place['queue_offset']}"
-    yield label, f"{where}: {_STATES[place['state']]}"
-    unit = place["unit"]
+    where = f"{queue['topic']} queue {queue['queue_id']} offset {queue['queue_offset']}"
+    yield label, f"{where}: {_STATES[queue['state']]}"
+    unit = queue["unit"]
     if unit is not None:
         batch = f", batch of {unit['batch_size']}" if unit["batch_size"] != 1 else ""
         yield "", f"tags code {unit['tags_code']}{batch}; byte {unit['position']} of {unit['file']}"
     for letter, item in groups:
-        yield "", _group_line(letter, item, place["queue_offset"])
-    if len(consumers) > _MOST_GROUPS:
-        yield "", f"and {len(consumers) - _MOST_GROUPS} groups more: --json shows all"
+        yield "", _group_line(letter, item, queue["queue_offset"])
+    if len(consumers) > _MAX_GROUPS:
+        yield "", f"and {len(consumers) - _MAX_GROUPS} groups more: --json shows all"
 
 
 _STATES = {
@@ -108,17 +108,17 @@ def _group_line(letter: str, item: dict[str, Any], queue_offset: int) -> str:
     return f"{letter} {item['group']} has passed it{until}: at {item['committed_offset']}"
 
 
-def _index_lines(places: list[dict[str, Any]]) -> Iterator[Line]:
-    if not places:
+def _index_lines(keys: list[dict[str, Any]]) -> Iterator[Line]:
+    if not keys:
         yield "index", "no key"
-    for number, place in enumerate(places):
-        label = "index" if number == 0 else ""
-        if place["state"] != "ok":
-            yield label, f"{place['key']}: {_INDEX_STATES[place['state']]}"
+    for index, key in enumerate(keys):
+        label = "index" if index == 0 else ""
+        if key["state"] != "ok":
+            yield label, f"{key['key']}: {_INDEX_STATES[key['state']]}"
             continue
-        yield label, f"{place['key']}: unit {place['number']} of {place['file']}"
-        order = f"{place['place_in_chain']} of {place['chain_length']} in the chain of slot {place['slot']}"
-        yield "", f"    hash {place['key_hash']}, {order}, newest first"
+        yield label, f"{key['key']}: unit {key['number']} of {key['file']}"
+        order = f"{key['place_in_chain']} of {key['chain_length']} in the chain of slot {key['slot']}"
+        yield "", f"    hash {key['key_hash']}, {order}, newest first"
 
 
 _INDEX_STATES = {
@@ -129,17 +129,19 @@ _INDEX_STATES = {
 }
 
 
-def _transaction_lines(found: dict[str, Any] | None) -> Iterator[Line]:
-    if found is None:
+def _transaction_lines(transaction: dict[str, Any] | None) -> Iterator[Line]:
+    if transaction is None:
         return
-    part = {"half": "the half message", "prepared": "prepared, as before 4.3"}.get(found["part"], found["part"])
-    yield "transaction", f"{part}; {_TRANSACTION_STATES[found['state']]}"
+    kind = {"half": "the half message", "prepared": "prepared, as before 4.3"}.get(
+        transaction["part"], transaction["part"]
+    )
+    yield "transaction", f"{kind}; {_TRANSACTION_STATES[transaction['state']]}"
     for name, text in (("half", "half message"), ("op", "op message that ends it"), ("commit", "committed copy")):
-        offset = found[f"{name}_physical_offset"]
+        offset = transaction[f"{name}_physical_offset"]
         if offset is not None:
             yield "", f"{text} at {offset}"
-    if found["real_topic"]:
-        yield "", f"for {found['real_topic']} queue {found['real_queue_id']}"
+    if transaction["real_topic"]:
+        yield "", f"for {transaction['real_topic']} queue {transaction['real_queue_id']}"
 
 
 _TRANSACTION_STATES = {
@@ -151,41 +153,44 @@ _TRANSACTION_STATES = {
 }
 
 
-def _delay_lines(found: dict[str, Any] | None) -> Iterator[Line]:
-    if found is None:
+def _delay_lines(delay: dict[str, Any] | None) -> Iterator[Line]:
+    if delay is None:
         return
-    due = found["due_time"] or found["due_timestamp"] or "a time that it does not tell"
-    level = f"level {found['level']}" if found["level"] else "timer"
-    yield "delay", f"{level}, due {due}, for {found['real_topic']} queue {found['real_queue_id']}"
-    copy = found["delivered_physical_offset"]
+    due = delay["due_time"] or delay["due_timestamp"] or "a time that it does not tell"
+    level = f"level {delay['level']}" if delay["level"] else "timer"
+    yield "delay", f"{level}, due {due}, for {delay['real_topic']} queue {delay['real_queue_id']}"
+    copy = delay["delivered_physical_offset"]
     state = {True: "delivered", False: "not delivered yet", None: "whether it was delivered cannot be told"}
-    yield "", state[found["delivered"]] + (f", copy at {copy}" if copy is not None else "")
+    yield "", state[delay["delivered"]] + (f", copy at {copy}" if copy is not None else "")
 
 
-def _retry_lines(found: dict[str, Any] | None) -> Iterator[Line]:
-    if found is None:
+def _retry_lines(retry: dict[str, Any] | None) -> Iterator[Line]:
+    if retry is None:
         return
-    kind = "dead letter" if found["kind"] == "dead-letter" else f"retry {found['reconsume_times']}"
-    yield "retry", f"{kind} of group {found['group']}, first sent to {found['origin_topic'] or 'a topic not told'}"
+    kind = "dead letter" if retry["kind"] == "dead-letter" else f"retry {retry['reconsume_times']}"
+    yield "retry", f"{kind} of group {retry['group']}, first sent to {retry['origin_topic'] or 'a topic not told'}"
     way = {
-        "found": f"the original is at {found['origin_physical_offset']}",
+        "found": f"the original is at {retry['origin_physical_offset']}",
         "deleted": "the original has been deleted",
         "other-store": "the original is in another store",
         "unknown": "the original cannot be found",
     }
-    yield "", f"{way[found['origin_state']]} (id {found['origin_message_id'] or 'not told'})"
+    yield "", f"{way[retry['origin_state']]} (id {retry['origin_message_id'] or 'not told'})"
 
 
-def _relative_lines(found: list[dict[str, Any]]) -> Iterator[Line]:
-    for number, other in enumerate(found):
+def _relative_lines(relatives: list[dict[str, Any]]) -> Iterator[Line]:
+    for index, other in enumerate(relatives):
         where = f"{other['topic']} queue {other['queue_id']} offset {other['queue_offset']}"
         when = other["store_time"] or other["store_timestamp"]
-        yield "same key" if number == 0 else "", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
+        yield "same key" if index == 0 else "", f"{other['relation']} at {other['physical_offset']}: {where}, {when}"
 
 
-def _retention_lines(found: dict[str, Any]) -> Iterator[Line]:
-    if found["is_last_file"]:
+def _retention_lines(retention: dict[str, Any]) -> Iterator[Line]:
+    if retention["is_last_file"]:
         yield "retention", "in the last file of the log, which is kept as long as it is the last"
         return
-    yield "retention", f"kept {found['reserved_hours']} h after its file was changed: until {found['expires_time']}"
+    yield (
+        "retention",
+        f"kept {retention['reserved_hours']} h after its file was changed: until {retention['expires_time']}",
+    )
     yield "", "from then on the cleaner takes the file, when a disk is full earlier"

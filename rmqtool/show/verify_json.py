@@ -1,4 +1,4 @@
-"""A verification as the objects of the machine interface."""
+"""The outcome of a verification as JSON."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rmqtool.broker.starts_by_release import label
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.outcome import Outcome
 
-_MOST_EXTENTS = 10_000
+_MAX_EXTENTS = 10_000
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """The `result` of the contract."""
+    """The `result` of ``verify STORE``."""
     start = outcome.start
     return {
         "verdict": outcome.verdict,
@@ -32,7 +32,7 @@ def outcome_json(outcome: Outcome) -> dict[str, Any]:
         ],
         "map": [
             {"physical_offset": extent.physical_offset, "size": extent.size, "state": extent.state}
-            for extent in islice(outcome.log_map, _MOST_EXTENTS)
+            for extent in islice(outcome.log_map, _MAX_EXTENTS)
         ],
         "messages_lost": [{"topic": topic, "messages": count} for topic, count in sorted(outcome.lost.items())],
         "releases": {

@@ -55,14 +55,14 @@ def junit_report(outcome: Outcome, seconds: float) -> str:
 
 
 def _skipped(outcome: Outcome, checked: Sequence[str]) -> dict[str, str]:
-    """What was not looked at, and why: the checks that the user left out, and parts of the store that are not read."""
-    found: dict[str, str] = {}
+    """The checks that were skipped, and why: left out by the user, or in need of files that are not read."""
+    reasons: dict[str, str] = {}
     for gap in outcome.gaps:
         if gap.why == "interrupted":
             continue  # an error of its own
         names = [code for code in CATALOGUE if is_of_verify(code) and gap.hides(code)] if gap.is_chosen else [gap.what]
-        found.update((name, gap.text) for name in names if name not in checked and name not in found)
-    return found
+        reasons.update((name, gap.text) for name in names if name not in checked and name not in reasons)
+    return reasons
 
 
 def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
@@ -71,13 +71,13 @@ def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
 
 
 def _line(finding: Finding) -> str:
-    place = " ".join(
-        str(part) for part in (finding.file, finding.offset, finding.topic, finding.queue_id) if part is not None
+    location = " ".join(
+        str(field) for field in (finding.file, finding.offset, finding.topic, finding.queue_id) if field is not None
     )
     count = f" ({finding.count} times)" if finding.count > 1 else ""
-    return f"{place}: {finding.message}{count}; broker: {finding.effect}"
+    return f"{location}: {finding.message}{count}; broker: {finding.effect}"
 
 
 def _clean(text: str) -> str:
-    """What XML allows: no control characters, no lone surrogates."""
+    """Text without the characters that XML forbids: control characters and lone surrogates."""
     return text.translate(_FORBIDDEN).encode("utf-8", "replace").decode()

@@ -19,7 +19,7 @@ from rmqtool.verify.outcome import Outcome
 
 _LABEL_WIDTH = 9
 _CELLS = 60  # of one line of the map: with the offset before it, 80 columns
-_MOST_LINES = 8
+_MAX_LINES = 8
 _SMALLEST_CELL = 512  # bytes
 _SIGNS: dict[State | None, tuple[str, str]] = {
     "good": ("=", "green"),
@@ -72,7 +72,7 @@ def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
 
 
 def next_command(outcome: Outcome) -> str:
-    """The command that helps most with what was found."""
+    """The command that helps most with the findings."""
     root = quote(str(outcome.root))
     if not outcome.complete:
         return f"rmqtool verify {root}"
@@ -128,7 +128,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
 
 
 def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding]) -> None:
-    """What the next start of a broker would do, in one sentence."""
+    """The effect of the next start of a broker, in one sentence."""
     text = f"a broker {start.version} would "
     if start.refuses:
         text += f"refuse to start: {start.refuses}"
@@ -144,14 +144,14 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
         text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no messages would be lost"
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
-        lost = sorted({str(found.file) for found in findings if found.code == "config.missing"})
+        lost = sorted({str(finding.file) for finding in findings if finding.code == "config.missing"})
         text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
     print_labelled(console, _label("start"), text)
 
 
 def _show_map(console: Console, outcome: Outcome) -> None:
     begin, end = outcome.log_start, outcome.snapshot.log.files[-1].end_offset
-    lines = min(len(outcome.snapshot.log.files), _MOST_LINES)
+    lines = min(len(outcome.snapshot.log.files), _MAX_LINES)
     cell = max(_SMALLEST_CELL, -(-(end - begin) // (lines * _CELLS)))
     count = -(-(end - begin) // cell)
     states = cells(outcome.log_map, begin, cell, count)
@@ -172,24 +172,24 @@ def _show_finding(console: Console, finding: Finding) -> None:
     fault = f" ({finding.fault})" if finding.fault else ""
     count = f", {finding.count} times" if finding.count > 1 else ""
     print_labelled(console, head, f"{finding.code}{fault}{count}")
-    place = _place(finding)
-    if place:
-        print_labelled(console, Text("  where:  ", style="dim"), place)
+    location = _location(finding)
+    if location:
+        print_labelled(console, Text("  where:  ", style="dim"), location)
     print_labelled(console, Text("  what:   ", style="dim"), finding.message)
     print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
     if finding.remedy:
         print_labelled(console, Text("  next:   "), finding.remedy)
 
 
-def _place(finding: Finding) -> str:
+def _location(finding: Finding) -> str:
     """Where a finding is: file, offset, queue."""
-    parts = []
+    fields = []
     if finding.file is not None:
-        parts.append(finding.file)
+        fields.append(finding.file)
     if finding.offset is not None:
-        parts.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
+        fields.append(f"{'physical offset' if finding.code.startswith('commitlog.') else 'at byte'} {finding.offset}")
     if finding.topic is not None:
-        parts.append(f"{finding.topic}, queue {finding.queue_id}")
+        fields.append(f"{finding.topic}, queue {finding.queue_id}")
     if finding.queue_offset is not None:
-        parts.append(f"queue offset {finding.queue_offset}")
-    return ", ".join(parts)
+        fields.append(f"queue offset {finding.queue_offset}")
+    return ", ".join(fields)

@@ -1,4 +1,4 @@
-"""What is only Spark: the engine of exports, and ``spark.read.format("rocketmq")``."""
+"""Spark: the engine of exports, and ``spark.read.format("rocketmq")``."""
 
 from __future__ import annotations
 

@@ -47,14 +47,14 @@ def arrow_schema(schema: Any) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     options = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    found = to_arrow_schema(schema, **options)
+    expected = to_arrow_schema(schema, **options)
     fields = [field.with_type(pa.timestamp("us", tz="UTC")) if pa.types.is_timestamp(field.type) else field
-              for field in found]  # fmt: skip
+              for field in expected]  # fmt: skip
     return pa.schema(fields)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same columns with the names and nullability that Spark expects inside of lists and maps."""
+    """The batch with the names and nullability that Spark expects inside of lists and maps."""
     columns = [_conformed(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 

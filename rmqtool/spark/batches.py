@@ -1,4 +1,4 @@
-"""What batch and streaming queries share: a split as Spark schedules it, and its rows as Spark expects them."""
+"""Shared by batch and streaming queries: a split as Spark schedules it, and its rows as Spark expects them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SplitPartition(InputPartition):  # type: ignore[misc]
 
 
 def read_batches(split: Split, options: SourceOptions, schema: Any) -> Iterator[pa.RecordBatch]:
-    """The messages of a split as Spark expects them; damage is passed over, or ends the query."""
+    """The messages of a split as Spark expects them; damage is skipped, or ends the query."""
     fails = options.on_damage == "fail"
     keep_arrow_to_one_thread()
     expected = arrow_schema(schema)

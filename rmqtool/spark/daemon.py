@@ -16,8 +16,10 @@ def prefer_installed() -> None:
     home = os.environ.get("SPARK_HOME", "")
     before = list(sys.path)
     sys.path[:] = [path for path in before if not (path.startswith(home) and path.endswith((".zip", ".jar")))]
-    found = importlib.util.find_spec("pyspark")
-    if found is None or os.path.realpath(found.origin or "") != os.path.realpath(os.path.join(home, "__init__.py")):
+    installed = importlib.util.find_spec("pyspark")
+    if installed is None or os.path.realpath(installed.origin or "") != os.path.realpath(
+        os.path.join(home, "__init__.py")
+    ):
         sys.path[:] = before
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.store.splits import HasSplit
 
-_MOST_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
+_MAX_TASKS = 10_000  # Spark schedules each; beyond, a task does several splits one after the other
 _GROUP = "rmqtool"
 _POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 5
@@ -32,24 +32,24 @@ def run_on_spark(
 ) -> list[R]:
     """Do `work`, a module's function, for each task on the workers of a SparkContext; results in any order.
 
-    `join`, such a function too, makes of the results of tasks that follow one another fewer: all of them go through
-    the driver, which has little room where the tasks are many.
-    `done` is told about how many bytes of log are finished. A task that fails for a reason of Spark's, such as a
-    lost executor, is tried again by Spark; what `work` raises as RmqtoolError would be the same again, and ends the
-    job. Raises that error, and what pyspark raises.
+    `join`, also a module's function, makes fewer results of those of consecutive tasks: all go through the driver,
+    which has little memory for many tasks.
+    `done` is called with roughly the bytes of log that are finished. A task that fails for a reason of Spark's, such
+    as a lost executor, is tried again by Spark; an RmqtoolError of `work` would come again, and ends the job. Raises
+    that error, and errors of pyspark.
     """
     if not tasks:
         return []
     groups = [pickle.dumps(group) for group in _groups(tasks)]
     size = sum(task.split.size for task in tasks)
-    found = _Job(context, groups, _Work(work, join)).wait(lambda share: done(int(size * share)))
-    return _checked(found)
+    results = _Job(context, groups, _Work(work, join)).wait(lambda share: done(int(size * share)))
+    return _checked(results)
 
 
 class _Job:
-    """A job of Spark in a thread of its own: this one may be interrupted at any moment, and then ends the job.
+    """A job of Spark in a thread of its own, so that this thread can be interrupted at any moment and ends the job.
 
-    How much is done is asked in another: what the connection to Java makes of an interruption is not always one.
+    Progress is asked for in another thread: an interruption inside the connection to Java may get lost.
     """
 
     def __init__(self, context: Any, groups: Sequence[bytes], work: _Work) -> None:
@@ -58,7 +58,7 @@ class _Job:
         self._context = context
         self._groups = groups
         self._work = work
-        self._found: list[bytes] = []
+        self._results: list[bytes] = []
         self._failed: BaseException | None = None
         self._share = 0.0
         self._ended = Event()
@@ -66,7 +66,7 @@ class _Job:
         self._asking = InheritableThread(target=self._ask, daemon=True)
 
     def wait(self, done: Callable[[float], None]) -> list[bytes]:
-        """What the workers gave, in any order; `done` is told the share that is finished, from 0 to 1."""
+        """The workers' results, in any order; `done` is called with the finished share, from 0 to 1."""
         self._running.start()
         self._asking.start()
         try:
@@ -74,7 +74,7 @@ class _Job:
                 self._running.join(_POLL_SECONDS)
                 done(self._share)
         except BaseException:
-            with suppress(Exception):  # the interruption is what is told
+            with suppress(Exception):  # the interruption is raised
                 self._context.cancelJobGroup(_GROUP)
             self._running.join(_CANCEL_SECONDS)
             raise
@@ -83,17 +83,17 @@ class _Job:
             self._asking.join(_CANCEL_SECONDS)
         if self._failed is not None:
             raise self._failed
-        return self._found
+        return self._results
 
     def _run(self) -> None:
         try:
             self._context.setJobGroup(_GROUP, "rmqtool export", interruptOnCancel=True)
-            self._found = self._context.parallelize(self._groups, len(self._groups)).map(self._work).collect()
+            self._results = self._context.parallelize(self._groups, len(self._groups)).map(self._work).collect()
         except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
             self._failed = error
 
     def _ask(self) -> None:
-        """Ask how much is done until the job is, or until nobody answers."""
+        """Ask for the progress until the job is done, or Spark does not answer."""
         with suppress(Exception):
             tracker = self._context.statusTracker()
             while not self._ended.wait(_POLL_SECONDS):
@@ -101,21 +101,21 @@ class _Job:
 
 
 def _groups(tasks: Sequence[Any]) -> Iterator[list[Any]]:
-    """The tasks in their order, as many as are scheduled as one together: what they share is sent once for them."""
-    count = min(len(tasks), _MOST_TASKS)
-    bounds = [len(tasks) * number // count for number in range(count + 1)]
+    """The tasks in their order, in groups that Spark schedules as one; data that they share is sent once a group."""
+    count = min(len(tasks), _MAX_TASKS)
+    bounds = [len(tasks) * index // count for index in range(count + 1)]
     return (list(tasks[low:high]) for low, high in pairwise(bounds))
 
 
 class _Work:
-    """What a worker does with tasks. An error of ours comes back as a value: to try again would not help."""
+    """The work of a worker. An RmqtoolError is returned as a value: to try again would not help."""
 
     def __init__(self, work: Callable[[Any], Any], join: Callable[[list[Any]], list[Any]]) -> None:
         self._work = work
         self._join = join
 
     def __call__(self, group: bytes) -> bytes:
-        gc.freeze()  # pyspark collects garbage after each task: what is imported is none, and takes the longest
+        gc.freeze()  # pyspark collects garbage after each task, and would search all imported modules again
         try:
             return pickle.dumps(self._join([self._work(task) for task in pickle.loads(group)]))
         except RmqtoolError as error:
@@ -130,12 +130,12 @@ def _share_done(tracker: Any) -> float:
     return sum(stage.numCompletedTasks for stage in stages) / total if total else 0.0
 
 
-def _checked(found: Sequence[bytes]) -> list[Any]:
+def _checked(pickled: Sequence[bytes]) -> list[Any]:
     """The results; raises the first error that came back among them."""
     results = []
-    for one in found:
-        group = pickle.loads(one)
-        if isinstance(group, RmqtoolError):
-            raise group
-        results += group
+    for group in pickled:
+        results_of_group = pickle.loads(group)
+        if isinstance(results_of_group, RmqtoolError):
+            raise results_of_group
+        results += results_of_group
     return results

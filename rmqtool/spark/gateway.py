@@ -1,4 +1,4 @@
-"""The JVM of Spark, which takes seconds to start: meanwhile everything else is made ready."""
+"""The JVM of Spark, started in the background: it takes seconds, in which everything else is prepared."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Process(Popen[bytes]):
 
 
 class Launch:
-    """A JVM that starts in a thread of its own, with its words in the file `log`; under spark-submit, the one there."""
+    """A JVM that starts in a thread of its own and writes to the file `log`; under spark-submit, the existing one."""
 
     def __init__(self, settings: Mapping[str, str], log: Path) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""The Java that Spark will start: looked for and asked beforehand, so that what is wrong is one sentence."""
+"""The Java that Spark will start, checked beforehand, so that a problem is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from rmqtool.base.errors import RmqtoolError
 
 OLDEST_JAVA = 17
-"""Spark 4 needs it."""
+"""The oldest Java that Spark 4 runs on."""
 
 _FIRST_SPARK_ON_24 = (4, 2)  # before, Hadoop's `Subject#getSubject` fails there
 _SECONDS = 30
@@ -45,8 +45,8 @@ def check_java(spark_version: str) -> None:
             message = f"JAVA_HOME is {home}, and no Java can be started there"
             raise JavaError(message, hint="set JAVA_HOME to the directory that holds bin/java, or unset it") from error
         raise JavaError(f"{program} cannot be started", hint=_NO_JAVA_HINT) from error
-    found = _VERSION.search(done.stderr + done.stdout)
-    major = int(found[1]) if found else 0
+    match = _VERSION.search(done.stderr + done.stdout)
+    major = int(match[1]) if match else 0
     if major < OLDEST_JAVA:
         shown = f"Java {major}" if major else "no Java that tells its version"
         message = f"Spark {spark_version} needs Java {OLDEST_JAVA} or later, and {program} is {shown}"
@@ -57,4 +57,4 @@ def check_java(spark_version: str) -> None:
 
 
 def _major_minor(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:2])

@@ -33,7 +33,7 @@ _LEAST_SPLIT = 1 << 20
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What is read, and how."""
+    """The options of a reader, parsed."""
 
     paths: tuple[str, ...]
     query: Query
@@ -51,69 +51,69 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, Any], columns: tuple[str, ...] | None = None) -> SourceOptions:
-    """Read the options of a reader, `columns` overruling those in there; raises UsageError and UnreadableError."""
+    """Parse the options of a reader; `columns` override those in it. Raises UsageError and UnreadableError."""
     given = {name.lower(): str(value) for name, value in options.items()}
     known = {name.lower(): name for name in OPTIONS}
     for name in given:
         if name not in known:
             raise UsageError(f"no option is named {name}", hint=f"options: {', '.join(OPTIONS)}")
-    found = {known[name]: value for name, value in given.items()}
-    paths = _paths(found)
-    names = _texts(found, "columns") or None if columns is None else columns
+    options_by_name = {known[name]: value for name, value in given.items()}
+    paths = _paths(options_by_name)
+    names = _texts(options_by_name, "columns") or None if columns is None else columns
     # More than one store is only known once patterns are expanded, which is done where there are several anyway.
-    with_store = _flag(found, "storeColumn", default=len(paths) > 1 or any("*" in path for path in paths))
-    include = _texts(found, "include")
+    with_store = _flag(options_by_name, "storeColumn", default=len(paths) > 1 or any("*" in path for path in paths))
+    include = _texts(options_by_name, "include")
     for kind in include:
         _one_of("include", kind, tuple(INCLUDABLE))
-    body: Any = _one_of("body", found.get("body", "decompressed"), get_args(BodyChoice))
-    on_damage: Any = _one_of("onDamage", found.get("onDamage", "skip"), get_args(OnDamage))
-    starting = _one_of("startingOffsets", found.get("startingOffsets", "earliest"), ("earliest", "latest"))
+    body: Any = _one_of("body", options_by_name.get("body", "decompressed"), get_args(BodyChoice))
+    on_damage: Any = _one_of("onDamage", options_by_name.get("onDamage", "skip"), get_args(OnDamage))
+    starting = _one_of("startingOffsets", options_by_name.get("startingOffsets", "earliest"), ("earliest", "latest"))
     return SourceOptions(
         paths=paths,
-        query=make_query(names, body, _filters(found), include, with_store=with_store and columns is None),
-        conf=_conf(found.get("brokerConf")),
-        split_size=max(_LEAST_SPLIT, _integer(found, "splitSize") or SPLIT_SIZE),
+        query=make_query(names, body, _filters(options_by_name), include, with_store=with_store and columns is None),
+        conf=_conf(options_by_name.get("brokerConf")),
+        split_size=max(_LEAST_SPLIT, _integer(options_by_name, "splitSize") or SPLIT_SIZE),
         on_damage=on_damage,
-        push_down=_flag(found, "pushDown", default=False),
-        max_bytes=_integer(found, "maxBytesPerTrigger"),
+        push_down=_flag(options_by_name, "pushDown", default=False),
+        max_bytes=_integer(options_by_name, "maxBytesPerTrigger"),
         from_latest=starting == "latest",
-        fail_on_data_loss=_flag(found, "failOnDataLoss", default=True),
+        fail_on_data_loss=_flag(options_by_name, "failOnDataLoss", default=True),
     )
 
 
-def _paths(found: Mapping[str, str]) -> tuple[str, ...]:
-    paths = json.loads(found["paths"]) if "paths" in found else [found["path"]] if found.get("path") else []
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if options.get("path") else []
     if not paths:
         raise UsageError("no store is given", hint='spark.read.format("rocketmq").load("/data/rocketmq/store")')
     return tuple(path.removeprefix("file://") for path in paths)
 
 
-def _filters(found: Mapping[str, str]) -> Filters:
+def _filters(options: Mapping[str, str]) -> Filters:
     return Filters(
-        topics=_texts(found, "topic"),
-        queue_ids=tuple(_to_integer("queue", text) for text in _texts(found, "queue")),
-        tags=tuple(tag.strip() for text in _texts(found, "tag") for tag in text.split("||") if tag.strip()),
-        keys=_texts(found, "key"),
-        from_timestamp=_time(found, "from"),
-        to_timestamp=_time(found, "to"),
-        from_offset=_integer(found, "fromOffset") or 0,
-        to_offset=_integer(found, "toOffset"),
+        topics=_texts(options, "topic"),
+        queue_ids=tuple(_to_integer("queue", text) for text in _texts(options, "queue")),
+        tags=tuple(tag.strip() for text in _texts(options, "tag") for tag in text.split("||") if tag.strip()),
+        keys=_texts(options, "key"),
+        from_timestamp=_time(options, "from"),
+        to_timestamp=_time(options, "to"),
+        from_offset=_integer(options, "fromOffset") or 0,
+        to_offset=_integer(options, "toOffset"),
     )
 
 
-def _texts(found: Mapping[str, str], name: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in found.get(name, "").split(",") if part.strip())
+def _texts(options: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(text.strip() for text in options.get(name, "").split(",") if text.strip())
 
 
-def _time(found: Mapping[str, str], name: str) -> int | None:
+def _time(options: Mapping[str, str], name: str) -> int | None:
     try:
-        return parse_time(found[name]) if name in found else None
+        return parse_time(options[name]) if name in options else None
     except ValueError as error:
         raise UsageError(f"option {name}: {error}") from error
 
 
-def _integer(found: Mapping[str, str], name: str) -> int | None:
-    return _to_integer(name, found[name]) if name in found else None
+def _integer(options: Mapping[str, str], name: str) -> int | None:
+    return _to_integer(name, options[name]) if name in options else None
 
 
 def _to_integer(name: str, text: str) -> int:
@@ -123,10 +123,10 @@ def _to_integer(name: str, text: str) -> int:
         raise UsageError(f"option {name}: {text!r} is no whole number") from error
 
 
-def _flag(found: Mapping[str, str], name: str, *, default: bool) -> bool:
-    if name not in found:
+def _flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    if name not in options:
         return default
-    return _one_of(name, found[name].lower(), ("true", "false")) == "true"
+    return _one_of(name, options[name].lower(), ("true", "false")) == "true"
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

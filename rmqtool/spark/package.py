@@ -1,4 +1,4 @@
-"""Brings this package to Spark's workers, which need nothing else but what it depends on."""
+"""Brings this package to Spark's workers, which need its dependencies and nothing else."""
 
 from __future__ import annotations
 

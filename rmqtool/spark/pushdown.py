@@ -14,7 +14,7 @@ _TIMES = {"GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual"}
 
 
 def narrowed(filters: Filters, pushed: Iterable[Any]) -> Filters:
-    """`filters` and what of `pushed` can be told in them."""
+    """`filters`, narrowed by those of `pushed` that ours can express."""
     for one in pushed:
         kind = type(one).__name__
         path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -58,7 +58,7 @@ def _between(filters: Filters, column: str | None, kind: str, value: Any) -> Fil
 
 
 def _range(kind: str, first: int, behind: int) -> tuple[int | None, int | None]:
-    """Where a comparison begins and what it ends before, wide enough for either of ``<`` and ``<=``."""
+    """The range of values (from, to before) of a comparison, wide enough for either of ``<`` and ``<=``."""
     if kind.startswith("Greater"):
         return first, None
     if kind.startswith("Less"):

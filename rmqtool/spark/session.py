@@ -1,4 +1,4 @@
-"""A quiet Spark context: the JVM's words go to a file, and what goes wrong is told in a sentence."""
+"""A quiet Spark context: the JVM's output goes to a file, and errors become a sentence."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class SparkError(RmqtoolError):
 
 @contextmanager
 def starting_spark(master: str | None, conf: Mapping[str, str]) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
-    """Start a JVM meanwhile; what this gives waits for it and makes a SparkContext, at whose end both are gone.
+    """Start a JVM in the background; yields a function that waits for it and makes a SparkContext.
 
-    If nobody asks for that, the JVM is gone at the end of this. Raises JavaError and SparkError. Without a `master` it
-    is all cores of this machine; `conf` comes before every setting of ours. Under spark-submit the JVM that is there
-    is taken, with what was said to spark-submit: only a `master` and `conf` come before that.
+    Context and JVM are ended with the context's block, at the latest with this one. Raises JavaError and SparkError.
+    Without a `master` it is all cores of this machine; `conf` overrides our settings. Under spark-submit its JVM and
+    settings are used: only a `master` and `conf` override these.
     """
     try:
         import pyspark  # noqa: F401 - whether it is there
@@ -87,14 +87,14 @@ def starting_spark(master: str | None, conf: Mapping[str, str]) -> Iterator[Call
 
 @contextmanager
 def spark_context(master: str | None, conf: Mapping[str, str]) -> Iterator[Any]:
-    """A SparkContext with its own JVM, both gone at the end, for one who has nothing to do until it is there."""
+    """A SparkContext with its own JVM, both ended with the block; waits until it is ready."""
     with starting_spark(master, conf) as start, start() as context:
         yield context
 
 
 @contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """py4j tells of each interruption with a trace, on its logger or on the root, which prints without a handler."""
+    """Silence py4j, which logs a trace of each interruption, also to the root logger."""
     root, handler = logging.getLogger(), logging.NullHandler()
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     root.addHandler(handler)
@@ -105,7 +105,7 @@ def _quiet_py4j() -> Iterator[None]:
 
 
 def failure(error: Exception) -> SparkError:
-    """What a failed job means, in a sentence, out of Java's and Python's traces."""
+    """The error of a failed job, in a sentence taken from Java's and Python's traces."""
     text = str(error)
     if "PYTHON_VERSION_MISMATCH" in text:
         versions = re.findall(r"(?:Python in worker|worker).{0,40}?(\d+\.\d+)", text)
@@ -113,14 +113,14 @@ def failure(error: Exception) -> SparkError:
         ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
         message = f"the workers' Python is {theirs}{ours} as here: Spark needs the same"
         return SparkError(message, hint="set PYSPARK_PYTHON to a Python of this version that the workers have")
-    if found := _NO_PROGRAM.search(text):
-        message = f"the workers have no program {found[1]}"
+    if match := _NO_PROGRAM.search(text):
+        message = f"the workers have no program {match[1]}"
         return SparkError(message, hint="set PYSPARK_PYTHON to the Python that the workers have")
-    if found := _MODULE.search(text):
+    if match := _MODULE.search(text):
         hint = (
             "install numpy, pyarrow, isal and construct in the workers' Python, or send an environment: docs/export.md"
         )
-        return SparkError(f"the workers' Python has no module {found[1]}", hint=hint)
+        return SparkError(f"the workers' Python has no module {match[1]}", hint=hint)
     if "No space left on device" in text:
         hint = "Spark keeps its own files in SPARK_LOCAL_DIRS (default: /tmp)"
         return SparkError("no space is left on a disk that Spark uses", hint=hint)
@@ -175,7 +175,7 @@ def _running(settings: Mapping[str, str], launch: Launch, log: Path) -> Iterator
 
 @contextmanager
 def _own_interruption() -> Iterator[None]:
-    """Ctrl-C stays ours: pyspark's handler talks to Java first, which fails in the midst of another talk."""
+    """Keep our handler of Ctrl-C: pyspark's first calls Java, which fails during another call."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -185,7 +185,7 @@ def _own_interruption() -> Iterator[None]:
 
 
 def _stop(context: Any, launch: Launch) -> None:
-    """End context and JVM, whatever state they are in."""
+    """End context and JVM in whatever state they are."""
     from pyspark import SparkContext
 
     if context is not None:
@@ -198,9 +198,9 @@ def _stop(context: Any, launch: Launch) -> None:
 
 
 def _let_go_of_accumulators(context: Any) -> None:
-    """Accumulators have a server that looks once a second whether it is to end: of those we have none, do not wait.
+    """Do not wait for the accumulator server, which checks once a second whether to end: we have no accumulators.
 
-    A server with a socket in a directory removes that in the end, and is waited for.
+    A server with a socket in a directory is waited for, as it removes the socket at its end.
     """
     server = getattr(context, "_accumulatorServer", None)
     if server is not None and isinstance(server.server_address, tuple):
@@ -210,7 +210,7 @@ def _let_go_of_accumulators(context: Any) -> None:
 
 
 def _not_started(launch: Launch, log: Path) -> SparkError:
-    """Why there is no JVM: what it said first, its usual greetings aside."""
+    """The error for a JVM that did not start, with the first line of its output that is no usual greeting."""
     if launch.ended_without_error:
         arguments = os.environ.get("PYSPARK_SUBMIT_ARGS")
         hint = f"PYSPARK_SUBMIT_ARGS is {arguments!r}: unset it" if arguments else None

@@ -22,7 +22,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name for ``format(...)``."""
         return "rocketmq"
 
     def schema(self) -> str:
@@ -32,7 +32,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: Any) -> DataSourceReader:
         """The reader of a query; a schema that the user gave says which columns are read at all."""
         options = parse_options(self.options, columns_of(schema))
-        # Spark refuses a reader that takes filters unless it is told to push them: so only where that is asked for.
+        # Spark refuses a reader that takes filters unless it is set to push them: so only with the option pushDown.
         return (PushDownReader if options.push_down else RocketMQReader)(options, schema)
 
     def streamReader(self, schema: Any) -> Any:  # noqa: N802 - Spark's name
@@ -41,7 +41,7 @@ class RocketMQDataSource(DataSource):  # type: ignore[misc]
 
 
 class RocketMQReader(DataSourceReader):  # type: ignore[misc]
-    """Reads splits. It is sent to the workers as it stands."""
+    """Reads splits; Spark pickles it for the workers."""
 
     def __init__(self, options: SourceOptions, schema: Any) -> None:
         self.options = options
@@ -64,7 +64,7 @@ class PushDownReader(RocketMQReader):
     """Takes Spark's filters too (4.1 and later, ``spark.sql.python.filterPushdown.enabled``)."""
 
     def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
-        """Read less where a filter allows it; all are given back, for Spark to apply them to every row."""
+        """Read less where a filter allows it; all filters are returned, so that Spark applies them to each row."""
         query = self.options.query
         narrow = replace(query, filters=narrowed(query.filters, filters))
         self.options = replace(self.options, query=narrow)

@@ -21,7 +21,7 @@ except ImportError:
     SupportsTriggerAvailableNow = object
 
 Offsets = dict[str, int]
-"""Physical offset behind what is read, bytes, by the store's name."""
+"""Physical offset behind the last record that was read, bytes, by the store's name."""
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -43,12 +43,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {named.name: _min_offset(named) for named in self.options.stores()}
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """How much Spark asks for at once."""
+        """The limit of one part of the stream."""
         limit = self.options.max_bytes
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Nothing that comes later belongs to this run."""
+        """Fix the end of this run: records that are appended later do not belong to it."""
         self._target = self._ends()
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:  # noqa: N802
@@ -59,16 +59,16 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = getattr(limit, "max_bytes", None)
         if left is None:
             return {**start, **{name: max(end, start.get(name, 0)) for name, end in ends.items()}}
-        found = dict(start)
+        latest = dict(start)
         for name, end in ends.items():
             begin = start.get(name, self._begin(name))
-            found[name] = max(begin, min(end, begin + left))
-            left -= found[name] - begin
-        return found
+            latest[name] = max(begin, min(end, begin + left))
+            left -= latest[name] - begin
+        return latest
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
         """The splits of a part; raises RmqtoolError when the log no longer holds all of it."""
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for named in self.options.stores():
             stop = end.get(named.name)
             begin = start.get(named.name, 0)
@@ -77,8 +77,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             source = find_source(named, begin, stop)
             if self.options.fail_on_data_loss:
                 _check_whole(named, max(begin, 0) if named.name in start else source.min_offset, stop, source)
-            found += [SplitPartition(split) for split in split_source(source, self.options.split_size)]
-        return found
+            partitions += [SplitPartition(split) for split in split_source(source, self.options.split_size)]
+        return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a split."""
@@ -86,7 +86,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_batches(partition.split, self.options, self.schema)
 
     def commit(self, end: Offsets) -> None:
-        """Nothing to do: Spark's checkpoint is the memory of what was read."""
+        """Nothing to do: Spark's checkpoint stores the offsets."""
 
     def stop(self) -> None:
         """Nothing to do: nothing is open between two parts."""
@@ -97,7 +97,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict(self._last)
 
     def _begin(self, name: str) -> int:
-        """Where a store begins that came after the query had begun."""
+        """The minimum offset of a store that was added after the query had begun."""
         return next((_min_offset(named) for named in self.options.stores() if named.name == name), 0)
 
 

@@ -10,11 +10,11 @@ from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
 from rmqtool.store.store import CHECKPOINT, Store
 
 CHECKPOINT_TIMES = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
-"""The numbers that are store timestamps of messages, epoch ms."""
+"""The fields that are store timestamps of messages, epoch ms."""
 
 
 def read_checkpoint(store: Store) -> dict[str, int] | None:
-    """The checkpoint's numbers by name, None without the file; what a short file lacks reads as 0, as in Java."""
+    """The checkpoint's fields by name, None without the file; those beyond a short file's end read as 0, as in Java."""
     try:
         data = read_all(store.root / CHECKPOINT, USED_SIZE)
     except UnreadableError as error:

@@ -33,31 +33,31 @@ class LogRange:
 def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> LogRange:
     """Find the range from the first and the last records.
 
-    `hint` is the physical offset of a record near the end, such as the queues' last units tell; without a good one
+    `hint` is the physical offset of a record near the end, such as the queues' last units have; without a good one
     the end of the last file that is not all zeros is read.
     """
     if not files:
         return LogRange()
     min_offset = files[0].start_offset
-    number = _last_with_data(files, hint, reading)
+    file_number = _last_with_data(files, hint, reading)
     first = next((event for event in scan_files(files, reading=reading) if isinstance(event, RecordRun)), None)
-    if number is None or first is None:
-        return LogRange(min_offset, files[number or 0].start_offset)
+    if file_number is None or first is None:
+        return LogRange(min_offset, files[file_number or 0].start_offset)
     first_timestamp = int(first.headers.field("store_timestamp")[0])
-    found = _last_record_of(files, number, reading, hint)
-    if found:
-        return LogRange(min_offset, found[0], first_timestamp, found[1])
-    earlier = (_last_record_of(files, before, reading) for before in reversed(range(number)))
+    last_record = _last_record_of(files, file_number, reading, hint)
+    if last_record:
+        return LogRange(min_offset, last_record[0], first_timestamp, last_record[1])
+    earlier = (_last_record_of(files, before, reading) for before in reversed(range(file_number)))
     last_timestamp = next((record[1] for record in earlier if record), None)
-    return LogRange(min_offset, files[number].start_offset, first_timestamp, last_timestamp)
+    return LogRange(min_offset, files[file_number].start_offset, first_timestamp, last_timestamp)
 
 
 def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> int:
     """The maximum offset of a log to which a broker appends; all records before it are whole when this returns, bytes.
 
-    Who reads further meets records of which the broker has copied only a part into the file: the reader may have
-    passed their middle before it was there, and find their end. Even of the last one with the right lengths the
-    properties may lack their end for a moment.
+    Further on are records of which the broker has copied only a part into the file: a reader may have passed their
+    middle before it was written, and find their end. Even the last record with the right lengths may lack the end of
+    its properties for a moment.
     """
     end = log_range(files, hint, reading).max_offset
     time.sleep(_WRITING_S)
@@ -70,49 +70,49 @@ def readable_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, *
 
 
 def _last_record_of(
-    files: Sequence[MappedFile], number: int, reading: ReadPolicy, hint: int | None = None
+    files: Sequence[MappedFile], file_number: int, reading: ReadPolicy, hint: int | None = None
 ) -> tuple[int, int] | None:
-    """End and store timestamp of the last record of file `number`; None when there is none in it."""
-    mapped = files[number]
+    """End and store timestamp of the last record of file `file_number`; None when there is none in it."""
+    mapped = files[file_number]
     if hint is not None and mapped.holds(hint):
-        found = _last_record(files[number:], hint, reading)
-        if found:
-            return found
+        last_record = _last_record(files[file_number:], hint, reading)
+        if last_record:
+            return last_record
     near_end = _near_end(mapped, reading)
-    found = _last_record(files[number:], near_end, reading)
-    if found or near_end == mapped.start_offset:
-        return found
-    return _last_record(files[number:], mapped.start_offset, reading)
+    last_record = _last_record(files[file_number:], near_end, reading)
+    if last_record or near_end == mapped.start_offset:
+        return last_record
+    return _last_record(files[file_number:], mapped.start_offset, reading)
 
 
 def _last_with_data(files: Sequence[MappedFile], hint: int | None, reading: ReadPolicy) -> int | None:
     """Number of the last file that is not all zeros.
 
-    Of files behind the hint, to which no queue points, the first page tells: the broker allocates them ahead and may
-    write zeros to all of their pages, which would take long to read.
+    Only the first page is read of files behind the hint, to which no queue points: the broker allocates them ahead and
+    may write zeros to all of their pages, which would take long to read.
     """
-    for number in reversed(range(len(files))):
-        mapped = files[number]
+    for file_number in reversed(range(len(files))):
+        mapped = files[file_number]
         with InputFile(mapped.path, reading) as file:
             beyond = hint is not None and mapped.start_offset > hint
             end = min(file.size, _FIRST_PAGE) if beyond else file.size
             if file.next_data(0, end) < end:
-                return number
+                return file_number
     return None
 
 
 def _near_end(mapped: MappedFile, reading: ReadPolicy) -> int:
-    """A place that a blank's length lies before the last byte that is not zero."""
+    """The physical offset that is the longest blank's size before the last byte that is not zero."""
     with InputFile(mapped.path, reading) as file:
         return mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
 
 
 def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> tuple[int, int] | None:
     """End and store timestamp of the last record from `start` on; behind a blank the log goes on in the next file."""
-    found = None
+    last_record = None
     for event in scan_files(files[:1], start, reading=reading):
         if isinstance(event, RecordRun):
-            found = event.physical_offset + event.size, int(event.headers.field("store_timestamp")[-1])
-        elif isinstance(event, Blank) and found and len(files) > 1:
-            found = files[1].start_offset, found[1]
-    return found
+            last_record = event.physical_offset + event.size, int(event.headers.field("store_timestamp")[-1])
+        elif isinstance(event, Blank) and last_record and len(files) > 1:
+            last_record = files[1].start_offset, last_record[1]
+    return last_record

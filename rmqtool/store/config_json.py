@@ -27,7 +27,7 @@ _STRING_OR_BARE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What a broker would read: the file, or its ``.bak`` when the file is missing, empty or cannot be decoded.
+    """The file that a broker would load: itself, or its ``.bak`` when it is missing, empty or cannot be decoded.
 
     `content` is empty and `path` None when there is neither; `problem` says what is wrong with the file itself,
     `has_bad_backup` that its ``.bak`` is there and cannot be decoded, `is_forbidden` that we may not read the file.
@@ -57,13 +57,13 @@ def load_config(path: Path, version: Version = OLDEST) -> ConfigFile:
 
 
 def backup_problem_of(path: Path) -> str | None:
-    """What is wrong with the ``.bak`` of a file; nothing with one that is missing, or empty as after a first write."""
+    """Why the ``.bak`` of a file cannot be decoded; None when it can, is missing, or empty as after a first write."""
     _, problem, _ = _try_to_decode(path.with_name(f"{path.name}.bak"), path.name, OLDEST)
     return None if problem == _EMPTY else problem
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """The content of one file, without a look at its ``.bak``; raise RmqtoolError when there is none."""
+    """The content of one file, without its ``.bak``; raise RmqtoolError when it is missing or empty."""
     content = _decode(path)
     if content is None:
         raise WrongKindError(_EMPTY, file=path)
@@ -73,7 +73,7 @@ def read_config_file(path: Path) -> dict[str, Any]:
 def _try_to_decode(
     path: Path, name: str, version: Version
 ) -> tuple[dict[str, Any] | None, str | None, BaseException | None]:
-    """Content of the config file `name`, or what is wrong and the error behind it; nothing at all without the file."""
+    """Content of the config file `name`, or the problem and the error behind it; all None without the file."""
     try:
         content = _decode(path)
     except RmqtoolError as error:
@@ -88,7 +88,7 @@ def _try_to_decode(
 def parse_fastjson(text: str) -> Any:
     """Parse JSON whose whole-number names may lack quotes; raise ValueError."""
     if not text.lstrip(_SPACE).startswith(("{", "[")):
-        return json.loads(text)  # nothing has names: what is no JSON at all may be large
+        return json.loads(text)  # it has no names to quote, and may be large
     quoted = _STRING_OR_BARE_NAME.sub(lambda found: f'{found[1]}"{found[2]}"' if found[2] else found[0], text)
     try:
         return json.loads(quoted)

@@ -69,7 +69,7 @@ def list_queues(store: Store, part: ReadScope = nullcontext) -> Iterator[Queue]:
         for topic in _directories_in(store.root / directory, part):
             numbered = [entry for entry in _directories_in(Path(topic.path), part) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
-                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), part=part))
+                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), scope=part))
 
 
 def has_light_queues(store: Store, part: ReadScope = nullcontext) -> bool:

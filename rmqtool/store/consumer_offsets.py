@@ -48,7 +48,7 @@ def load_offsets(store: Store) -> CommittedOffsets:
 
 
 def load_offsets_of(path: Path) -> tuple[CommittedOffset, ...]:
-    """The offsets in one file or its ``.bak``, such as those that the broker wrote before the last time."""
+    """The offsets in one file or its ``.bak``."""
     return _offsets_in(load_config(path).content)
 
 
@@ -62,16 +62,16 @@ def _offsets_in(content: dict[str, Any]) -> tuple[CommittedOffset, ...]:
 
 
 def _queue_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
-    for place, queues in _items(content.get("offsetTable")):
-        topic, at, group = place.partition("@")
+    for topic_at_group, queues in _items(content.get("offsetTable")):
+        topic, at, group = topic_at_group.partition("@")
         for queue_id, offset in _items(queues):
             if at and _is_offset(offset) and _QUEUE_ID.fullmatch(queue_id):
                 yield CommittedOffset(group, topic, int(queue_id), offset)
 
 
 def _lmq_offsets(content: dict[str, Any]) -> Iterator[CommittedOffset]:
-    for place, offset in _items(content.get("lmqOffsetTable")):
-        topic, at, group = place.partition("@")
+    for topic_at_group, offset in _items(content.get("lmqOffsetTable")):
+        topic, at, group = topic_at_group.partition("@")
         if at and _is_offset(offset):
             yield CommittedOffset(group, topic, _LMQ_QUEUE_ID, offset)
 

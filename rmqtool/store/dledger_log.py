@@ -20,13 +20,12 @@ from rmqtool.scan.block import BLOCK_SIZE, Block
 from rmqtool.scan.events import MAX_MESSAGE_SIZE, Blank, Damage, Reason
 from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.probe import find_next
+from rmqtool.scan.reader import Event
 from rmqtool.store.commit_log import LogRange
 from rmqtool.store.paths import DLEDGER_DATA
 
-Event = RecordRun | Blank | Damage
-
 _HEADER = dledger.ENTRY_HEADER_SIZE
-_PART = 16 << 20  # of a file that is read from its end, bytes: its rows are kept at once
+_PIECE_SIZE = 16 << 20  # of a file that is read from its end, bytes: its rows are kept at once
 _CHECKPOINT = "checkpoint"
 _LARGEST_CHECKPOINT = 4 << 10  # bytes; two lines
 _COMMITTED = re.compile(r"^committedIndex=(-?\d{1,18})\s*$", re.ASCII | re.MULTILINE)
@@ -48,14 +47,15 @@ def scan_entries(files: Sequence[MappedFile], start: int = 0, reading: ReadPolic
 
 
 def scan_backwards(mapped: MappedFile, reading: ReadPolicy = UNLIMITED) -> Iterator[Iterator[Event]]:
-    """The events of one file in parts, the last part first; each in the order of the log, and for use before the next.
+    """The events of one file piece by piece, the last piece first; within a piece in the order of the log.
 
-    Sizes lead forwards only: the file is read once to find where the parts begin, and then part after part.
+    A piece must be used before the next one. Sizes lead forwards only: the file is read once to find where the pieces
+    begin, and then piece by piece.
     """
     borders = [mapped.start_offset]
     for event in scan_entries([mapped], reading=reading):
         end = event.physical_offset + event.size
-        if end - borders[-1] >= _PART:
+        if end - borders[-1] >= _PIECE_SIZE:
             borders.append(end)
     borders.append(mapped.end_offset)
     block = Block()
@@ -68,8 +68,8 @@ def scan_backwards(mapped: MappedFile, reading: ReadPolicy = UNLIMITED) -> Itera
 def committed_index(data_file: Path) -> int | None:
     """The Raft index up to which entries were committed when the checkpoint beside the data was last written.
 
-    A node writes it every few seconds and at a clean stop: what is behind it may be committed too, and may be
-    overwritten after a change of the leader. None without a checkpoint (`DLedgerMmapFileStore#persistCheckPoint`).
+    A node writes it every few seconds and at a clean stop: later entries may be committed too, and may be overwritten
+    after a change of the leader. None without a checkpoint (`DLedgerMmapFileStore#persistCheckPoint`).
     """
     if data_file.parent.name != DLEDGER_DATA:
         return None
@@ -77,8 +77,8 @@ def committed_index(data_file: Path) -> int | None:
         text = decode_text(read_all(data_file.parent.parent / _CHECKPOINT, _LARGEST_CHECKPOINT))
     except RmqtoolError:
         return None
-    found = _COMMITTED.search(text)
-    return int(found[1]) if found else None
+    match = _COMMITTED.search(text)
+    return int(match[1]) if match else None
 
 
 def dledger_range(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> LogRange:
@@ -149,8 +149,8 @@ class _EntryScan:
 
     def _resume(self, position: int) -> int:
         """Where the next entry with a sound message begins behind `position`; the end of the file without one."""
-        found = position + _HEADER
+        message_position = position + _HEADER
         while True:
-            found = find_next(self._file, self._start_offset, found + 1)
-            if found >= self._file.size or found - _HEADER > position:
-                return found - _HEADER if found < self._file.size else self._file.size
+            message_position = find_next(self._file, self._start_offset, message_position + 1)
+            if message_position >= self._file.size or message_position - _HEADER > position:
+                return message_position - _HEADER if message_position < self._file.size else self._file.size

@@ -1,4 +1,4 @@
-"""What names, sizes and headers alone show to be odd in a store, with what the broker does about it."""
+"""Findings from names, sizes and headers of files alone, with their effect on the broker."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
-_LOOKED_AT: Mapping[str, str] = {
-    "store.unreadable": "rmqtool inspect {place}",
+_INSPECTED_WITH: Mapping[str, str] = {
+    "store.unreadable": "rmqtool inspect {path}",
     "store.rocksdb-queues": "rmqtool inspect {store} --scan",
     "config.rocksdb": "rmqtool inspect {store}/config",
-    "config.consumer-offset": "rmqtool inspect {place}",
-    "commitlog.stray": "rmqtool inspect {place}",
+    "config.consumer-offset": "rmqtool inspect {path}",
+    "commitlog.stray": "rmqtool inspect {path}",
 }
-"""The command that looks closer at what an overview finds, where its page names no other; verify for all else."""
+"""The next command for findings of an overview whose page names none, by code; `rmqtool verify` for all others."""
 
 _READS_DLEDGER = ("rmqtool inspect", "rmqtool undo")  # the other commands refuse a DLedger store
 
 
-def with_next_command(store: Store, found: Finding) -> Finding:
-    """A finding that names the command that looks closer, whatever its page says."""
+def with_next_command(store: Store, finding: Finding) -> Finding:
+    """The finding with a remedy: the page's, or the command that shows more."""
     is_dledger = store.layout == "dledger"
-    if found.remedy and (not is_dledger or found.remedy.startswith(_READS_DLEDGER)):
-        return found
+    if finding.remedy and (not is_dledger or finding.remedy.startswith(_READS_DLEDGER)):
+        return finding
     root = quote(str(store.root))
     command = "rmqtool inspect {store} --scan" if is_dledger else "rmqtool verify {store}"
-    place = store.root / found.file if found.file else store.root
-    if found.code in _LOOKED_AT and os.path.lexists(place):
-        command = _LOOKED_AT[found.code]
+    path = store.root / finding.file if finding.file else store.root
+    if finding.code in _INSPECTED_WITH and os.path.lexists(path):
+        command = _INSPECTED_WITH[finding.code]
     conf = f" --broker-conf {quote(store.conf.path)}" if store.conf.path else ""
-    return replace(found, remedy=command.format(store=root, place=quote(str(place))) + conf)
+    return replace(finding, remedy=command.format(store=root, path=quote(str(path))) + conf)
 
 
 def unread_finding(store: Store, error: RmqtoolError) -> Finding:
-    """A part of the store that could not be read, and is therefore not shown."""
+    """The finding for a file or directory that could not be read, and is therefore not shown."""
     hint = f" ({error.hint})" if error.hint else ""
     message = f"{error.message}: it is missing from what is shown{hint}"
     file = store.relative(Path(error.file)) if error.file else None
@@ -57,7 +57,7 @@ def unread_finding(store: Store, error: RmqtoolError) -> Finding:
 
 
 def layout_findings(store: Store) -> Iterator[Finding]:
-    """What of the store is kept in RocksDB and therefore not shown."""
+    """Findings for queues and consumer offsets in RocksDB, which are therefore not shown."""
     if store.layout == "rocksdb":
         message = "consume queues are kept in RocksDB, which is not read: queues and lag below may be missing"
         yield finding("store.rocksdb-queues", message)
@@ -78,32 +78,34 @@ def log_findings(
         code = "commitlog.stray-directory" if stray.kind == "directory" else "commitlog.stray"
         yield finding(code, f"not a commit log file ({stray.kind})", file=store.relative(stray.path))
     for file in log.files:
-        place = store.relative(file.path)
+        name = store.relative(file.path)
         if file.size == 0:
             is_last = file is log.files[-1]
             if not (live and is_last):
                 yield empty_file_finding("commitlog.empty-file", store, file, releases if is_last else None)
         elif file.size != log.file_size:
             message = f"{file.size} bytes where the others have {log.file_size}"
-            yield finding("commitlog.file-size", message, store=store.root, file=place)
+            yield finding("commitlog.file-size", message, store=store.root, file=name)
     for before, after in pairwise(file for file in log.files if file.size):
         if before.end_offset != after.start_offset:
             yield _not_in_line(store, before, after)
 
 
-def empty_file_finding(code: str, store: Store, file: MappedFile, releases: Releases | None, **place: Any) -> Finding:
-    """A file that was created and not sized; `releases` decide of the last one, any other is an obstacle."""
+def empty_file_finding(
+    code: str, store: Store, file: MappedFile, releases: Releases | None, **location: Any
+) -> Finding:
+    """The finding for a file of 0 bytes; `releases` decide on the last file, None stands for an earlier one."""
     shown = store.relative(file.path)
     if releases is None:
         effect = "most versions refuse to start; 4.4.0 and 4.9.2 ignore this file and all later ones"
-        return finding(code, "0 bytes, with files behind it", severity="error", effect=effect, file=shown, **place)
+        return finding(code, "0 bytes, with files behind it", severity="error", effect=effect, file=shown, **location)
     message = "0 bytes: the broker was killed after it had created the file and before it gave it its size"
     refusing = releases.where(refuses_empty_last_file)
     if refusing != releases.fitting:
         message += f"; {spans_of(refusing)} refuse to start on it" if refusing else ""
-        return finding(code, message, effect=effect_of_empty_last_file(releases), file=shown, **place)
+        return finding(code, message, effect=effect_of_empty_last_file(releases), file=shown, **location)
     details = {"effect": effect_of_empty_last_file(releases), "remedy": f"find {quote(str(file.path))} -empty -delete"}
-    return finding(code, message, severity="error", file=shown, **{**place, **details})
+    return finding(code, message, severity="error", file=shown, **{**location, **details})
 
 
 def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding:
@@ -119,12 +121,12 @@ def _not_in_line(store: Store, before: MappedFile, after: MappedFile) -> Finding
 def queue_findings(
     store: Store, queue: Queue, releases: Releases = ANY_RELEASE, *, live: bool = False
 ) -> Iterator[Finding]:
-    """Names, sizes and the chain of a consume queue's files (`MappedFileQueue#load`); the rest as for the log."""
+    """Strays, sizes and gaps of a consume queue's files (`MappedFileQueue#load`); parameters as for `log_findings`."""
     files = queue.files
-    place: dict[str, Any] = {"store": store.root, "topic": queue.topic, "queue_id": queue.queue_id}
+    location: dict[str, Any] = {"store": store.root, "topic": queue.topic, "queue_id": queue.queue_id}
     for stray in files.strays:
         message = f"not a consume queue file ({stray.kind})"
-        yield finding("consumequeue.stray", message, file=store.relative(stray.path), **place)
+        yield finding("consumequeue.stray", message, file=store.relative(stray.path), **location)
     for file in files.files:
         message = ""
         if not file.size:
@@ -137,12 +139,12 @@ def queue_findings(
         elif file.start_offset % file.size:
             message = f"begins at {file.start_offset}, which is no multiple of {file.size}"
         if message:
-            yield finding("consumequeue.file-size", message, file=store.relative(file.path), **place)
+            yield finding("consumequeue.file-size", message, file=store.relative(file.path), **location)
     for before, after in pairwise(file for file in files.files if file.size):
         if before.end_offset != after.start_offset:
             distance = after.start_offset - before.end_offset
             message = f"begins {distance} bytes behind the end of the file before it"
-            yield finding("consumequeue.gap", message, file=store.relative(after.path), offset=0, **place)
+            yield finding("consumequeue.gap", message, file=store.relative(after.path), offset=0, **location)
 
 
 def one_of_each(found: Iterable[Finding]) -> Iterator[Finding]:

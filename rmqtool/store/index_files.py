@@ -1,4 +1,4 @@
-"""Index files: which there are, what their headers say, and their geometry (`IndexService`, `IndexFile`)."""
+"""Index files: their paths, headers and geometry (`IndexService`, `IndexFile`)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from rmqtool.formats.index_file import (
 )
 from rmqtool.store.store import INDEX, Store
 
-_NUMBER = re.compile(r"\d+", re.ASCII)
+_NUMERIC_NAME = re.compile(r"\d+", re.ASCII)
 _SLOT_SIZE = SLOT_DTYPE.itemsize
-_PROBED_UNITS = 64  # units whose chains must fit before a guess is believed
-_MOST_NEWER = 1000  # units in one slot that a broker puts between the header's reading and theirs
+_PROBED_UNITS = 64  # units whose chains must fit before a geometry is accepted
+_MAX_NEWER_UNITS = 1000  # units in one slot that a broker puts between the header's reading and theirs
 _TRIES = 10  # with a header that a broker writes meanwhile
 
 
@@ -65,33 +65,33 @@ class Geometry:
 def index_paths(store: Store) -> list[Path]:
     """Paths of the index files in name order; names that are no number are skipped, as the broker does."""
     entries = list_directory(store.root / INDEX)
-    return [Path(entry.path) for entry in entries if _NUMBER.fullmatch(entry.name) and entry.is_file()]
+    return [Path(entry.path) for entry in entries if _NUMERIC_NAME.fullmatch(entry.name) and entry.is_file()]
 
 
-def list_index_files(store: Store, part: ReadScope = nullcontext) -> list[IndexFile]:
-    """The index files in name order; names that are no number are skipped, as the broker does. Each is a `part`."""
-    found: list[IndexFile] = []
+def list_index_files(store: Store, scope: ReadScope = nullcontext) -> list[IndexFile]:
+    """The files of `index_paths` with their headers; each file is read in a `scope`."""
+    files: list[IndexFile] = []
     entries: list[os.DirEntry[str]] = []
-    with part():
+    with scope():
         entries = list_directory(store.root / INDEX)
     for entry in entries:
-        with part():
-            if _NUMBER.fullmatch(entry.name) and entry.is_file():
-                found.append(read_header(Path(entry.path)))
-    return found
+        with scope():
+            if _NUMERIC_NAME.fullmatch(entry.name) and entry.is_file():
+                files.append(read_header(Path(entry.path)))
+    return files
 
 
 def read_header(path: Path) -> IndexFile:
-    """Read one header; what a short file lacks reads as 0, for the broker extends it with zeros."""
+    """Read one header; fields beyond a short file's end read as 0, for the broker extends it with zeros."""
     with InputFile(path) as file:
         fields = np.frombuffer(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"), HEADER_DTYPE)[0]
         return IndexFile(path, file.size, *(int(fields[name]) for name in HEADER_DTYPE.names or ()))
 
 
 def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None) -> Geometry:
-    """Find the geometry: as configured, the default, or where the units end, when hashes and chains prove it.
+    """The geometry that hashes and chains prove: as configured, the default, or derived from the end of the units.
 
-    Raises UnsupportedError when nothing fits, which broker.conf would settle.
+    Raises UnsupportedError when none fits; then broker.conf must give it.
     """
     with InputFile(index_file.path) as file:
         keys = index_file.keys
@@ -111,29 +111,29 @@ def geometry_of(index_file: IndexFile, configured: tuple[int, int] | None = None
 
 
 def geometry_or_none(index_file: IndexFile, configured: tuple[int, int] | None = None) -> Geometry | None:
-    """The same, None when nothing fits."""
+    """The geometry of an index file as `geometry_of` finds it; None when none fits."""
     with suppress(UnsupportedError):
         return geometry_of(index_file, configured)
     return None
 
 
 def geometries_by_size(size: int, configured: tuple[int, int] | None) -> Iterator[Geometry]:
-    """As configured and the default, as far as they give the file's size; units need not prove them."""
+    """The configured and the default geometry, where they give the file's size; units are not checked."""
     for slots, units in filter(None, (configured, (DEFAULT_SLOTS, DEFAULT_UNITS))):
         if file_size(slots, units) == size:
             yield Geometry(slots, units)
 
 
 def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> Iterator[Geometry]:
-    """Slots and units that give the file's size: as configured, the default, and what the end of the units tells.
+    """Geometries that give the file's size: as configured, the default, and those that fit the end of the units.
 
-    Without a key there is nothing to prove a guess by, so that the last is left out.
+    Without a key no unit can prove a guess, and only the first two are tried.
     """
     yield from geometries_by_size(file.size, configured)
     end = file.data_end() if keys else 0
     # The last byte that is not zero is in the newest unit, or in one that the header does not count yet.
-    most = (end - file_size(0, keys) - 1) // _SLOT_SIZE
-    for slots in range(most, most - 2 * UNIT_SIZE // _SLOT_SIZE, -1):
+    max_slots = (end - file_size(0, keys) - 1) // _SLOT_SIZE
+    for slots in range(max_slots, max_slots - 2 * UNIT_SIZE // _SLOT_SIZE, -1):
         units, rest = divmod(file.size - file_size(slots, 0), UNIT_SIZE)
         if slots > 0 and rest == 0:
             yield Geometry(slots, units)
@@ -144,26 +144,26 @@ def _fits(file: InputFile, keys: int, slots: int) -> bool:
     first = max(1, keys - _PROBED_UNITS + 1)
     data = file.read(unit_position(slots, first), (keys + 1 - first) * UNIT_SIZE)
     units = decode_units(data)
-    numbers = np.arange(first, keys + 1)
-    if len(units) != len(numbers) or (units["key_hash"] < 0).any() or (units["previous"] < 0).any():
+    unit_indexes = np.arange(first, keys + 1)
+    if len(units) != len(unit_indexes) or (units["key_hash"] < 0).any() or (units["previous"] < 0).any():
         return False
-    if (units["previous"] >= numbers).any():
+    if (units["previous"] >= unit_indexes).any():
         return False
-    newest_by_slot = dict(zip((units["key_hash"] % slots).tolist(), numbers.tolist(), strict=True))
-    return all(_leads_to(file, slots, slot, number, keys) for slot, number in newest_by_slot.items())
+    newest_by_slot = dict(zip((units["key_hash"] % slots).tolist(), unit_indexes.tolist(), strict=True))
+    return all(_leads_to(file, slots, slot, unit_index, keys) for slot, unit_index in newest_by_slot.items())
 
 
-def _leads_to(file: InputFile, slots: int, slot: int, number: int, keys: int) -> bool:
-    """Whether the newest of `keys` units in a slot is unit `number`; a broker may have put more meanwhile."""
+def _leads_to(file: InputFile, slots: int, slot: int, unit_index: int, keys: int) -> bool:
+    """Whether the newest of `keys` units in a slot is unit `unit_index`; a broker may have put more meanwhile."""
     newest = _slot(file, slot)
-    for _ in range(_MOST_NEWER):
+    for _ in range(_MAX_NEWER_UNITS):
         if newest <= keys:
             break
         units = decode_units(file.read(unit_position(slots, newest), UNIT_SIZE))
         if not len(units) or units["key_hash"][0] % slots != slot:
             return False
         newest = int(units["previous"][0])
-    return newest == number
+    return newest == unit_index
 
 
 def _slot(file: InputFile, slot: int) -> int:

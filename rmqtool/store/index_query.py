@@ -1,6 +1,6 @@
 """Looking a key up in the index files (`IndexService#queryOffset`, `IndexFile#selectPhyOffset`).
 
-The broker compares hashes only: what it finds for a key may be a message with another key of the same hash.
+The broker compares hashes only: a unit that it finds for a key may be of another key with the same hash.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _WINDOW = 4096  # units of a long chain are read together with their neighbours,
 
 @dataclass(frozen=True)
 class IndexUnit:
-    """One unit of an index file; `timestamp` is the store time that it tells, to the second, epoch ms."""
+    """Unit `unit_index` (from 1) of an index file; `timestamp` is its store time, to the second, epoch ms."""
 
     file: Path
-    number: int
+    unit_index: int
     slot: int
     key_hash: int
     physical_offset: int
@@ -50,9 +50,9 @@ class IndexUnit:
 
 
 class Index:
-    """The index files of a store; what is wrong with a file is kept in `problems`, and the others are searched.
+    """The index files of a store; a problem with a file is kept in `problems`, and the others are searched.
 
-    `configured` are the hash slots and units that broker.conf tells; `live` says that a broker writes meanwhile.
+    `configured` are the hash slots and units that broker.conf gives; `live` says that a broker writes meanwhile.
     """
 
     def __init__(self, paths: Sequence[Path], configured: tuple[int, int] | None = None, *, live: bool = False) -> None:
@@ -84,26 +84,26 @@ class Index:
     def query_topics(
         self, topics: Iterable[str], key: str, limit: int, begin: int = 0, end: int = FOREVER
     ) -> list[IndexUnit]:
-        """What `query` finds in each of several topics, one behind the other; each file is opened once."""
-        found: dict[str, list[IndexUnit]] = {topic: [] for topic in topics}
-        hashes = {topic: key_hash(topic, key) for topic in found}
+        """The units that `query` finds in each of several topics, topic by topic; each file is opened once."""
+        units_by_topic: dict[str, list[IndexUnit]] = {topic: [] for topic in topics}
+        hashes = {topic: key_hash(topic, key) for topic in units_by_topic}
         for file in reversed(self.files):
             if is_time_matched(file, begin, end):
-                self._collect(file, found, hashes, limit, (begin, end))
+                self._collect(file, units_by_topic, hashes, limit, (begin, end))
             if file.begin_timestamp < begin:
                 break
-        return [unit for units in found.values() for unit in units]
+        return [unit for units in units_by_topic.values() for unit in units]
 
     def _collect(
         self,
         file: IndexFile,
-        found: dict[str, list[IndexUnit]],
+        units_by_topic: dict[str, list[IndexUnit]],
         hashes: dict[str, int],
         limit: int,
         window: tuple[int, int],
     ) -> None:
         with self._reading(file) as read:
-            for topic, units in found.items():
+            for topic, units in units_by_topic.items():
                 wanted = limit - len(units)
                 if wanted > 0:
                     units.extend(islice(self._select(file, read(hashes[topic]), hashes[topic], window), wanted))
@@ -131,7 +131,7 @@ class Index:
             self.problems[file.path] = error.message
 
     def geometry(self, file: IndexFile) -> Geometry | None:
-        """Slots and units of a file, None when they cannot be told or no unit is in there."""
+        """Slots and units of a file; None when they cannot be derived or the file has no unit."""
         if file.path not in self._geometries:
             self._geometries[file.path] = self._find_geometry(file)
         return self._geometries[file.path]
@@ -140,15 +140,15 @@ class Index:
         if file.keys == 0:
             return None
         try:
-            found = self._proven(file)
+            geometry = self._proven(file)
         except RmqtoolError as error:
             self.problems[file.path] = error.message
             return self._unproven(file)
-        self._configured = self._configured or (found.slots, found.units)
-        return found
+        self._configured = self._configured or (geometry.slots, geometry.units)
+        return geometry
 
     def _proven(self, file: IndexFile) -> Geometry:
-        """The geometry that the newest units prove; they are looked at again while a broker adds others."""
+        """The geometry that the newest units prove; the header is read again while a broker adds units."""
         for _ in range(_ATTEMPTS if self._live else 0):
             with suppress(UnsupportedError):
                 return geometry_of(file, self._configured)
@@ -156,15 +156,15 @@ class Index:
         return geometry_of(file, self._configured)
 
     def _unproven(self, file: IndexFile) -> Geometry | None:
-        """A geometry that gives the file's size though its newest units do not prove it: damage may be why."""
-        found = next(geometries_by_size(file.size, self._configured), None)
-        if found is None:
+        """A geometry that gives the file's size though its newest units do not prove it, perhaps because of damage."""
+        geometry = next(geometries_by_size(file.size, self._configured), None)
+        if geometry is None:
             return None
         if self._live:
             self.problems.pop(file.path)  # more likely the broker was faster
         else:
             self.problems[file.path] = "its newest units are not where its hash slots lead"
-        return found
+        return geometry
 
     def _select(
         self, file: IndexFile, units: Iterable[IndexUnit], stored_hash: int, window: tuple[int, int]
@@ -172,7 +172,7 @@ class Index:
         begin, end = window
         for unit in units:
             if unit.seconds_since_begin < 0:
-                self.problems[file.path] = f"unit {unit.number} tells a time before the file's begin"
+                self.problems[file.path] = f"unit {unit.unit_index} tells a time before the file's begin"
                 return
             if unit.key_hash == stored_hash and begin <= unit.timestamp <= end:
                 yield unit
@@ -186,7 +186,7 @@ def open_index(store: Store, *, live: bool = False) -> Index:
 
 
 def is_time_matched(file: IndexFile, begin: int, end: int) -> bool:
-    """Whether a query from `begin` to `end` looks into a file (`IndexFile#isTimeMatched`)."""
+    """Whether a query from `begin` to `end` reads a file (`IndexFile#isTimeMatched`)."""
     return (
         (begin < file.begin_timestamp and end > file.end_timestamp)
         or file.begin_timestamp <= begin <= file.end_timestamp
@@ -206,44 +206,44 @@ class _Chain:
         self._window: list[tuple[int, int, int, int]] = []
 
     def __iter__(self) -> Iterator[IndexUnit]:
-        number, before = self._newest(), FOREVER
-        if number > self._file.index_count:
+        unit_index, before = self._newest(), FOREVER
+        if unit_index > self._file.index_count:
             self._file = read_header(self._file.path)  # a broker that runs may have put it since
-        while number != 0:
-            fields = self._unit(number, before) if 0 < number <= max(self._file.index_count, 1) else None
-            if fields is None or number >= before:
-                self._problems[self._file.path] = self._problem(number, before)
+        while unit_index != 0:
+            fields = self._unit(unit_index, before) if 0 < unit_index <= max(self._file.index_count, 1) else None
+            if fields is None or unit_index >= before:
+                self._problems[self._file.path] = self._problem(unit_index, before)
                 return
             stored_hash, physical_offset, seconds, previous = fields
             timestamp = self._file.begin_timestamp + 1000 * seconds
             yield IndexUnit(
-                self._file.path, number, self._slot, stored_hash, physical_offset, seconds, previous, timestamp
+                self._file.path, unit_index, self._slot, stored_hash, physical_offset, seconds, previous, timestamp
             )
-            number, before = previous, number
+            unit_index, before = previous, unit_index
 
     def _newest(self) -> int:
         size = SLOT_DTYPE.itemsize
         data = self._opened.read(slot_position(self._slot), size)
         return int.from_bytes(data, "big", signed=True)
 
-    def _problem(self, number: int, before: int) -> str:
-        """What is wrong with a link to unit `number` from unit `before`, or from the slot."""
+    def _problem(self, unit_index: int, before: int) -> str:
+        """The problem with a link to unit `unit_index` from unit `before`, or from the slot."""
         where = f"hash slot {self._slot}" if before == FOREVER else f"unit {before}"
-        if number == before:
+        if unit_index == before:
             return f"{where} leads to itself"
-        if before < number <= self._file.keys:
-            return f"{where} leads to unit {number}, which is newer: the chain never ends"
-        return f"{where} leads to unit {number}, but units 1 to {self._file.keys} are there"
+        if before < unit_index <= self._file.keys:
+            return f"{where} leads to unit {unit_index}, which is newer: the chain never ends"
+        return f"{where} leads to unit {unit_index}, but units 1 to {self._file.keys} are there"
 
-    def _unit(self, number: int, before: int) -> tuple[int, int, int, int] | None:
-        if not self._first <= number < self._first + len(self._window):
-            self._fill(number, wide=before - number < _WINDOW)
-        place = number - self._first
-        return self._window[place] if 0 <= place < len(self._window) else None
+    def _unit(self, unit_index: int, before: int) -> tuple[int, int, int, int] | None:
+        if not self._first <= unit_index < self._first + len(self._window):
+            self._fill(unit_index, wide=before - unit_index < _WINDOW)
+        window_index = unit_index - self._first
+        return self._window[window_index] if 0 <= window_index < len(self._window) else None
 
-    def _fill(self, number: int, *, wide: bool) -> None:
+    def _fill(self, unit_index: int, *, wide: bool) -> None:
         # The first window is one unit: most chains are short and their units far from each other.
-        count = min(_WINDOW, number) if wide and self._window else 1
-        self._first = number + 1 - count
+        count = min(_WINDOW, unit_index) if wide and self._window else 1
+        self._first = unit_index + 1 - count
         data = self._opened.read(unit_position(self._geometry.slots, self._first), count * UNIT_SIZE)
         self._window = decode_units(data).tolist()

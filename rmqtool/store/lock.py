@@ -1,4 +1,4 @@
-"""Who runs on a store: the broker's record locks, asked for and never taken (`DefaultMessageStore#start`)."""
+"""Whether a broker runs on a store: its record locks are queried and never taken (`DefaultMessageStore#start`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_PROCESS_ID_SIZE = 20
 
 @dataclass(frozen=True)
 class Holder:
-    """A process that holds a lock of the store; `pid` is None where the system does not tell it."""
+    """A process that holds a lock of the store; `pid` is None where the system does not give it."""
 
     pid: int | None
     file: str
@@ -36,13 +36,13 @@ class Holder:
 def lock_holder(root: Path) -> Holder | None:
     """The broker that runs on the store at `root`, or None.
 
-    A POSIX record lock is asked for with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
-    recovering holds no lock: its maps of the store's files are looked for, under the process id in `abort`.
-    A lock that this process holds itself, see `HELD_HERE`, is nobody's.
+    POSIX record locks are queried with F_GETLK, which needs no right to write. Before 5.4.0 a broker that is still
+    recovering holds no lock: the process whose id is in `abort` is checked for maps of the store's files.
+    A lock that this process holds itself, see `HELD_HERE`, does not count.
     """
     for name in (LOCK_FILE, ROCKSDB_LOCK_FILE):
-        found, pid = _record_lock(root / name)
-        if found:
+        is_locked, pid = _record_lock(root / name)
+        if is_locked:
             return Holder(pid, name)
     pid = _abort_process_id(root)
     if pid is not None and _maps_files_of(pid, root):

@@ -1,4 +1,4 @@
-"""Bytes of the commit log by place and size, as the broker takes them, unchecked (`CommitLog#getMessage`)."""
+"""Bytes of the commit log by physical offset and size, unchecked as the broker reads them (`CommitLog#getMessage`)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class LogBytes:
         return self.files[0].start_offset if self.files else -1
 
     def file_of(self, physical_offset: int, size: int) -> MappedFile | None:
-        """The file that gives the broker `size` bytes at `physical_offset`; None when it says they are not there.
+        """The file in which the broker reads `size` bytes at `physical_offset`; None when it does not find them.
 
-        Offset 0 is looked for in the first file when no file begins there, as the broker does.
+        Offset 0 is searched in the first file when no file begins there, as the broker does.
         """
         mapped = file_at(self.files, physical_offset)
         if mapped is None and physical_offset == 0 and self.files:

@@ -1,4 +1,4 @@
-"""The messages of a split as the machine interface names them: columns for exports and for queries."""
+"""The messages of a split as record batches, with the columns of exports and Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rmqtool.base.errors import UsageError
 from rmqtool.base.files import RateLimit, ReadPolicy
 from rmqtool.formats.sys_flag import COMPRESSED, TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from rmqtool.scan.columns import CODED_STRING, message_schema, record_batches
+from rmqtool.scan.columns import DICTIONARY_STRING, message_schema, record_batches
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.frames import RecordRun, sound_prefix
@@ -34,7 +34,7 @@ STORE_COLUMN = "store"
 """The column that names a row's store, when there are several; the last one."""
 
 INCLUDABLE = {"prepared": TRANSACTION_PREPARED, "rolled-back": TRANSACTION_ROLLBACK}
-"""What consumers never see, by the name that asks for it."""
+"""Transaction types of messages that consumers never see, by the name of the option that includes them."""
 
 MAX_OFFSETS = 1000
 """Wrong bodies whose physical offsets are kept; all are counted."""
@@ -64,8 +64,8 @@ class Query:
         return pa.schema([_field(name) for name in self.columns])
 
     @cached_property
-    def coded_schema(self) -> pa.Schema:
-        """The same with dictionaries where there are few distinct strings."""
+    def dictionary_schema(self) -> pa.Schema:
+        """The Arrow schema of the columns, with dictionaries where there are few distinct strings."""
         return pa.schema([_field(name, dictionary_encoded=True) for name in self.columns])
 
     @property
@@ -100,7 +100,7 @@ def make_query(
 
 @dataclass
 class BodyProblems:
-    """Bodies that are not what was stored: how many, and the physical offsets of the first, bytes."""
+    """Damaged bodies: how many, and the physical offsets of the first MAX_OFFSETS, bytes."""
 
     count: int = 0
     physical_offsets: list[int] = field(default_factory=list)
@@ -111,14 +111,14 @@ class BodyProblems:
         self.physical_offsets.extend(offsets[: MAX_OFFSETS - len(self.physical_offsets)].tolist())
 
     def merge(self, other: BodyProblems) -> None:
-        """Add those of another part."""
+        """Add the problems of another split."""
         self.count += other.count
         self.physical_offsets.extend(other.physical_offsets[: MAX_OFFSETS - len(self.physical_offsets)])
 
 
 @dataclass(frozen=True)
 class LastRecord:
-    """What tells a record from any other that may stand in its place later; offset and size in bytes."""
+    """Fields that identify a record, should another one stand at its offset later; offset and size in bytes."""
 
     physical_offset: int
     message_size: int
@@ -127,7 +127,7 @@ class LastRecord:
 
 
 class SplitReader:
-    """One pass over a split; what it has met besides messages is known when `events` is at its end.
+    """One pass over a split; its counts are complete when `events` is at its end.
 
     Batches hold the columns `extra` too; where they are `dictionary_encoded`, columns of few distinct strings are
     dictionaries, for a writer. Bodies are proven by their CRC where they are read, unless `proves_bodies` is false.
@@ -145,8 +145,8 @@ class SplitReader:
     ) -> None:
         self._split = split
         self._query = query
-        self._coded = dictionary_encoded
-        self.schema = query.coded_schema if dictionary_encoded else query.schema
+        self._dictionary_encoded = dictionary_encoded
+        self.schema = query.dictionary_schema if dictionary_encoded else query.schema
         columns = (*query.stored_columns, *extra)
         reads_bodies = bool({"body", "stored_body"} & set(columns))
         self._usual_records = USUAL_RECORDS if reads_bodies else _RECORDS_WITHOUT_BODIES
@@ -182,7 +182,7 @@ class SplitReader:
 
     def _column(self, batch: pa.RecordBatch, name: str, kind: pa.Field) -> pa.Array:
         if name == STORE_COLUMN:
-            return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._coded)
+            return constant_strings(self._split.store, batch.num_rows, dictionary_encoded=self._dictionary_encoded)
         if name == "body" and self._query.body == "stored":
             name = "stored_body"
         column = batch.column(self._columns.index(name))
@@ -195,7 +195,7 @@ class SplitReader:
         if kept is None:
             return
         row = 0
-        for batch in record_batches(kept, self._columns, dictionary_encoded=self._coded):
+        for batch in record_batches(kept, self._columns, dictionary_encoded=self._dictionary_encoded):
             if self._proves_bodies:
                 self._prove_bodies(batch, kept[row : row + batch.num_rows])
             row += batch.num_rows
@@ -209,7 +209,7 @@ class SplitReader:
         self.last_record = LastRecord(*(int(last.field(name)[0]) for name in names))
 
     def _visible(self, frames: RecordRun) -> RecordRun | None:
-        """Those of a transaction type that is wanted; the others are counted."""
+        """The records of a transaction type that is wanted; the others are counted."""
         kinds = frames.headers.field("sys_flag") & TRANSACTION_MASK
         kept = np.ones(len(frames), dtype=np.bool_)
         for name, kind in INCLUDABLE.items():
@@ -259,7 +259,7 @@ def _stored_body(frames: RecordRun, row: int) -> pa.Scalar:
 
 def _field(name: str, *, dictionary_encoded: bool = False) -> pa.Field:
     if name == STORE_COLUMN:
-        return pa.field(name, CODED_STRING if dictionary_encoded else pa.string(), nullable=False)
+        return pa.field(name, DICTIONARY_STRING if dictionary_encoded else pa.string(), nullable=False)
     if name in _TIMESTAMPS:
         return pa.field(name, TIMESTAMP)
     return message_schema((name,), dictionary_encoded=dictionary_encoded).field(0)

@@ -16,25 +16,25 @@ _DEFAULT_DIRECTORY = "store"  # the last part of storePathRootDir's default
 
 @dataclass(frozen=True)
 class NamedStore:
-    """A store and the name that tells its rows from those of others."""
+    """A store and the name that distinguishes its rows from those of others."""
 
     name: str
     store: Store
 
 
 def open_stores(arguments: Sequence[str], conf: BrokerConf, known: Mapping[str, str] | None = None) -> list[NamedStore]:
-    """Open what is given: directories, ``NAME=DIRECTORY``, and patterns; `known` are names by path, from before.
+    """Open stores: directories, ``NAME=DIRECTORY``, and patterns; `known` are names by path from an earlier run.
 
     Raises UsageError when two stores have one name, and what `open_store` raises.
     """
-    found = [pair for argument in arguments for pair in _expand(argument)]
-    opened = [open_store(path, conf) for _, path in found]
-    names = _names([(name, path.resolve()) for name, path in found], known or {})
+    named_paths = [pair for argument in arguments for pair in _expand(argument)]
+    opened = [open_store(path, conf) for _, path in named_paths]
+    names = _names([(name, path.resolve()) for name, path in named_paths], known or {})
     return [NamedStore(name, store) for name, store in zip(names, opened, strict=True)]
 
 
 def _expand(argument: str) -> list[tuple[str | None, Path]]:
-    """The directories that an argument stands for, with the name that it gives."""
+    """The directories of an argument, each with the name that it gives or None."""
     name, separator, path = argument.partition("=")
     if Path(argument).exists():
         return [(None, Path(argument))]
@@ -48,19 +48,19 @@ def _expand(argument: str) -> list[tuple[str | None, Path]]:
     return [(None, Path(match)) for match in matches]
 
 
-def _names(found: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -> list[str]:
-    """A name for each path: the one that is given or was given before, else one made of the path.
+def _names(named_paths: Sequence[tuple[str | None, Path]], known: Mapping[str, str]) -> list[str]:
+    """A name for each path: the one that is given or was given before, else one derived from the path.
 
     That is the last directory not called `store`; where two stores have the same, the whole path.
     """
-    short = [_short_name(path) for _, path in found]
+    short = [_short_name(path) for _, path in named_paths]
     names = []
-    for (given, path), name in zip(found, short, strict=True):
+    for (given, path), name in zip(named_paths, short, strict=True):
         usual = name if short.count(name) == 1 and name not in known.values() else str(path)
         names.append(given or known.get(str(path)) or usual)
     for name in names:
         if names.count(name) > 1:
-            paths = {path for (_, path), other in zip(found, names, strict=True) if other == name}
+            paths = {path for (_, path), other in zip(named_paths, names, strict=True) if other == name}
             if len(paths) == 1:
                 raise UsageError("this store is given twice", file=paths.pop(), hint="give it once")
             raise UsageError(f"two stores are named {name!r}", hint="give each another name: NAME=STORE")

@@ -1,4 +1,4 @@
-"""What a path in a store is, by the names of its folders alone (`StorePathConfigHelper`, `BrokerPathConfigHelper`)."""
+"""The kind of a path in a store, by its folders' names alone (`StorePathConfigHelper`, `BrokerPathConfigHelper`)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _BACKUP = ".bak"
 
 @dataclass(frozen=True)
 class Named:
-    """What names say: kind, the store that it belongs to, and for a queue its topic and number, as far as given."""
+    """The kind of a path, its store, and for a queue its topic and queue id, as far as its names give them."""
 
     kind: Kind
     root: Path
@@ -72,14 +72,14 @@ class Named:
 
 
 def named_by(path: Path, *, is_directory: bool) -> Named | None:
-    """What `path` is by its own name and those of the folders above; None when they say nothing.
+    """The kind of `path` by its own name and those of the folders above; None when they do not say.
 
-    A link is looked at under its own name first, then as what it leads to.
+    A link is resolved only where its own name does not say.
     """
     for candidate in dict.fromkeys((Path(os.path.abspath(path)), path.resolve())):
-        found = _named(candidate, is_directory=is_directory)
-        if found:
-            return found
+        named = _named(candidate, is_directory=is_directory)
+        if named:
+            return named
     return None
 
 

@@ -21,11 +21,11 @@ class Offsets(Protocol):
     """The physical offsets of the units written in a queue's first file: an array, or read as they are asked for."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, number: int, /) -> Any: ...
+    def __getitem__(self, unit_index: int, /) -> Any: ...
 
 
 class SimpleQueue(NamedTuple):
-    """What decides on the minimum of a simple queue that has files; positions are bytes from the queue's beginning.
+    """The state of a simple queue with files that decides its minimum; positions are bytes from the queue's beginning.
 
     The first file begins at `base`, the last unit ends at `end` and points to `last`, None where no unit is in the last
     file. `min_position` is the minimum so far, 0 when the broker starts; it stays where no unit is found.
@@ -44,32 +44,37 @@ class SimpleQueue(NamedTuple):
     def min_offset(self, log_min_offset: int, version: Version) -> int:
         """The minimum offset; `log_min_offset` is the commit log's, -1 without a file."""
         if version < EXPIRED_QUEUE_MIN_IS_MAX:
-            number = _first_at(self.offsets, log_min_offset)
+            unit_index = _first_at(self.offsets, log_min_offset)
         elif self.min_position < self.end and self.is_expired(log_min_offset):
             return self.end // UNIT_SIZE
         else:
-            number = self._search(log_min_offset)
-        return (self.min_position if number is None else self.base + number * UNIT_SIZE) // UNIT_SIZE
+            unit_index = self._search(log_min_offset)
+        return (self.min_position if unit_index is None else self.base + unit_index * UNIT_SIZE) // UNIT_SIZE
 
     def _search(self, log_min_offset: int) -> int | None:
-        """Number of the unit that brokers since 5.0.0 find; None when the minimum stays."""
+        """Index in the first file of the unit that brokers since 5.0.0 find; None when the minimum stays."""
         start = self.min_position - self.base
         low, high = max(0, start) // UNIT_SIZE, len(self.offsets) - 1
         if self.min_position >= self.end or low > high or (start >= 0 and self.offsets[low] >= log_min_offset):
             return None
         while high - low > 1:
             middle = (low + high) // 2
-            found = self.offsets[middle]
-            low, high = middle if found <= log_min_offset else low, middle if found >= log_min_offset else high
-        return next((number for number in range(low, high + 1) if self.offsets[number] >= log_min_offset), None)
+            physical_offset = self.offsets[middle]
+            low, high = (
+                middle if physical_offset <= log_min_offset else low,
+                middle if physical_offset >= log_min_offset else high,
+            )
+        return next(
+            (unit_index for unit_index in range(low, high + 1) if self.offsets[unit_index] >= log_min_offset), None
+        )
 
 
 def batch_min_offset(offsets: Offsets, unit: Callable[[int], np.void], log_min_offset: int) -> int:
     """The minimum offset of a batch queue, of whose first file `unit` gives each unit; -1 without one."""
     if not len(offsets):
         return -1
-    number = _first_at(offsets, log_min_offset)
-    below = len(offsets) if number is None else number
+    unit_index = _first_at(offsets, log_min_offset)
+    below = len(offsets) if unit_index is None else unit_index
     return end_of_batch(unit(below - 1)) if below else int(unit(0)["base_queue_offset"])
 
 
@@ -79,9 +84,9 @@ def end_of_batch(unit: np.void) -> int:
 
 
 def _first_at(offsets: Offsets, physical_offset: int) -> int | None:
-    """Number of the first unit that points at `physical_offset` or behind it; those not in memory must ascend."""
+    """Index of the first unit that points at `physical_offset` or behind it; offsets not in memory must ascend."""
     if isinstance(offsets, np.ndarray):
-        found = np.flatnonzero(offsets >= physical_offset)
-        return int(found[0]) if len(found) else None
-    number = bisect_left(offsets, physical_offset)
-    return number if number < len(offsets) else None
+        unit_indexes = np.flatnonzero(offsets >= physical_offset)
+        return int(unit_indexes[0]) if len(unit_indexes) else None
+    unit_index = bisect_left(offsets, physical_offset)
+    return unit_index if unit_index < len(offsets) else None

@@ -117,4 +117,4 @@ class QueueFiles:
 
 def files_in(directory: Path) -> MappedFiles:
     """The files of a queue; none where something else stands in the place of a directory: then units are missing."""
-    return list_mapped_files(directory, part=skip_wrong_type)
+    return list_mapped_files(directory, scope=skip_wrong_type)

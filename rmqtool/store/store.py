@@ -1,4 +1,4 @@
-"""A store directory: what lies where, and in which layout (`StorePathConfigHelper`, `MessageStoreConfig`)."""
+"""A store directory: its layout and the paths in it (`StorePathConfigHelper`, `MessageStoreConfig`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DLEDGER_PREFIX = "dledger-"
 class Store:
     """A store that is only read; `root` is the broker's `storePathRootDir`.
 
-    `older_log_directories` hold the plain log of a broker that was converted to DLedger: it goes on to serve what is
+    `older_log_directories` hold the plain log of a broker that was converted to DLedger: it still serves the messages
     below the DLedger log (`DLedgerCommitLog#getData`).
     """
 
@@ -48,13 +48,13 @@ class Store:
     commit_log_directories: tuple[Path, ...]
     older_log_directories: tuple[Path, ...] = ()
 
-    def commit_log(self, part: ReadScope = nullcontext) -> MappedFiles:
-        """The commit log files as they stand now, of all its directories; each is a `part`."""
-        return list_mapped_files(*self.commit_log_directories, part=part)
+    def commit_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
+        """The commit log files of all its directories, listed now; each is read in a `scope`."""
+        return list_mapped_files(*self.commit_log_directories, scope=scope)
 
-    def older_log(self, part: ReadScope = nullcontext) -> MappedFiles:
+    def older_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The plain log files from before a conversion to DLedger."""
-        return list_mapped_files(*self.older_log_directories, part=part)
+        return list_mapped_files(*self.older_log_directories, scope=scope)
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
@@ -62,9 +62,9 @@ class Store:
 
 
 def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool = False) -> Store:
-    """Look at the directory `root`; raise NotAStoreError, UnsupportedError, UnreadableError or UsageError.
+    """Open the store at `root`; raise NotAStoreError, UnsupportedError, UnreadableError or UsageError.
 
-    A copy of a store has its log beside it, whatever the broker's settings tell about another machine.
+    A copy of a store has its log beside it, though broker.conf names a directory of another machine.
 
     A DLedger store is unsupported unless `with_dledger`: its commit log is no plain one, see `Layout`.
     """
@@ -87,8 +87,8 @@ def open_store(root: Path, conf: BrokerConf | None = None, *, with_dledger: bool
             hint=f"rmqtool inspect {quote(str(root / dledger[0]))} shows its messages",
         )
     without_log = {CHECKPOINT, CONFIG} <= names  # the log of such a store is in another place, or lost
-    parts = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
-    if not (parts or _is_begun(root, names) or conf.commit_log_paths or without_log or _has_index(root)):
+    store_folders = names & {COMMIT_LOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE}
+    if not (store_folders or _is_begun(root, names) or conf.commit_log_paths or without_log or _has_index(root)):
         message = "not a RocketMQ store: neither commitlog/ nor consumequeue/ is here"
         raise NotAStoreError(message, file=root, hint=_where_else(root, names))
     return Store(root, _layout(root, conf), conf, directories)
@@ -108,7 +108,7 @@ def holds_rocksdb(directory: Path) -> bool:
 
 
 def _existing_directory(root: Path) -> Path:
-    """`root`, unless it does not exist; what else may be wrong with it shows when it is listed."""
+    """`root`; raises UnreadableError when it does not exist. Other errors show when it is listed."""
     try:
         os.stat(os.path.join(root, "."))  # a directory that may be listed and not entered shows names only
     except FileNotFoundError as error:
@@ -126,7 +126,7 @@ def _is_missing(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
-        pass  # which is told when it is listed
+        pass  # which is raised when it is listed
     return False
 
 

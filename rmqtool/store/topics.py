@@ -17,7 +17,7 @@ _BATCH_QUEUE = "BatchCQ"  # CQType.BatchCQ, of the attribute queue.type since 5.
 
 @dataclass(frozen=True)
 class Topic:
-    """One topic's configuration, as far as it decides what lies on disk."""
+    """One topic's configuration: the settings that decide which files it has."""
 
     name: str
     read_queues: int
@@ -45,7 +45,7 @@ class Topics:
 
     @cached_property
     def with_batch_queues(self) -> frozenset[str] | None:
-        """Names of the topics that have batch consume queues; None when no file tells."""
+        """Names of the topics that have batch consume queues; None when no file names topics."""
         if not self.is_known:
             return None
         return frozenset(name for name, topic in self.by_name.items() if topic.has_batch_queues)
@@ -53,27 +53,27 @@ class Topics:
 
 def is_compacted(store: Store, topic: str) -> bool:
     """Whether a topic is cleaned up by compaction, since 5.1.0 (`CleanupPolicyUtils#getDeletePolicy`)."""
-    found = load_topics(store).by_name.get(topic)
-    return found is not None and found.attributes.get("cleanup.policy") == "COMPACTION"
+    config = load_topics(store).by_name.get(topic)
+    return config is not None and config.attributes.get("cleanup.policy") == "COMPACTION"
 
 
 def load_topics(store: Store) -> Topics:
-    """Read the topics that a start of the broker would use; what is no topic is left out."""
+    """Read the topics that a start of the broker would use; entries that are no topic are left out."""
     file = load_config(store.root / CONFIG / TOPICS)
     table = file.content.get("topicConfigTable")
-    found = {}
+    topics = {}
     for name, value in table.items() if isinstance(table, dict) else ():
         if isinstance(value, dict):
             queues = _count(value, "readQueueNums"), _count(value, "writeQueueNums")
             perm = value.get("perm")
             permission = perm if type(perm) is int else READABLE | WRITABLE
-            found[name] = Topic(name, *queues, _attributes(value), permission)
-    return Topics(file, found)
+            topics[name] = Topic(name, *queues, _attributes(value), permission)
+    return Topics(file, topics)
 
 
 def _count(value: dict[str, Any], name: str) -> int:
-    number = value.get(name)
-    return number if type(number) is int else 16  # TopicConfig.defaultReadQueueNums
+    count = value.get(name)
+    return count if type(count) is int else 16  # TopicConfig.defaultReadQueueNums
 
 
 def _attributes(value: dict[str, Any]) -> dict[str, str]:

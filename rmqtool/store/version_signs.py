@@ -1,4 +1,4 @@
-"""What a store shows of the releases that wrote it: signs that some release brought, and traces that one took away."""
+"""Evidence in a store of the releases that wrote it: signs that a release introduced, and traces that one removed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _BY_PATH = {
     f"{CONFIG}/messageRequestMode.json": "config-5.0",
     f"{CONFIG}/transactionMetrics": "transaction-metrics",
 }
-_MOST_OF_OFFSETS = 1 << 20  # bytes of the offsets that are read for the way in which they are written
+_MAX_OFFSETS_READ = 1 << 20  # bytes of the offsets that are read for the way in which they are written
 _BY_CHECKPOINT = {
     "master_flushed_offset": "checkpoint-master-flushed-offset",
     "confirm_physical_offset": "checkpoint-confirm-offset",
@@ -80,7 +80,7 @@ class Trace(NamedTuple):
 
 
 def releases_of(signs: Iterable[str], traces: Iterable[Trace]) -> Releases:
-    """The releases that the last broker on a store may have been of, by what was found in the store."""
+    """The releases that the last broker on a store may have been of, by the evidence in the store."""
     releases = Releases()
     for sign in sorted_signs(signs):
         releases = releases.narrow(sign.name, since=sign.since)
@@ -94,7 +94,7 @@ def offset_traces(path: Path | None) -> Iterator[Trace]:
     if path is None:
         return
     try:
-        text = decode_text(read_all(path, _MOST_OF_OFFSETS))
+        text = decode_text(read_all(path, _MAX_OFFSETS_READ))
     except RmqtoolError:
         return
     if _FASTJSON_2.search(text):
@@ -106,7 +106,7 @@ def offset_traces(path: Path | None) -> Iterator[Trace]:
 
 
 def index_traces(newest: IndexFile, geometry: Geometry, *, has_tags: bool | None) -> Iterator[Trace]:
-    """What the newest index file that holds units shows; `has_tags` is what its newest units show."""
+    """Traces in the newest index file that holds units; `has_tags` is the result of `holds_tags` for it."""
     if newest.hash_slot_count == newest.keys > geometry.slots:
         yield Trace("index-slots-counted-per-put", before=INDEX_COUNTS_SLOTS)
     if has_tags is not None:
@@ -153,7 +153,7 @@ def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
 
 
 _PROBED_UNITS = 16  # the newest of the newest index file: with tags, every third unit is one of a tag
-_MOST_PROBES = 64  # of so many units, from the newest ones back, until one tells
+_MAX_PROBES = 64  # of so many units, from the newest ones back, until one is evidence
 _NEWEST_FILES = 3  # the last two may be allocated ahead and empty
 _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.INDEX_TAG_TYPE
 
@@ -161,46 +161,46 @@ _TAG_KEY_PREFIX = "T#"  # topic#T#TAGS: IndexService#buildKey with MessageConst.
 def sampled_signs(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> set[str]:
     """Names of the signs in the first records of the first, the middle and the last files."""
     sampled = {*files[:1], *files[len(files) // 2 :][:1], *files[-_NEWEST_FILES:]}
-    found: set[str] = set()
+    names: set[str] = set()
     for mapped in sampled:
         frames = next((event for event in scan_files([mapped], reading=reading) if isinstance(event, RecordRun)), None)
         if frames is not None:
-            found |= record_signs(frames)
-    return found
+            names |= record_signs(frames)
+    return names
 
 
 def record_signs(frames: RecordRun) -> set[str]:
     """Names of the signs that some record of a run shows."""
-    found = set()
+    names = set()
     flags = frames.headers.field("sys_flag")
     if (flags & HOST_BITS).any():
-        found.add("ipv6-host")
+        names.add("ipv6-host")
     if (flags & INNER_BATCH).any():
-        found.add("inner-batch")
+        names.add("inner-batch")
     if (((flags & COMPRESSED) != 0) & ((flags & COMPRESSION_TYPE_MASK) != 0)).any():
-        found.add("compression-type")
+        names.add("compression-type")
     if (frames.headers.field("magic_code") == MAGIC_CODE_V2).any():
-        found.add("magic-code-v2")
+        names.add("magic-code-v2")
     if _has_crc32_property(frames):
-        found.add("crc32-property")
-    return found
+        names.add("crc32-property")
+    return names
 
 
 def _has_crc32_property(frames: RecordRun) -> bool:
     long_enough = frames.properties_sizes >= CRC32_PROPERTY_SIZE
-    places = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
-    names = frames.block.gather("<u8", places)
-    return bool((names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
+    positions = (frames.positions + frames.message_sizes)[long_enough] - CRC32_PROPERTY_SIZE
+    property_names = frames.block.gather("<u8", positions)
+    return bool((property_names == np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))).any())
 
 
 def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> bool | None:
     """Whether the newest units of an index file are of tags too; None where no message in it has tags.
 
-    Messages without tags show nothing: then older units are read.
+    Messages without tags are no evidence: then older units are read.
     """
     stop = newest.keys + 1
     with InputFile(newest.path) as file:
-        for _ in range(_MOST_PROBES):
+        for _ in range(_MAX_PROBES):
             first = max(1, stop - _PROBED_UNITS)
             units = decode_units(file.read(unit_position(geometry.slots, first), (stop - first) * UNIT_SIZE))
             has_tags = set()

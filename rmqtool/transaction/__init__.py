@@ -4,7 +4,7 @@ A command that changes a store says what it wants; nothing of the store changes 
 
     with Transaction(store, "rebuild-cq") as transaction:  # refuses a running broker, ends interrupted runs
         for recovered in transaction.recovered:
-            ...  # what was done about those: tell it
+            ...  # show what was done about those
         transaction.require_space(planned_bytes)
         file = transaction.file("consumequeue/orders/0/00000000000000000000", size=6_000_000, mtime_ns=mtime)
         file.write(units, position)  # any files, in any order: few stay open

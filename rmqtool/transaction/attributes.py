@@ -10,18 +10,18 @@ import os
 import stat
 from dataclasses import dataclass
 
-from rmqtool.transaction.places import HOME, Places
+from rmqtool.transaction.paths import HOME, StorePaths
 from rmqtool.transaction.system import CANNOT, System
 
 # Not security.capability and security.ima: they belong to one file's bytes. Not trusted.*: it belongs to a file system.
 _LABELS = ("security.selinux", "security.SMACK64", "system.posix_acl_access", "system.posix_acl_default", "user.")
-_FILE_MODE = 0o666  # of a directory's mode: who may enter it may read its files
+_FILE_MODE = 0o666  # of a directory's mode: users that may enter it may read its files
 _MAX_DEPTH = 8
 
 
 @dataclass(frozen=True)
 class Attributes:
-    """Who a file or directory belongs to and who may do what with it."""
+    """Owner, group, permissions and security labels of a file or directory."""
 
     uid: int
     gid: int
@@ -32,50 +32,54 @@ class Attributes:
 class Neighbours:
     """Finds whose attributes a new file or directory of the store gets."""
 
-    def __init__(self, places: Places, system: System) -> None:
-        self._places = places
+    def __init__(self, paths: StorePaths, system: System) -> None:
+        self._paths = paths
         self._system = system
-        self._found: dict[tuple[str, bool], Attributes] = {}
+        self._known_attributes: dict[tuple[str, bool], Attributes] = {}
 
     def attributes_for(self, name: str, *, directory: bool) -> Attributes:
-        """Those of what is at `name` now, of one of its kind beside it, or of the nearest there is."""
-        path = self._places.path(name)
+        """The attributes of what `name` is now, else of an entry beside it, else of the nearest one above."""
+        path = self._paths.path(name)
         status = self._system.lstat(path)
         if status and stat.S_ISDIR(status.st_mode) == directory and not stat.S_ISLNK(status.st_mode):
             return read_attributes(self._system, path, status)
         return self._nearest(os.path.dirname(name), directory=directory)
 
     def _nearest(self, parent: str, *, directory: bool) -> Attributes:
-        """Look in `parent` and, as long as nothing is found, in the directory above."""
+        """The attributes of an entry of `parent`, else of the nearest directory above that has one."""
         key = (parent, directory)
-        if key not in self._found:
-            found = self._in(self._places.path(parent), directory=directory, depth=_MAX_DEPTH)
-            self._found[key] = found or (
+        if key not in self._known_attributes:
+            attributes = self._in(self._paths.path(parent), directory=directory, depth=_MAX_DEPTH)
+            self._known_attributes[key] = attributes or (
                 self._nearest(os.path.dirname(parent), directory=directory)
                 if parent
                 else self._root(directory=directory)
             )
-        return self._found[key]
+        return self._known_attributes[key]
 
     def _in(self, path: str, *, directory: bool, depth: int) -> Attributes | None:
-        """A file at or below `path`, or a directory right in it."""
+        """The attributes of a file at or below `path`, or of a directory right in it; None without one."""
         status = self._system.lstat(path)
         if status is None or not stat.S_ISDIR(status.st_mode) or depth == 0:
             return None
         entries = [entry for entry in self._system.list(path) if entry.name not in (HOME, "lock")]
         for entry in entries:
-            found = self._system.lstat(entry.path)
-            if found and (stat.S_ISDIR if directory else stat.S_ISREG)(found.st_mode):
-                return read_attributes(self._system, entry.path, found)
+            neighbour = self._system.lstat(entry.path)
+            if neighbour and (stat.S_ISDIR if directory else stat.S_ISREG)(neighbour.st_mode):
+                return read_attributes(self._system, entry.path, neighbour)
         if directory:
             return read_attributes(self._system, path, status)
         below = (self._in(entry.path, directory=directory, depth=depth - 1) for entry in entries)
-        return next((found for found in below if found), None)
+        return next((neighbour for neighbour in below if neighbour), None)
 
     def _root(self, *, directory: bool) -> Attributes:
-        status = os.stat(self._places.root)
-        found = read_attributes(self._system, self._places.root, status)
-        return found if directory else Attributes(found.uid, found.gid, found.mode & _FILE_MODE, found.labels)
+        status = os.stat(self._paths.root)
+        attributes = read_attributes(self._system, self._paths.root, status)
+        return (
+            attributes
+            if directory
+            else Attributes(attributes.uid, attributes.gid, attributes.mode & _FILE_MODE, attributes.labels)
+        )
 
 
 def read_attributes(system: System, path: str, status: os.stat_result) -> Attributes:
@@ -85,7 +89,7 @@ def read_attributes(system: System, path: str, status: os.stat_result) -> Attrib
 
 
 def set_attributes(system: System, path: str, wanted: Attributes) -> None:
-    """Give a file or directory of ours these attributes; what is right already is left alone."""
+    """Give a file or directory of ours these attributes; those that it has already are not set."""
     status = system.lstat(path)
     if status is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -1,7 +1,7 @@
-"""What a file or directory holds, as one comparable value: it outlives copies, clocks and holes.
+"""The content of a file or directory as one comparable value, whatever its times and holes.
 
 A manifest is None where nothing is, ``{"size": bytes, "digest": hex}`` for a file, ``{"entries": {name: manifest}}``
-for a directory, ``{"other": text}`` for what is neither.
+for a directory, ``{"other": text}`` for links and special files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIGEST_SIZE = 16
 
 
 def manifest_of(system: System, path: str) -> Manifest:
-    """The manifest of what is at `path`; links are not followed."""
+    """The manifest of the file or directory at `path`; links are not followed."""
     status = system.lstat(path)
     if status is None:
         return None
@@ -53,7 +53,7 @@ def file_digest(file: InputFile) -> str:
 
 
 def _runs(file: InputFile) -> Iterator[tuple[int | None, memoryview]]:
-    """Data in blocks, with the position where a run begins and None where it goes on; more is read where more is."""
+    """Data in blocks, with the position where a run begins and None where it goes on; long runs in larger reads."""
     position, run_end, size = 0, -1, _FIRST_READ
     while position < file.size:
         if position != run_end:

@@ -1,4 +1,4 @@
-"""What readers tell of our own runs."""
+"""Findings about interrupted runs of our own, for commands that only read."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.transaction.home import interrupted
-from rmqtool.transaction.places import HOME
+from rmqtool.transaction.paths import HOME
 
 
 def interrupted_findings(root: Path) -> Iterator[Finding]:
-    """A run that was cut off: the next one that writes brings it to its end."""
+    """The finding for a run that was interrupted; the next run that writes brings it to its end."""
     name = interrupted(root)
     if name:
         message = "a run of rmqtool that writes was interrupted"

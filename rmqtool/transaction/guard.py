@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqtool.base.errors import StoreInUseError, UnwritableError
 from rmqtool.store.lock import HELD_HERE, LOCK_FILE, Holder, lock_holder
 from rmqtool.transaction.attributes import Neighbours, set_attributes
-from rmqtool.transaction.places import Places
+from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.system import System
 
 _PROC = Path("/proc")
@@ -33,8 +33,8 @@ class StoreGuard:
     opening the file a second time.
     """
 
-    def __init__(self, places: Places, neighbours: Neighbours, system: System) -> None:
-        self._places = places
+    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System) -> None:
+        self._paths = paths
         self._neighbours = neighbours
         self._system = system
         self._descriptor = -1
@@ -45,11 +45,11 @@ class StoreGuard:
         self._refuse_holder()
         self._descriptor = self._open()
         try:
-            _lock(self._descriptor, self._places.path(LOCK_FILE))
+            _lock(self._descriptor, self._paths.path(LOCK_FILE))
             status = os.fstat(self._descriptor)
             self._key = (status.st_dev, status.st_ino)
             HELD_HERE.add(self._key)
-            self._refuse_holder()  # one that began to recover between the first look and the lock
+            self._refuse_holder()  # one that began to recover between the first check and the lock
         except BaseException:
             self.release()
             raise
@@ -64,13 +64,13 @@ class StoreGuard:
             self._descriptor = -1
 
     def _refuse_holder(self) -> None:
-        root = Path(self._places.root)
+        root = Path(self._paths.root)
         holder = lock_holder(root) or _process_with_maps(root)
         if holder:
             raise _in_use(holder, root)
 
     def _open(self) -> int:
-        path = self._places.path(LOCK_FILE)
+        path = self._paths.path(LOCK_FILE)
         if self._system.lstat(path):
             return self._system.open_to_write(path, create=False)
         wanted = self._neighbours.attributes_for(LOCK_FILE, directory=False)
@@ -141,13 +141,13 @@ def _file_of(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _files_of(directory: Path) -> set[tuple[bytes, bytes]]:
-    found = set()
+    device_and_inodes = set()
     try:
         with os.scandir(directory) as entries:
             for entry in entries:
                 status = entry.stat()
                 device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-                found.add((device.encode(), b"%d" % status.st_ino))
+                device_and_inodes.add((device.encode(), b"%d" % status.st_ino))
     except OSError:
         pass  # no such directory, or a file that vanished: the locks were asked already
-    return found
+    return device_and_inodes

@@ -1,4 +1,4 @@
-"""The directory ``STORE/.rmqtool``: which transactions it holds, and what an interrupted run left in it."""
+"""The directory ``STORE/.rmqtool``: its transactions, and the leftovers of interrupted runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import list_directory
 from rmqtool.transaction.attributes import Neighbours, read_attributes, set_attributes
 from rmqtool.transaction.journal import Journal, State, number_of, read_journal, read_state
-from rmqtool.transaction.places import HOME, Places
+from rmqtool.transaction.paths import HOME, StorePaths
 from rmqtool.transaction.system import System, is_directory, remove_tree, sync_path
 
 STAGING, TRASH = "staging", "trash"
@@ -22,7 +22,7 @@ Outcome = Literal["finished", "rolled_back", "abandoned"]
 
 @dataclass(frozen=True)
 class Recovered:
-    """What was done about a run that was interrupted; `id` and `command` are None where none had begun to write."""
+    """The outcome of an interrupted run; `id` and `command` are None where it had not begun to write."""
 
     id: str | None
     command: str | None
@@ -43,9 +43,9 @@ class Recovered:
 class Home:
     """Everything below ``.rmqtool``; made when the first transaction begins, gone with the last."""
 
-    def __init__(self, places: Places, neighbours: Neighbours, system: System) -> None:
-        self.path = places.home
-        self.places = places
+    def __init__(self, paths: StorePaths, neighbours: Neighbours, system: System) -> None:
+        self.path = paths.home
+        self.paths = paths
         self._neighbours = neighbours
         self._system = system
 
@@ -63,26 +63,26 @@ class Home:
         status = self._system.lstat(self.path)
         if status is None:
             self._system.make_directory(self.path)
-            root = os.stat(self.places.root)
-            owner = read_attributes(self._system, self.places.root, root)
+            root = os.stat(self.paths.root)
+            owner = read_attributes(self._system, self.paths.root, root)
             set_attributes(self._system, self.path, type(owner)(owner.uid, owner.gid, 0o700, owner.labels))
-            sync_path(self._system, self.places.root)
+            sync_path(self._system, self.paths.root)
 
     def check(self) -> None:
         """Raise UnsupportedError when something else has our name."""
         if self._system.lstat(self.path) and not is_directory(self._system, self.path):
             raise UnsupportedError("not a directory: rmqtool keeps its journal there", file=self.path)
 
-    def numbers(self) -> dict[int, str]:
+    def names_by_number(self) -> dict[int, str]:
         """The transactions by number, the oldest first."""
-        return transactions(Path(self.places.root))
+        return transactions(Path(self.paths.root))
 
     def journal(self, name: str) -> Journal:
         """The journal of one transaction."""
-        return read_journal(Path(self.directory(name)), self.places)
+        return read_journal(Path(self.directory(name)), self.paths)
 
     def state(self, name: str) -> State:
-        """How far one transaction is."""
+        """The state of one transaction."""
         return read_state(Path(self.directory(name)))
 
     def drop(self, name: str) -> None:
@@ -94,7 +94,7 @@ class Home:
         self.clear()
 
     def clear(self) -> None:
-        """Remove what belongs to no transaction, and the whole directory when there is none."""
+        """Remove files that belong to no transaction, and the whole directory when there is no transaction."""
         for name in (STAGING, TRASH):
             remove_tree(self._system, self.directory(name))
         if is_directory(self._system, self.path):
@@ -102,13 +102,13 @@ class Home:
                 sync_path(self._system, self.path)
                 return
             self._system.remove_directory(self.path)
-        sync_path(self._system, self.places.root)
+        sync_path(self._system, self.paths.root)
 
 
 def transactions(root: Path) -> dict[int, str]:
     """Names of the transactions of the store at `root` by number, the oldest first; reads only."""
-    numbers = {entry.name: number_of(entry.name) for entry in list_directory(root / HOME)}
-    return dict(sorted((number, name) for name, number in numbers.items() if number is not None))
+    numbered = {entry.name: number_of(entry.name) for entry in list_directory(root / HOME)}
+    return dict(sorted((number, name) for name, number in numbered.items() if number is not None))
 
 
 def interrupted(root: Path) -> str | None:

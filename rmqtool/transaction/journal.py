@@ -1,4 +1,4 @@
-"""What a transaction is going to do and how far it is: ``STORE/.rmqtool/NNNN-DIGEST/journal.json`` and `state`.
+"""The plan and the progress of a transaction: ``STORE/.rmqtool/NNNN-DIGEST/journal.json`` and `state`.
 
 The journal is written once, before anything of the store moves, and never changed. `state` is one word:
 
@@ -23,7 +23,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.base.files import InputFile, read_all
 from rmqtool.formats.file_name import start_offset_of
 from rmqtool.transaction.digest import Manifest, text_digest
-from rmqtool.transaction.places import Places
+from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.system import System, create_file, sync_path
 
 State = Literal["committing", "deleting", "done", "undoing", "abandoned"]
@@ -41,14 +41,14 @@ _DIGEST_CHARACTERS = 12
 
 @dataclass(frozen=True)
 class Change:
-    """One path of the store and what is there before and after."""
+    """One path of the store, and its manifests before and after."""
 
     path: str
     before: Manifest
     after: Manifest
 
     def reversed(self) -> Change:
-        """The same change undone."""
+        """The change that undoes this one."""
         return Change(self.path, self.after, self.before)
 
 
@@ -90,7 +90,7 @@ class Journal:
 
     @cached_property
     def id(self) -> str:
-        """Number and digest of what is done: no clock, no chance."""
+        """Number and digest of the content: the same steps give the same id, without a clock."""
         return f"{self.number:04d}-{text_digest(_text(self._contents()))[:_DIGEST_CHARACTERS]}"
 
     def as_bytes(self) -> bytes:
@@ -116,11 +116,11 @@ class Journal:
 
 def number_of(name: str) -> int | None:
     """The number in the name of a transaction's directory, None for any other name."""
-    found = _ID.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _ID.fullmatch(name)
+    return int(match[1]) if match else None
 
 
-def read_journal(directory: Path, places: Places) -> Journal:
+def read_journal(directory: Path, paths: StorePaths) -> Journal:
     """The journal in a transaction's directory; raise UnreadableError when it is not as this program writes it."""
     path = directory / JOURNAL
     try:
@@ -131,12 +131,12 @@ def read_journal(directory: Path, places: Places) -> Journal:
     if journal.id != directory.name:
         raise _unknown(path)
     for step in journal.steps:
-        places.check(step.path)
+        paths.check(step.path)
         if not all(f"{change.path}/".startswith(f"{step.path}/") for change in step.changes):
             raise _unknown(path)
     for deletion in journal.deletions:
         if not os.path.isabs(deletion.path):
-            places.check_name(deletion.path)
+            paths.check_name(deletion.path)
         elif start_offset_of(os.path.basename(deletion.path)) is None:
             raise _unknown(path)  # outside the store lie commit log files, and nothing else
     return journal
@@ -161,7 +161,7 @@ def write_state(system: System, directory: str, state: State) -> None:
 
 
 def prepare_state(system: System, directory: str, state: State) -> None:
-    """Make a later `write_state` a mere rename: a disk that is full by then can't stop it."""
+    """Write the state beside, so that a later `write_state` is only a rename and needs no disk space."""
     path, data = os.path.join(directory, f"{STATE}.{state}"), f"{state}\n".encode()
     status = system.lstat(path)
     if status and status.st_size == len(data):
@@ -171,17 +171,17 @@ def prepare_state(system: System, directory: str, state: State) -> None:
     create_file(system, path, data)
 
 
-def _parse(found: dict[str, Any]) -> Journal:
-    if found["format"] != FORMAT:
-        raise ValueError(found["format"])
+def _parse(content: dict[str, Any]) -> Journal:
+    if content["format"] != FORMAT:
+        raise ValueError(content["format"])
     return Journal(
-        int(found["number"]),
-        str(found["command"]),
+        int(content["number"]),
+        str(content["command"]),
         tuple(
             Step(step["path"], step["kind"], tuple(Change(**change) for change in step["changes"]), step["whole"])
-            for step in found["steps"]
+            for step in content["steps"]
         ),
-        tuple(Deletion(**deletion) for deletion in found["deletions"]),
+        tuple(Deletion(**deletion) for deletion in content["deletions"]),
     )
 
 

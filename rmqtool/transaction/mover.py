@@ -1,8 +1,8 @@
 """The renames of a transaction, each from one state that a broker can start on to the next.
 
-A step has three names: `live`, the path in the store; `source`, what is staged for it; `aside`, where the replaced
+A step has three paths: `live`, the one in the store; `source`, what is staged for it; `aside`, where the replaced
 goes. All lie on one file system, and every rename is synced before the next, so that no later one can reach the disk
-without it. What lies at the three names tells how far an interrupted step is (for the digests see `digest.py`):
+without it. The entries at the three paths show how far an interrupted step is (for the digests see `digest.py`):
 
 | live | source | aside | |
 |---|---|---|---|
@@ -31,7 +31,7 @@ from typing import Literal
 from rmqtool.transaction.attributes import read_attributes, set_attributes
 from rmqtool.transaction.digest import manifest_of, same_entry
 from rmqtool.transaction.journal import Step
-from rmqtool.transaction.places import Places, parents_of
+from rmqtool.transaction.paths import StorePaths, parents_of
 from rmqtool.transaction.system import CANNOT, System, is_directory, sync_path, write_all
 
 Progress = Literal["todo", "exchanged", "half", "done", "foreign"]
@@ -41,86 +41,86 @@ _COPY_SIZE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
-class Names:
+class StepPaths:
     """The three paths of a step."""
 
     live: str
     source: str
     aside: str
 
-    def reversed(self) -> Names:
-        """Those of the step that undoes it."""
-        return Names(self.live, self.aside, self.source)
+    def reversed(self) -> StepPaths:
+        """The paths of the step that undoes this one."""
+        return StepPaths(self.live, self.aside, self.source)
 
 
 class Mover:
     """Carries out steps, and finds out how far one that was interrupted is."""
 
-    def __init__(self, places: Places, system: System) -> None:
-        self._places = places
+    def __init__(self, paths: StorePaths, system: System) -> None:
+        self._paths = paths
         self._system = system
 
-    def progress(self, step: Step, names: Names) -> Progress:
-        """How far a step is; `foreign` when somebody else has written what it works on."""
-        live, source, aside = (self._system.lstat(path) is not None for path in (names.live, names.source, names.aside))
+    def progress(self, step: Step, paths: StepPaths) -> Progress:
+        """How far a step is; `foreign` when somebody else has written to its paths."""
+        live, source, aside = (self._system.lstat(path) is not None for path in (paths.live, paths.source, paths.aside))
         if step.kind == "create":
             return {(False, True): "todo", (True, False): "done"}.get((live, source), "foreign")  # type: ignore[return-value]
         if step.kind == "remove":
             return {(True, False): "todo", (False, True): "done"}.get((live, aside), "foreign")  # type: ignore[return-value]
         if aside and live:
-            return "half" if source and self._is_copy(names) else "foreign" if source else "done"
+            return "half" if source and self._is_copy(paths) else "foreign" if source else "done"
         if aside:
             return "half" if source else "foreign"
-        return self._compare(step, names) if live and source else "foreign"
+        return self._compare(step, paths) if live and source else "foreign"
 
-    def carry_out(self, step: Step, names: Names, *, progress: Progress = "todo") -> None:
-        """Do what is left of a step; everything is on the disk when this returns."""
+    def carry_out(self, step: Step, paths: StepPaths, *, progress: Progress = "todo") -> None:
+        """Do the rest of a step; everything is on the disk when this returns."""
         if progress == "done":
             return
         if step.kind == "create":
-            self._rename(names.source, names.live)
+            self._rename(paths.source, paths.live)
         elif step.kind == "remove":
-            self._rename(names.live, names.aside)
+            self._rename(paths.live, paths.aside)
         elif progress == "half":
-            self._rename(names.source, names.live)
+            self._rename(paths.source, paths.live)
         else:
-            self._replace(names, exchanged=progress == "exchanged")
+            self._replace(paths, exchanged=progress == "exchanged")
 
-    def take_back(self, step: Step, names: Names, progress: Progress) -> None:
-        """Undo what is done of a step; what was staged is staged again."""
+    def take_back(self, step: Step, paths: StepPaths, progress: Progress) -> None:
+        """Undo a step as far as it was done; the staged files are staged again."""
         if progress == "exchanged":
-            self._system.exchange(names.live, names.source)
-            self._sync_parents(names.live, names.source)
-        elif progress == "half" and self._system.lstat(names.live):
-            self._system.unlink(names.aside)
-            self._sync_parents(names.aside)
+            self._system.exchange(paths.live, paths.source)
+            self._sync_parents(paths.live, paths.source)
+        elif progress == "half" and self._system.lstat(paths.live):
+            self._system.unlink(paths.aside)
+            self._sync_parents(paths.aside)
         elif progress == "half":
-            self._rename(names.aside, names.live)
+            self._rename(paths.aside, paths.live)
         elif progress == "done":
-            self.carry_out(step.reversed(), names.reversed())
+            self.carry_out(step.reversed(), paths.reversed())
 
     def is_after(self, step: Step) -> bool:
-        """Whether the store holds what the step was to put there."""
-        return all(manifest_of(self._system, self._places.path(change.path)) == change.after for change in step.changes)
+        """Whether the store holds the state after the step."""
+        return all(manifest_of(self._system, self._paths.path(change.path)) == change.after for change in step.changes)
 
-    def _replace(self, names: Names, *, exchanged: bool) -> None:
+    def _replace(self, paths: StepPaths, *, exchanged: bool) -> None:
         if not exchanged:
             try:
-                self._system.exchange(names.live, names.source)
+                self._system.exchange(paths.live, paths.source)
             except OSError as error:
                 if error.errno not in _CANNOT_EXCHANGE:
                     raise
-                self._replace_plainly(names)
+                self._replace_plainly(paths)
                 return
-            self._sync_parents(names.live, names.source)
-        self._rename(names.source, names.aside)
+            self._sync_parents(paths.live, paths.source)
+        self._rename(paths.source, paths.aside)
 
-    def _replace_plainly(self, names: Names) -> None:
-        if is_directory(self._system, names.live):
-            self._rename(names.live, names.aside)
+    def _replace_plainly(self, paths: StepPaths) -> None:
+        if is_directory(self._system, paths.live):
+            self._rename(paths.live, paths.aside)
         else:
-            self._double(names.live, names.aside)
-        self._rename(names.source, names.live)
+            self._double(paths.live, paths.aside)
+        self._rename(paths.source, paths.live)
 
     def _double(self, source: str, target: str) -> None:
         """Give a file a second name, or make a copy where the file system has no links; whole, or not at all."""
@@ -159,13 +159,13 @@ class Mover:
         for parent in dict.fromkeys(map(os.path.dirname, paths)):
             sync_path(self._system, parent)
 
-    def _is_copy(self, names: Names) -> bool:
-        return same_entry(self._system, names.live, names.aside)
+    def _is_copy(self, paths: StepPaths) -> bool:
+        return same_entry(self._system, paths.live, paths.aside)
 
-    def _compare(self, step: Step, names: Names) -> Progress:
-        """Tell before from after by the digests, and by all else that must be the same in both trees."""
-        now = [manifest_of(self._system, self._places.path(change.path)) for change in step.changes]
-        if step.whole and not self._same_besides(step, names.live, names.source, step.path):
+    def _compare(self, step: Step, paths: StepPaths) -> Progress:
+        """Distinguish before from after by the digests; all else must be the same in both trees."""
+        now = [manifest_of(self._system, self._paths.path(change.path)) for change in step.changes]
+        if step.whole and not self._same_besides(step, paths.live, paths.source, step.path):
             return "foreign"
         if now == [change.before for change in step.changes]:
             return "todo"

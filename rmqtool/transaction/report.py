@@ -1,4 +1,4 @@
-"""Errors of the system, told with what to do about them."""
+"""Errors of the system as ours, with hints what to do about them."""
 
 from __future__ import annotations
 

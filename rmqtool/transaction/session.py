@@ -1,4 +1,4 @@
-"""A store that is ours to write: nobody runs on it, its lock is held, and no interrupted run is left."""
+"""A store that may be written: no broker runs on it, we hold its lock, and no interrupted run is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqtool.transaction.attributes import Neighbours
 from rmqtool.transaction.guard import StoreGuard
 from rmqtool.transaction.home import STAGING, Home, Recovered
 from rmqtool.transaction.mover import Mover
-from rmqtool.transaction.places import Places
+from rmqtool.transaction.paths import StorePaths
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.settle import Settler
 from rmqtool.transaction.signals import deferred_signals
@@ -23,20 +23,20 @@ _ROOT = 0
 
 
 class Session:
-    """Holds the store from `__enter__` to `__exit__`; `recovered` says what was done about interrupted runs."""
+    """Holds the store from `__enter__` to `__exit__`; `recovered` are the interrupted runs that were ended."""
 
     def __init__(self, root: Path, system: System) -> None:
         self.system = system
-        self.places = Places(os.path.realpath(root), system)
-        self.neighbours = Neighbours(self.places, system)
-        self.home = Home(self.places, self.neighbours, system)
-        self.assembler = Assembler(self.places, self.neighbours, system)
-        self.settler = Settler(self.home, Mover(self.places, system), self.assembler, system)
+        self.paths = StorePaths(os.path.realpath(root), system)
+        self.neighbours = Neighbours(self.paths, system)
+        self.home = Home(self.paths, self.neighbours, system)
+        self.assembler = Assembler(self.paths, self.neighbours, system)
+        self.settler = Settler(self.home, Mover(self.paths, system), self.assembler, system)
         self.recovered: list[Recovered] = []
-        self._guard = StoreGuard(self.places, self.neighbours, system)
+        self._guard = StoreGuard(self.paths, self.neighbours, system)
 
     def __enter__(self) -> Session:
-        with reported(self.places.root):
+        with reported(self.paths.root):
             self._check_rights()
             self._guard.acquire()
         try:
@@ -57,21 +57,21 @@ class Session:
         if os.geteuid() not in (_ROOT, owner):
             raise UnwritableError(
                 f"belongs to user {_user_name(owner)}: new files could not be given that owner",
-                file=self.places.root,
+                file=self.paths.root,
                 hint=f"run as {_user_name(owner)} or as root",
             )
-        if not os.access(self.places.root, os.W_OK | os.X_OK):
+        if not os.access(self.paths.root, os.W_OK | os.X_OK):
             raise UnwritableError(
-                "no permission to write", file=self.places.root, hint="run as root or as the broker's user"
+                "no permission to write", file=self.paths.root, hint="run as root or as the broker's user"
             )
 
     def _recover(self) -> None:
-        with reported(self.places.home), deferred_signals():
+        with reported(self.paths.home), deferred_signals():
             self.home.check()
-            for name in self.home.numbers().values():
-                found = self.settler.recover(name)
-                if found:
-                    self.recovered.append(found)
+            for name in self.home.names_by_number().values():
+                recovered = self.settler.recover(name)
+                if recovered:
+                    self.recovered.append(recovered)
             self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:

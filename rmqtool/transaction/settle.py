@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from rmqtool.base.errors import UnreadableError
 from rmqtool.transaction.home import NEW, OLD, UNDO, UNDONE, Home, Outcome, Recovered
 from rmqtool.transaction.journal import Deletion, Journal, State, Step, write_state
-from rmqtool.transaction.mover import Mover, Names, Progress
+from rmqtool.transaction.mover import Mover, Progress, StepPaths
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.signals import Deferred
 from rmqtool.transaction.steps import Assembler
 from rmqtool.transaction.system import System, remove_tree, sync_path
 
-Moves = Sequence[tuple[Step, Names]]
+Moves = Sequence[tuple[Step, StepPaths]]
 
 
 class ForeignError(Exception):
-    """Somebody else has written what a step works on."""
+    """Somebody else has written to the paths of a step."""
 
 
 class Settler:
-    """Carries out what journals say."""
+    """Carries out the steps and deletions of journals."""
 
     def __init__(self, home: Home, mover: Mover, assembler: Assembler, system: System) -> None:
         self._home = home
@@ -36,7 +36,7 @@ class Settler:
         Raises ForeignError, UnwritableError when the steps can be neither done nor taken back now (the next run tries
         again), and, when `fresh`, the UnwritableError for which they were taken back.
         """
-        with reported(self._home.places.root):
+        with reported(self._home.paths.root):
             error = self._settle(self.moves(name, journal), fresh=fresh)
             if error:
                 self._home.drop(name)
@@ -49,7 +49,7 @@ class Settler:
         return "finished"
 
     def finish(self, name: str, journal: Journal) -> None:
-        """All is in place: keep what was replaced, and nothing else."""
+        """End a transaction whose steps are done: keep the replaced files, and nothing else."""
         if not journal.steps:
             self._home.drop(name)
             return
@@ -57,7 +57,7 @@ class Settler:
         self.tidy(name, journal)
 
     def tidy(self, name: str, journal: Journal) -> None:
-        """Thin out ``old/``; that ``new/`` is gone says that this is done."""
+        """Thin out ``old/``; once ``new/`` is gone, this is done."""
         directory = self._home.directory(name)
         for step in journal.steps:
             if step.whole:
@@ -68,7 +68,7 @@ class Settler:
 
     def undo(self, name: str, journal: Journal, *, fresh: bool) -> Outcome:
         """Put all replaced files back, or none; errors as in `commit`."""
-        with reported(self._home.places.root):
+        with reported(self._home.paths.root):
             error = self._settle(self.undo_moves(name, journal), fresh=fresh)
             if error:
                 self._write(name, "done")
@@ -100,25 +100,25 @@ class Settler:
             return self.undo(name, journal, fresh=False)
         if state == "committing":
             return self.commit(name, journal, fresh=False)
-        with reported(self._home.places.root):
+        with reported(self._home.paths.root):
             self._finish_deletions(name, journal, None)
         return "finished"
 
     def moves(self, name: str, journal: Journal) -> Moves:
         """The steps with the paths that they work on."""
-        return [(step, self._names(name, step, NEW, OLD)) for step in journal.steps]
+        return [(step, self._step_paths(name, step, NEW, OLD)) for step in journal.steps]
 
     def undo_moves(self, name: str, journal: Journal) -> Moves:
         """The steps that undo them, the last first."""
         return [
-            (step.reversed(), self._names(name, step, UNDO if step.whole else OLD, UNDONE))
+            (step.reversed(), self._step_paths(name, step, UNDO if step.whole else OLD, UNDONE))
             for step in reversed(journal.steps)
         ]
 
-    def _names(self, name: str, step: Step, source: str, aside: str) -> Names:
+    def _step_paths(self, name: str, step: Step, source: str, aside: str) -> StepPaths:
         directory = self._home.directory(name)
-        return Names(
-            self._home.places.path(step.path),
+        return StepPaths(
+            self._home.paths.path(step.path),
             os.path.join(directory, source, step.path),
             os.path.join(directory, aside, step.path),
         )
@@ -126,46 +126,48 @@ class Settler:
     def _settle(self, moves: Moves, *, fresh: bool) -> OSError | UnreadableError | None:
         """Carry out all; or, after an error, take all back and return the error."""
         try:
-            for move, found in self._progress(moves, fresh=fresh):
-                self._mover.carry_out(*move, progress=found)
+            for move, progress in self._progress(moves, fresh=fresh):
+                self._mover.carry_out(*move, progress=progress)
         except (OSError, UnreadableError) as error:
             self._take_back(moves, check=not fresh)
             return error
         return None
 
-    def _progress(self, moves: Moves, *, fresh: bool = False) -> list[tuple[tuple[Step, Names], Progress]]:
-        found: list[Progress] = ["todo" if fresh else self._mover.progress(*move) for move in moves]
-        if "foreign" in found:
+    def _progress(self, moves: Moves, *, fresh: bool = False) -> list[tuple[tuple[Step, StepPaths], Progress]]:
+        progresses: list[Progress] = ["todo" if fresh else self._mover.progress(*move) for move in moves]
+        if "foreign" in progresses:
             raise ForeignError
-        return list(zip(moves, found, strict=True))
+        return list(zip(moves, progresses, strict=True))
 
     def _take_back(self, moves: Moves, *, check: bool) -> None:
-        found = self._progress(moves)
-        if check and not all(self._mover.is_after(move[0]) for move, progress in found if progress == "done"):
+        moves_with_progress = self._progress(moves)
+        if check and not all(
+            self._mover.is_after(move[0]) for move, progress in moves_with_progress if progress == "done"
+        ):
             raise ForeignError
-        for move, progress in reversed(found):
+        for move, progress in reversed(moves_with_progress):
             self._mover.take_back(*move, progress)
 
     def _finish_deletions(self, name: str, journal: Journal, deferred: Deferred | None) -> None:
-        """Delete what is left to delete; an error ends the run, a signal leaves the rest to the next."""
+        """Delete the remaining files; an error ends the run, a signal leaves the rest to the next run."""
         try:
             self._delete(journal.deletions, deferred)
         except OSError:
             self.finish(name, journal)
             raise
-        if deferred is None or deferred.number is None:
+        if deferred is None or deferred.signal_number is None:
             self.finish(name, journal)
 
     def _delete(self, deletions: Sequence[Deletion], deferred: Deferred | None) -> None:
-        """Delete in order, each on the disk before the next: what is left is never a log with a hole."""
+        """Delete in order, each on the disk before the next, so that the log never has a hole."""
         for deletion in deletions:
-            if deferred and deferred.number is not None:
+            if deferred and deferred.signal_number is not None:
                 return
             self.delete(deletion)
 
     def delete(self, deletion: Deletion) -> None:
         """Delete one file that is still the one of the journal; it is gone from the disk when this returns."""
-        path = self._home.places.path(deletion.path)
+        path = self._home.paths.path(deletion.path)
         status = self._system.lstat(path)
         if status and (status.st_size, status.st_mtime_ns) == (deletion.size, deletion.mtime_ns):
             self._system.unlink(path)

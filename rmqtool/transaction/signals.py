@@ -12,13 +12,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Deferred:
-    """The signal that came meanwhile; `number` is None as long as none did."""
+    """The last signal that was held back; `signal_number` is None as long as none came."""
 
-    number: int | None = None
+    signal_number: int | None = None
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """The handler: remember."""
-        self.number = number
+    def note(self, signal_number: int, frame: FrameType | None) -> None:
+        """The handler: keep the signal."""
+        self.signal_number = signal_number
 
 
 @contextmanager
@@ -28,12 +28,12 @@ def deferred_signals() -> Iterator[Deferred]:
     if threading.current_thread() is not threading.main_thread():
         yield deferred
         return
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, deferred.note) for number in heard}
+    heard = [signal_number for signal_number in _SIGNALS if signal.getsignal(signal_number) is not signal.SIG_IGN]
+    before = {signal_number: signal.signal(signal_number, deferred.note) for signal_number in heard}
     try:
         yield deferred
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-        if deferred.number is not None:
-            signal.raise_signal(deferred.number)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler if handler is not None else signal.SIG_DFL)
+        if deferred.signal_number is not None:
+            signal.raise_signal(deferred.signal_number)

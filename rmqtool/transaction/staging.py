@@ -20,7 +20,7 @@ Check = Callable[[Path], None]
 
 @dataclass
 class StagedFile:
-    """A file to be; it is built at `path`. `mtime_ns` None: it gets that of what it replaces."""
+    """A file that is built at `path`. `mtime_ns` None: it gets that of the file it replaces."""
 
     name: str
     path: Path
@@ -34,7 +34,7 @@ class StagedFile:
             write_all(self._pool.system, self._pool.descriptor(str(self.path)), data, position)
 
     def set_size(self, size: int) -> None:
-        """Cut or extend the file to `size` bytes; what is new is zero and takes no space."""
+        """Cut or extend the file to `size` bytes; added bytes are zero and take no space."""
         with reported(str(self.path)):
             self._pool.system.set_size(self._pool.descriptor(str(self.path)), size)
 
@@ -45,7 +45,7 @@ class DescriptorPool:
     def __init__(self, system: System) -> None:
         self.system = system
         self._open: OrderedDict[str, int] = OrderedDict()
-        self._most = open_files_at_once(MAX_OPEN)
+        self._limit = open_files_at_once(MAX_OPEN)
 
     def descriptor(self, path: str) -> int:
         """A descriptor of a staged file, opened again where it was closed meanwhile."""
@@ -59,13 +59,13 @@ class DescriptorPool:
         self._add(path, create=True)
 
     def _add(self, path: str, *, create: bool) -> int:
-        while len(self._open) >= self._most:
+        while len(self._open) >= self._limit:
             self.system.close(self._open.popitem(last=False)[1])
         self._open[path] = self.system.open_to_write(path, create=create)
         return self._open[path]
 
     def close(self) -> None:
-        """Close all."""
+        """Close all descriptors."""
         while self._open:
             self.system.close(self._open.popitem()[1])
 
@@ -99,7 +99,7 @@ class Staging:
             self._directories.add(name)
 
     def close(self) -> None:
-        """No more is written."""
+        """Close all files; nothing is written after this."""
         self._pool.close()
 
     def sync_files(self) -> None:

@@ -21,19 +21,19 @@ _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2  # Linux 3.15: ext4, xfs, btrfs, tmpfs, f2fs, overlayfs
 _RENAME_SWAP = 2  # macOS: APFS
 _MOUNTS = Path("/proc/self/mountinfo")
-_SYNCFS_TELLS_ERRORS = (5, 8)  # of Linux
+_SYNCFS_REPORTS_ERRORS = (5, 8)  # of Linux
 _SYNCED_WHOLE = frozenset({"ext4", "xfs", "btrfs"})
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 
 CANNOT = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOTTY})
-"""What a system answers that does not have a call at all."""
+"""Errors of a system that does not have a call at all."""
 
 
 class System:
-    """The calls as they are."""
+    """The system calls of this machine; tests replace some of them."""
 
     def lstat(self, path: str) -> os.stat_result | None:
-        """Of a file, directory or link; None where nothing is."""
+        """The status of a file, directory or link; None where nothing is."""
         try:
             return os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -53,7 +53,7 @@ class System:
         return InputFile(Path(path))
 
     def free_bytes(self, path: str) -> int:
-        """What this process may still write to the file system of `path`, bytes."""
+        """How much this process may still write to the file system of `path`, bytes."""
         status = os.statvfs(path)
         return status.f_frsize * (status.f_bfree if os.geteuid() == 0 else status.f_bavail)
 
@@ -79,7 +79,7 @@ class System:
         return os.pwrite(descriptor, data, position)
 
     def set_size(self, descriptor: int, size: int) -> None:
-        """Cut or extend a file to `size` bytes; what is new is a hole."""
+        """Cut or extend a file to `size` bytes; an extension is a hole."""
         os.ftruncate(descriptor, size)
 
     def sync(self, descriptor: int) -> None:
@@ -94,7 +94,7 @@ class System:
         return _sync_file_system()(path) and _reports_errors(os.lstat(path).st_dev)
 
     def forget(self, descriptor: int) -> None:
-        """Drop a synced file from the page cache: what is read back then comes from the disk."""
+        """Drop a synced file from the page cache, so that it is read back from the disk."""
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -220,15 +220,15 @@ def _exchange() -> Callable[[str, str], None]:
         else:
             failed = function(_AT_FDCWD, names[0], _AT_FDCWD, names[1], ctypes.c_uint(_RENAME_EXCHANGE))
         if failed:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), one, None, other)
+            error_number = ctypes.get_errno()
+            raise OSError(error_number, os.strerror(error_number), one, None, other)
 
     return exchange
 
 
 @cache
 def _sync_file_system() -> Callable[[str], bool]:
-    """Linux's syncfs: `sync` would wait for the disks of everybody else as well."""
+    """Linux's syncfs, as `sync` would wait for all other disks as well; returns whether it succeeded."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
     def sync(path: str) -> bool:
@@ -246,8 +246,8 @@ def _sync_file_system() -> Callable[[str], bool]:
 
 @cache
 def _reports_errors(device: int) -> bool:
-    """Whether syncfs waits for the disk and tells of writes that failed: Linux 5.8, local journalling file systems."""
-    if sys.platform != "linux" or _kernel() < _SYNCFS_TELLS_ERRORS:
+    """Whether syncfs waits for the disk and reports writes that failed: Linux 5.8, local journalling file systems."""
+    if sys.platform != "linux" or _kernel() < _SYNCFS_REPORTS_ERRORS:
         return False
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -259,9 +259,9 @@ def _reports_errors(device: int) -> bool:
 
 
 def _kernel() -> tuple[int, ...]:
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 SYSTEM = System()
-"""The machine's own."""
+"""The system calls that are not replaced by a test."""

@@ -17,7 +17,7 @@ from rmqtool.transaction.attributes import set_attributes
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import NEW, OLD, Recovered
 from rmqtool.transaction.journal import JOURNAL, Change, Deletion, Journal, State, Step, prepare_state, write_state
-from rmqtool.transaction.places import parents_of
+from rmqtool.transaction.paths import parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.settle import ForeignError
@@ -32,7 +32,7 @@ _RESERVE = 16 << 20  # stays free beside what is written: directories, the journ
 
 @dataclass(frozen=True)
 class Committed:
-    """What a transaction did: `id` is None when there was nothing to do; `backup_bytes` are kept until undo."""
+    """The result of a commit: `id` is None when there was nothing to do; `backup_bytes` are kept until undo."""
 
     id: str | None
     state: Literal["nothing", "done"]
@@ -50,7 +50,7 @@ class Transaction:
         self._logs = store.commit_log_directories if isinstance(store, Store) else ()
         self._session = Session(root, system)
         self._system = system
-        self._places = self._session.places
+        self._paths = self._session.paths
         self._home = self._session.home
         self._staging: Staging | None = None
         self._changes: dict[str, bool] = {}  # path -> whether something is staged for it
@@ -74,28 +74,28 @@ class Transaction:
 
     @property
     def recovered(self) -> tuple[Recovered, ...]:
-        """What was done, before this transaction began, about runs that had been interrupted."""
+        """The interrupted runs that were ended before this transaction began."""
         return tuple(self._session.recovered)
 
     def require_space(self, size: int) -> None:
         """Raise UnwritableError unless `size` bytes can still be written beside the store's files."""
-        with reported(self._places.root):
-            free = self._system.free_bytes(self._places.root)
+        with reported(self._paths.root):
+            free = self._system.free_bytes(self._paths.root)
         if free < size + _RESERVE:
             raise UnwritableError(
                 f"{size + _RESERVE:,} bytes are needed beside the files that are there, {max(0, free):,} are free",
-                file=self._places.root,
+                file=self._paths.root,
                 hint="make room on the file system of the store, or build the files elsewhere with --output DIR",
             )
 
     def file(self, name: str, *, size: int = 0, mtime_ns: int | None = None, check: Check | None = None) -> StagedFile:
         """Begin the file that `put` brings to `name`: `size` zero bytes to write over, without taking space.
 
-        `mtime_ns` None: that of the file it replaces, or of a neighbour. `check` gets the path of the file that was
-        read back from the disk; what it raises ends the transaction.
+        `mtime_ns` None: that of the file it replaces, or of a neighbour. `check` gets the path of the file once it is
+        on the disk, to read it back; an error that it raises ends the transaction.
         """
-        with reported(self._places.path(name)):
-            self._places.check(name)
+        with reported(self._paths.path(name)):
+            self._paths.check(name)
             file = self._stage().add_file(name, mtime_ns, check)
         if size:
             file.set_size(size)
@@ -103,12 +103,12 @@ class Transaction:
 
     def directory(self, name: str) -> None:
         """Begin a directory that may stay empty."""
-        with reported(self._places.path(name)):
-            self._places.check(name)
+        with reported(self._paths.path(name)):
+            self._paths.check(name)
             self._stage().add_directory(name)
 
     def put(self, name: str) -> None:
-        """Let what is staged at `name`, a file or a directory with all that is staged in it, take its place there."""
+        """Replace or create `name` by the file or directory that is staged for it."""
         self._add(name, staged=True)
 
     def remove(self, name: str) -> None:
@@ -118,10 +118,10 @@ class Transaction:
     def delete(self, path: str | Path) -> None:
         """Delete a file for good, in the order of the calls: a name in the store, or a file of its commit log."""
         name = self._deletable(path)
-        with reported(self._places.path(name)):
-            status = self._system.lstat(self._places.path(name))
+        with reported(self._paths.path(name)):
+            status = self._system.lstat(self._paths.path(name))
         if status is None or not stat.S_ISREG(status.st_mode):
-            raise UnwritableError("no regular file: not deleted", file=self._places.path(name))
+            raise UnwritableError("no regular file: not deleted", file=self._paths.path(name))
         self._deletions[name] = Deletion(name, status.st_size, status.st_mtime_ns)
 
     def commit(self) -> Committed:
@@ -129,13 +129,13 @@ class Transaction:
 
         Raises UnwritableError; the store is then as before, unless the message says that the next run finishes.
         """
-        with reported(self._places.root):
+        with reported(self._paths.root):
             journal = self._prepare_where_it_fits()
         if journal is None:
             return Committed(None, "done" if self._deleted else "nothing", deleted=tuple(self._deleted))
         name = journal.id
         with deferred_signals() as deferred:
-            with reported(self._places.home):
+            with reported(self._paths.home):
                 self._begin(name)
             self._settle(name, journal, deferred)
         changes = [change for step in journal.steps for change in step.changes]
@@ -162,8 +162,8 @@ class Transaction:
                 self._home.clear()
 
     def _add(self, name: str, *, staged: bool) -> None:
-        with reported(self._places.path(name)):
-            self._places.check(name)
+        with reported(self._paths.path(name)):
+            self._paths.check(name)
         above = parents_of(name)
         if name in self._changes or name in self._above or not self._changes.keys().isdisjoint(above):
             raise ValueError(f"{name} is changed twice")
@@ -176,7 +176,7 @@ class Transaction:
             if Path(text).parent not in self._logs or start_offset_of(os.path.basename(text)) is None:
                 raise UnwritableError("outside the store and its commit log: not deleted", file=text)
             return text
-        self._places.check_name(text)
+        self._paths.check_name(text)
         return text
 
     def _prepare_where_it_fits(self) -> Journal | None:
@@ -198,7 +198,7 @@ class Transaction:
         return None
 
     def _prepare(self) -> Journal | None:
-        """Build all that is needed below ``staging/``, journal included; None when nothing is to be done."""
+        """Complete the tree below ``staging/``, journal included; None when nothing is to be done."""
         staging = self._stage()
         staging.close()
         for file in staging.files.values():
@@ -211,7 +211,7 @@ class Transaction:
         if not changes and not self._deletions:
             return None
         steps = self._assemble(changes, staging)
-        number = max(self._home.numbers(), default=0) + 1
+        number = max(self._home.names_by_number(), default=0) + 1
         journal = Journal(number, self.command, steps, tuple(self._deletions.values()))
         create_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
         states: tuple[State, ...] = ("done", "deleting") if self._deletions else ("done",)
@@ -227,15 +227,15 @@ class Transaction:
         self._system.set_mtime(path, mtime_ns)
 
     def _mtime_of(self, name: str) -> int:
-        """When what is at `name` was changed, or else the directory that it comes into: no clock is asked."""
-        status = self._system.lstat(self._places.path(name))
+        """Modification time of `name`, or else of the nearest directory above: the clock is not used."""
+        status = self._system.lstat(self._paths.path(name))
         return status.st_mtime_ns if status else self._mtime_of(os.path.dirname(name))
 
     def _compare(self, staging: Staging) -> list[Change]:
-        """Read back what is staged, and what it replaces; what is the same already stays."""
+        """The changes between store and staged files, both read back; staged files without a change are dropped."""
         changes = []
         for name, staged in self._changes.items():
-            before = manifest_of(self._system, self._places.path(name))
+            before = manifest_of(self._system, self._paths.path(name))
             after = manifest_of(self._system, staging.path(name)) if staged else None
             if staged and after is None:
                 raise ValueError(f"nothing is staged for {name}")
@@ -244,7 +244,7 @@ class Transaction:
             elif before and after and before.keys() != after.keys():
                 raise UnwritableError(
                     "a file where a directory should be, or the other way round",
-                    file=self._places.path(name),
+                    file=self._paths.path(name),
                     hint="move it away, and run this again",
                 )
             else:
@@ -252,7 +252,7 @@ class Transaction:
         return changes
 
     def _assemble(self, changes: list[Change], staging: Staging) -> tuple[Step, ...]:
-        steps = Planner(self._places, staging, self._system).plan(changes)
+        steps = Planner(self._paths, staging, self._system).plan(changes)
         for step in steps:
             if step.whole:
                 self._session.assembler.add_kept(step, staging.path(step.path))
@@ -265,7 +265,7 @@ class Transaction:
         return steps
 
     def _begin(self, name: str) -> None:
-        """The journal counts from here on."""
+        """Rename the staged transaction to `name`: from here on it is finished or taken back by the next run."""
         self._system.rename(self._home.staging, self._home.directory(name))
         self._journaled = True
         try:
@@ -278,7 +278,7 @@ class Transaction:
         try:
             self._session.settler.commit(name, journal, deferred, fresh=True)
         except ForeignError as error:
-            raise UnwritableError("somebody else writes to the store", file=self._places.root) from error
+            raise UnwritableError("somebody else writes to the store", file=self._paths.root) from error
         except UnwritableError as error:
             if os.path.lexists(self._home.directory(name)):
                 error.hint = "stopped half-way: the next command that writes, or rmqtool undo, ends it"

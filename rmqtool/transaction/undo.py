@@ -1,4 +1,4 @@
-"""Put the replaced files back, or let go of them."""
+"""Undo: put the replaced files back, or discard them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rmqtool.transaction.journal import (
     read_state,
     write_state,
 )
-from rmqtool.transaction.places import HOME, Places, parents_of
+from rmqtool.transaction.paths import HOME, StorePaths, parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
 from rmqtool.transaction.settle import ForeignError
@@ -46,22 +46,22 @@ class Kept:
 
 def kept_transactions(root: Path) -> list[Kept]:
     """The transactions of a store, the oldest first, interrupted ones too; reads only."""
-    places = Places(os.path.realpath(root), SYSTEM)
-    found = []
+    paths = StorePaths(os.path.realpath(root), SYSTEM)
+    kept = []
     for name in transactions(root).values():
-        journal = read_journal(root / HOME / name, places)
-        found.append(Kept(journal.id, journal.command, read_state(root / HOME / name), _changes(journal)))
-    return found
+        journal = read_journal(root / HOME / name, paths)
+        kept.append(Kept(journal.id, journal.command, read_state(root / HOME / name), _changes(journal)))
+    return kept
 
 
 class Undo:
-    """Holds a store, as `Transaction` does, and takes back what transactions did; the last one comes first."""
+    """Holds a store, as `Transaction` does, and undoes transactions, the last one first."""
 
     def __init__(self, root: Path, system: System = SYSTEM) -> None:
         self._session = Session(root, system)
         self._system = system
         self._home = self._session.home
-        self._places = self._session.places
+        self._paths = self._session.paths
 
     def __enter__(self) -> Undo:
         self._session.__enter__()
@@ -74,13 +74,13 @@ class Undo:
 
     @property
     def recovered(self) -> tuple[Recovered, ...]:
-        """What was done first about runs that had been interrupted."""
+        """The interrupted runs that were ended first."""
         return tuple(self._session.recovered)
 
     @property
     def has_rolled_back(self) -> bool:
-        """Whether an interrupted run was taken back already: who wanted that wants no more."""
-        return any(found.outcome == "rolled_back" or found.command == "undo" for found in self.recovered)
+        """Whether an interrupted run was rolled back just now: then the undo is done."""
+        return any(recovered.outcome == "rolled_back" or recovered.command == "undo" for recovered in self.recovered)
 
     def check(self) -> Kept | None:
         """The transaction that `put_back` takes back, None without one; raise ChangedError when it can't.
@@ -90,7 +90,7 @@ class Undo:
         name = self._last()
         if name is None:
             return None
-        with reported(self._places.root, "cannot read"):
+        with reported(self._paths.root, "cannot read"):
             journal = self._home.journal(name)
             state = self._home.state(name)
             if state == "abandoned":
@@ -117,24 +117,24 @@ class Undo:
                 try:
                     self._session.settler.undo(kept.id, journal, fresh=True)
                 except ForeignError as error:
-                    raise ChangedError("somebody else writes to the store", file=self._places.root) from error
+                    raise ChangedError("somebody else writes to the store", file=self._paths.root) from error
         return kept
 
     def discard(self) -> list[Kept]:
         """Remove all replaced files for good."""
         with reported(self._home.path):
-            found = kept_transactions(Path(self._places.root))
-            for kept in found:
+            discarded = kept_transactions(Path(self._paths.root))
+            for kept in discarded:
                 with deferred_signals():
                     self._home.drop(kept.id)
-        return found
+        return discarded
 
     def _last(self) -> str | None:
-        return next(reversed(self._home.numbers().values()), None)
+        return next(reversed(self._home.names_by_number().values()), None)
 
     def _check_step(self, name: str, step: Step) -> None:
         for change in step.changes:
-            live = self._places.path(change.path)
+            live = self._paths.path(change.path)
             if manifest_of(self._system, live) != change.after:
                 raise _changed(live, "has changed since")
             old = os.path.join(self._home.directory(name), OLD, change.path)
@@ -144,13 +144,13 @@ class Undo:
             self._check_alone(step)
 
     def _check_alone(self, step: Step) -> None:
-        """A directory that was made for new ones holds nothing else, or taking it out would take that along."""
+        """Raise ChangedError when a directory that the step made holds other entries, which an undo would remove."""
         changed = {change.path for change in step.changes}
         above = {parent for path in changed for parent in parents_of(path)}
         pending = [step.path] if step.path in above else []
         while pending:
             name = pending.pop()
-            for entry in self._system.list(self._places.path(name)):
+            for entry in self._system.list(self._paths.path(name)):
                 child = f"{name}/{entry.name}"
                 if child in above and is_directory(self._system, entry.path):
                     pending.append(child)
@@ -158,12 +158,12 @@ class Undo:
                     raise _changed(entry.path, "is new")
 
     def _prepare(self, name: str, journal: Journal) -> None:
-        """Build the trees that whole steps exchange; nothing of the store changes yet."""
+        """Build the trees that whole steps exchange; the store does not change yet."""
         directory = self._home.directory(name)
-        undo, undone = (Staging(os.path.join(directory, part), self._system) for part in (UNDO, UNDONE))
-        for part in (undo, undone):
-            remove_tree(self._system, part.root)
-            self._system.make_directory(part.root)
+        undo, undone = (Staging(os.path.join(directory, tree), self._system) for tree in (UNDO, UNDONE))
+        for tree in (undo, undone):
+            remove_tree(self._system, tree.root)
+            self._system.make_directory(tree.root)
         for step in journal.steps:
             undone.add_directory(os.path.dirname(step.path))
             if step.whole:

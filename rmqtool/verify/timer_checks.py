@@ -47,7 +47,7 @@ def check_timer(
 
     Of a running broker they change meanwhile.
     """
-    log = list_mapped_files(store.root / _LOG, part=skip_wrong_type)
+    log = list_mapped_files(store.root / _LOG, scope=skip_wrong_type)
     precision = store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
     check_timers(store, TimerState(log, _read_check(store), precision), commit_log, latest, report, reading)
     report.check("timer.log", len(log.files))

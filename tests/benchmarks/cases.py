@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.inspect.locate import Location, locate
 from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.registry import list_place
+from rmqtool.inspect.registry import list_location
 from rmqtool.rebuild.options import Part, RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.source import open_source
@@ -85,7 +85,7 @@ def list_messages(columns: Sequence[str], csv: bool, store: Path, output: Path) 
     options = ListingOptions(shape=MessageShape.of("none", columns))
     count = 0
     with (output / "listing").open("wb") as file:
-        for rows in list_place(place, options):
+        for rows in list_location(place, options):
             if isinstance(rows, Rows) and rows.counted:
                 file.write(csv_lines(rows, columns) if csv else json_lines(rows))
                 count += len(rows)

@@ -24,7 +24,7 @@ from typing import Any
 from rmqtool.export.options import ExportOptions
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
-from rmqtool.export.results import PartResult, join_results
+from rmqtool.export.results import SplitResult, join_results
 from rmqtool.export.run import run_export
 from rmqtool.export.write import SplitTask, write_split
 from rmqtool.rules.broker_conf import BrokerConf
@@ -45,7 +45,7 @@ MAX_WITHOUT_BODIES = 1 / 3
 MAX_GROWTH = 1.2
 MAX_BESIDE_CONTEXT = 3.0  # seconds, for 1 GiB on a machine that does nothing else
 
-Engine = Callable[[ExportPlan], list[PartResult]]
+Engine = Callable[[ExportPlan], list[SplitResult]]
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _measure_bodies(context: Any, kind: str, store: Path, runs: int, most: float
 def _cpu_seconds(context: Any, store: Path, body: BodyChoice) -> float:
     spent: list[float] = []
 
-    def engine(plan: ExportPlan) -> list[PartResult]:
+    def engine(plan: ExportPlan) -> list[SplitResult]:
         found = run_on_spark(context, _timed_split, list, plan.tasks, lambda _: None)
         spent.extend(seconds for _, seconds in found)
         return [result for result, _ in found]
@@ -186,7 +186,7 @@ def _cpu_seconds(context: Any, store: Path, body: BodyChoice) -> float:
     return sum(spent)
 
 
-def _timed_split(task: SplitTask) -> tuple[PartResult, float]:
+def _timed_split(task: SplitTask) -> tuple[SplitResult, float]:
     begin = time.process_time()
     return write_split(task), time.process_time() - begin
 

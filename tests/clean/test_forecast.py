@@ -20,7 +20,9 @@ def with_disk(found: CleanPlan, total: int, used: int) -> CleanPlan:
     """The plan with disks of that size, bytes, and log files that take just their size."""
     disk = Disk(Path("disk"), 0, total, total - used, total - used)
     files = [replace(file, allocated=FILE, device=0) for file in found.facts.log_files]
-    kept = tuple(replace(fate, log_file=replace(fate.log_file, allocated=FILE)) for fate in found.last.log.fates)
+    kept = tuple(
+        replace(decision, log_file=replace(decision.log_file, allocated=FILE)) for decision in found.last.log.fates
+    )
     disks = replace(found.facts.disks, log=[disk], queues=disk)
     last = replace(found.last, log=replace(found.last.log, fates=kept))
     return replace(found, facts=replace(found.facts, disks=disks, log_files=files), last=last)

@@ -22,25 +22,25 @@ def test_one_run_and_all_runs(golden_store: GoldenStore) -> None:
     store = golden_store("5.3.3-clean")
     one = planned(store, deleteFileBatchMax="4")
     assert len(one.runs) == 1
-    assert [fate.reason for fate in one.kept] == ["next-run"] * 5 + ["last-file"]
+    assert [decision.reason for decision in one.kept] == ["next-run"] * 5 + ["last-file"]
     stable = planned(store, deleteFileBatchMax="4", all_runs=True)
     assert [len(run.log.deleted) for run in stable.runs] == [4, 4, 1]
     assert [run.time - FOUR for run in stable.runs] == [0, 10_000, 20_000]
-    assert [fate.reason for fate in stable.kept] == ["last-file"]
+    assert [decision.reason for decision in stable.kept] == ["last-file"]
     assert stable.min_offset == 9 * 65536
 
 
 def test_the_runs_end_with_the_hour(golden_store: GoldenStore) -> None:
     late = planned(golden_store("5.3.3-clean"), now=FOUR + HOUR - 15_000, deleteFileBatchMax="1", all_runs=True)
     assert len(late.runs) == 2
-    assert {fate.reason for fate in late.kept} == {"no-trigger", "last-file"}
+    assert {decision.reason for decision in late.kept} == {"no-trigger", "last-file"}
 
 
 def test_the_runs_end_when_the_disk_is_below_its_level(tmp_path: Path) -> None:
     """What the files that go take of the disk is taken off the used part."""
     root = aged_log(tmp_path, 9, 8, 7, 6, 5)
     found = planned(root, percent=85 + 1e-9, all_runs=True, deleteFileBatchMax="1", deleteWhen="5")
-    assert [fate.reason for run in found.runs for fate in run.log.deleted] == ["forced"]
+    assert [decision.reason for run in found.runs for decision in run.log.deleted] == ["forced"]
     assert found.last.trigger.space
     assert not found.last.trigger.forced
 
@@ -78,7 +78,7 @@ def test_waiting_messages_of_golden_stores(name: str, golden_store: GoldenStore)
     """All delayed messages wait there, for nothing was delivered; of half messages those without an op message."""
     store = golden_store(name)
     found = planned(store, all_runs=True)
-    waiting = losses_of(found).waiting
+    waiting = losses_of(found).undelivered
     units = [
         unit
         for queue in stores.oracle(name)["queues"]
@@ -98,9 +98,9 @@ def test_delivered_messages_do_not_wait(unpacked: GoldenStore, tmp_path: Path) -
 
     store = tmp_path / "store"
     shutil.copytree(unpacked("5.3.3-clean"), store)
-    before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).waiting}
+    before = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).undelivered}
     (store / "config" / "delayOffset.json").write_text(json.dumps({"offsetTable": {"1": 1, "2": 999}}))
-    after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).waiting}
+    after = {item.queue_id: item.messages_lost for item in losses_of(planned(store, all_runs=True)).undelivered}
     assert after == {**{queue: lost for queue, lost in before.items() if queue != 1}, 0: before[0] - 1}
 
 
@@ -125,7 +125,7 @@ def test_a_file_from_the_future_holds_all_others(tmp_path: Path) -> None:
     set_mtime(sorted((root / "commitlog").iterdir())[1], FOUR + 500 * HOUR)
     found = planned(root)
     assert len(found.deleted) == 1
-    assert [fate.reason for fate in found.kept] == ["not-expired", "shielded", "last-file"]
+    assert [decision.reason for decision in found.kept] == ["not-expired", "shielded", "last-file"]
 
 
 def test_disks_that_are_measured(tmp_path: Path) -> None:

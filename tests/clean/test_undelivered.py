@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.clean import undelivered
 from rmqtool.clean.losses import losses_of
-from rmqtool.clean.undelivered import Waiting
+from rmqtool.clean.undelivered import Undelivered
 from rmqtool.formats.consume_queue import UNIT_SIZE, build_unit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, planned, set_mtime
@@ -50,11 +50,11 @@ def commit(root: Path, **offsets: int) -> None:
     (root / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
 
 
-def found_in(root: Path) -> Waiting | None:
+def found_in(root: Path) -> Undelivered | None:
     """What waits and goes: of one kind at most."""
     plan = planned(root)
     assert len(plan.deleted) == 1
-    found = losses_of(plan).waiting
+    found = losses_of(plan).undelivered
     assert len(found) <= 1
     return found[0] if found else None
 
@@ -109,7 +109,7 @@ def timed(*hours: float) -> list[dict[str, Any]]:
 def test_timed_messages(tmp_path: Path) -> None:
     """Those that are due later than now, and when."""
     found = found_in(store_of(tmp_path, timed(-1, 5, 2, -0.5), timed(9)))
-    assert found == Waiting("timer", TIMER, 0, 2, FOUR + 2 * HOUR, FOUR + 5 * HOUR)
+    assert found == Undelivered("timer", TIMER, 0, 2, FOUR + 2 * HOUR, FOUR + 5 * HOUR)
 
 
 def test_timed_messages_of_long_ago(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_timed_messages_of_long_ago(tmp_path: Path) -> None:
 
 def test_more_than_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number is then the most that it may be."""
-    monkeypatch.setattr(undelivered, "_MOST_RECORDS", 3)
+    monkeypatch.setattr(undelivered, "_MAX_RECORDS", 3)
     found = found_in(store_of(tmp_path / "a", timed(1, 2, 3, 4), timed(9)))
     assert found
     assert (found.messages_lost, found.exact) == (4, False)

@@ -19,7 +19,7 @@ from tests.commands.running import ROOT, command_named, inspect, rmqtool
 from tests.unchanged import unchanged
 
 ESCAPE = "\x1b["
-COMMANDS = {"": cli, **{name: command_named(name) for name in cli.places}}
+COMMANDS = {"": cli, **{name: command_named(name) for name in cli.modules}}
 
 
 @pytest.fixture
@@ -207,14 +207,14 @@ def test_exit_statuses_are_documented() -> None:
     assert [status for status in Exit if f"| {int(status)} | `{status.label}` |" not in text] == []
 
 
-@pytest.mark.parametrize("name", cli.places)
+@pytest.mark.parametrize("name", cli.modules)
 def test_the_help_of_the_program_tells_each_command_as_it_tells_itself(name: str) -> None:
     """It loads none of them: the first sentence of each is told twice."""
     command = command_named(name)
     assert command.name == name
-    assert command.get_short_help_str(1000) == cli.places[name][0]
+    assert command.get_short_help_str(1000) == cli.modules[name][0]
     shown = rmqtool("--help").out
-    assert re.search(rf"^  {name} +{re.escape(cli.places[name][0][:20])}", shown, re.MULTILINE)
+    assert re.search(rf"^  {name} +{re.escape(cli.modules[name][0][:20])}", shown, re.MULTILINE)
 
 
 def test_help_loads_no_command() -> None:

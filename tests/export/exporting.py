@@ -17,7 +17,7 @@ from rmqtool.export.local import run_local
 from rmqtool.export.options import ExportOptions, Mode
 from rmqtool.export.output import Output, read_manifest
 from rmqtool.export.plan import ExportPlan, has_store_column, names_in
-from rmqtool.export.results import PartResult
+from rmqtool.export.results import SplitResult
 from rmqtool.export.run import Exported, run_export
 from rmqtool.export.write import write_split
 from rmqtool.findings.finding import Finding
@@ -37,7 +37,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Row = dict[str, Any]
 
 
-def run_here(plan: ExportPlan) -> list[PartResult]:
+def run_here(plan: ExportPlan) -> list[SplitResult]:
     """The engine of these tests: one split after the other, in this process."""
     return run_local(write_split, plan.tasks, 1, lambda _: None)
 

@@ -16,7 +16,7 @@ import pytest
 from rmqtool.base.errors import RmqtoolError, UnreadableError, UsageError
 from rmqtool.export.output import Output
 from rmqtool.export.plan import ExportPlan
-from rmqtool.export.results import PartResult
+from rmqtool.export.results import SplitResult
 from rmqtool.export.run import check_output
 from rmqtool.export.sink import unwritable
 from tests.building import LogBuilder
@@ -38,7 +38,7 @@ def store(builder: LogBuilder, tmp_path: Path) -> Path:
     return builder.write(tmp_path / "store")
 
 
-def failing(plan: ExportPlan) -> list[PartResult]:
+def failing(plan: ExportPlan) -> list[SplitResult]:
     """An engine that is killed when half of the splits are written."""
     run_here(ExportPlan(plan.tasks[: len(plan.tasks) // 2], plan.sources, plan.base))
     raise KilledError
@@ -170,7 +170,7 @@ def test_modes_and_what_is_there(store: Path, tmp_path: Path) -> None:
 def test_two_runs_at_once(store: Path, tmp_path: Path) -> None:
     """The second is refused."""
 
-    def engine(plan: ExportPlan) -> list[PartResult]:
+    def engine(plan: ExportPlan) -> list[SplitResult]:
         with pytest.raises(RmqtoolError, match="another export"):
             Output(tmp_path / "out", "incremental")
         return run_here(plan)

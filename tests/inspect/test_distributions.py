@@ -20,8 +20,8 @@ def test_sizes(batches: list[list[int]]) -> None:
     for sizes in batches:
         found.add(np.array(sizes))
     every = [size for sizes in batches for size in sizes]
-    assert found.parts() == [(start, sum(start <= size < 2 * start for size in every)) for start, _ in found.parts()]
-    assert sum(count for _, count in found.parts()) == len(every)
+    assert found.bins() == [(start, sum(start <= size < 2 * start for size in every)) for start, _ in found.bins()]
+    assert sum(count for _, count in found.bins()) == len(every)
 
 
 @given(st.lists(st.lists(timestamps, min_size=1, max_size=8), max_size=4), st.integers(1, 60))
@@ -31,7 +31,7 @@ def test_times(batches: list[list[int]], most: int) -> None:
     for times in batches:
         found.add(np.array(times, dtype=np.int64))
     every = [time for times in batches for time in times]
-    parts = found.parts(most)
+    parts = found.bins(most)
     assert len(parts) <= most
     assert sum(count for _, count in parts) == len(every)
     for (begin, count), (end, _) in pairwise(parts):
@@ -44,6 +44,6 @@ def test_many_times_take_few_parts() -> None:
     for day in range(366):
         found.add(np.arange(0, 86_400_000, 60_000, dtype=np.int64) + day * 86_400_000)
     assert found.width >= 366 * 86_400_000 // 1024
-    assert len(found.parts(32)) <= 32
-    assert sum(count for _, count in found.parts(32)) == 366 * 1440
-    assert {count for _, count in found.parts(10)[1:-1]} == {found.parts(10)[1][1]}
+    assert len(found.bins(32)) <= 32
+    assert sum(count for _, count in found.bins(32)) == 366 * 1440
+    assert {count for _, count in found.bins(10)[1:-1]} == {found.bins(10)[1][1]}

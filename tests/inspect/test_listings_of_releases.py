@@ -6,12 +6,12 @@ import pytest
 
 from rmqtool.formats.java import string_hash
 from rmqtool.inspect.options import ListingOptions
-from rmqtool.inspect.registry import count_place, list_place
+from rmqtool.inspect.registry import count_location, list_location
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.inspect.listings import objects, place_of
+from tests.inspect.listings import location_of, objects
 
 STORES = [name for name in stores.names() if not name.endswith("-killed")]
 KILLED = [name for name in stores.names() if name.endswith("-killed")]
@@ -61,12 +61,12 @@ def test_index_hits(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
     if not (store / "index").is_dir():
         pytest.skip("no message, no index")
-    place = place_of(store / "index")
+    place = location_of(store / "index")
     min_offset = stores.oracle(name)["commit_log"]["min_offset"]  # a broker finds nothing below it
     for query in stores.oracle(name)["index"]["queries"][::7]:
         filters = Filters(topics=(query["topic"],), keys=(query["key"],), from_offset=min_offset)
         found = set()
-        for part in list_place(place, ListingOptions(filters=filters)):
+        for part in list_location(place, ListingOptions(filters=filters)):
             assert isinstance(part, Rows)
             if part.counted:
                 found.update(part.batch.column("physical_offset").to_pylist())
@@ -89,7 +89,7 @@ def test_index_headers_and_chains(golden_store: GoldenStore, name: str) -> None:
         own = [slot for slot in slots if slot["file"] == header["file"]]
         assert sum(slot["chain_length"] for slot in own) == header["keys"]
         assert all(slot["chain_ok"] for slot in own)
-    counts = count_place(place_of(store / "index"), ListingOptions())
+    counts = count_location(location_of(store / "index"), ListingOptions())
     assert counts == {"index_header": len(headers), "index_unit": sum(header["keys"] for header in headers)}
 
 

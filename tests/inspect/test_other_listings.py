@@ -28,7 +28,7 @@ from rmqtool.scan.rows import Rows, make_rows, one_row
 from rmqtool.store.dledger_log import scan_backwards
 from tests.building import LogBuilder, message, write_log
 from tests.conftest import GoldenStore
-from tests.inspect.listings import objects, place_of
+from tests.inspect.listings import location_of, objects
 
 MESSAGES = 60
 EXTRAS = "more/5.5.0-extras"
@@ -183,10 +183,10 @@ def test_a_dledger_file_backwards_in_parts(
     expected = objects(copy, "dledger")
     assert {line["kind"] for line in expected} == {"message", "damage", "blank"}
     for part in (1, 3000, 20_000, 1 << 20):
-        monkeypatch.setattr("rmqtool.store.dledger_log._PART", part)
+        monkeypatch.setattr("rmqtool.store.dledger_log._PIECE_SIZE", part)
         assert objects(copy, "dledger", reverse=True) == expected[::-1]
         assert objects(copy, "dledger", reverse=True, limit=3) == expected[-4:][::-1]
-        [mapped] = place_of(copy, "dledger").files
+        [mapped] = location_of(copy, "dledger").files
         parts = [sum(event.size for event in events) for events in scan_backwards(mapped)]
         assert (len(parts) > 1) == (part < 50_000)
         assert max(parts) < part + 10_000
@@ -366,16 +366,18 @@ def test_following_a_log_across_files(tmp_path: Path, monkeypatch: pytest.Monkey
             yield
 
     monkeypatch.setattr("rmqtool.inspect.follow.time", SimpleNamespace(sleep=Growing(tmp_path, steps()).sleep))
-    found = follow_log(place_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
+    found = follow_log(location_of(tmp_path / "commitlog"), ListingOptions(), from_end=True)
     bodies = [
         row["body"] for rows in islice(found, 30) if isinstance(rows, Rows) for row in rows.dicts() if "body" in row
     ]
     assert bodies == ["one", "two", "three", "four", "four"]
     gone = ListingOptions(filters=Filters(from_offset=0, to_offset=100))
-    assert list(follow_log(place_of(tmp_path / "commitlog"), gone, from_end=False)) == []
+    assert list(follow_log(location_of(tmp_path / "commitlog"), gone, from_end=False)) == []
     builder.write(tmp_path)
     options = ListingOptions(filters=Filters(from_offset=builder.offsets[3], to_offset=builder.offsets[5]))
-    every = [rows for rows in follow_log(place_of(tmp_path / "commitlog"), options, from_end=False) if rows is not None]
+    every = [
+        rows for rows in follow_log(location_of(tmp_path / "commitlog"), options, from_end=False) if rows is not None
+    ]
     rows = [row for part in every for row in part.dicts() if row["kind"] == "message"]
     assert [row["physical_offset"] for row in rows] == builder.offsets[3:5]
 
@@ -396,7 +398,7 @@ def test_a_record_that_is_read_while_it_is_written(
     monkeypatch.setattr(
         "rmqtool.store.commit_log.time", SimpleNamespace(sleep=lambda _seconds: builder.write(tmp_path))
     )
-    place, options = place_of(tmp_path / "commitlog"), ListingOptions(live=True)
+    place, options = location_of(tmp_path / "commitlog"), ListingOptions(live=True)
     found: Iterator[Rows | None] = list_log(place, options)
     if follow:
         start = replace(options, filters=Filters(from_offset=builder.offsets[row]))

@@ -13,13 +13,13 @@ from rmqtool.formats.consume_queue import build_unit
 from rmqtool.formats.dledger import ENTRY_HEADER_SIZE
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.inspect.record_filter import RecordFilter
-from rmqtool.inspect.registry import LISTINGS, list_place, split_filters
+from rmqtool.inspect.registry import LISTINGS, list_location, split_filters
 from rmqtool.scan.filters import Filters
 from rmqtool.scan.rows import Rows
 from tests.building import LogBuilder, write_log
 from tests.conftest import GoldenStore
 from tests.golden import stores
-from tests.inspect.listings import objects, place_of
+from tests.inspect.listings import location_of, objects
 from tests.unchanged import unchanged
 
 QUEUES, BATCHES, INDEX = "consumequeue", "batchconsumequeue", "index"
@@ -37,11 +37,11 @@ PLACES += [
 
 def found_at(path: Path, filters: Filters, **options: Any) -> tuple[list[dict[str, Any]], RecordFilter | None]:
     """The units that pass, and what could not be judged."""
-    place = place_of(path)
+    place = location_of(path)
     by_units, by_records = split_filters(place.kind, filters)
     judge = None if by_records == Filters() else RecordFilter(place, by_records)
     with unchanged(place.root):
-        parts = list_place(place, ListingOptions(filters=by_units, by_record=judge, **options))
+        parts = list_location(place, ListingOptions(filters=by_units, by_record=judge, **options))
         rows = [row for part in parts if isinstance(part, Rows) for row in part.dicts()]
     return [row for row in rows if row["kind"] != "index_header"], judge
 
@@ -77,15 +77,15 @@ def test_units_whose_messages_pass(golden_store: GoldenStore, name: str, part: s
         return
     listed = [line for line in objects(store / log) if line["kind"] == "message"]
     messages = {line["physical_offset"]: line for line in listed}
-    by_record = LISTINGS[place_of(store / part).kind].by_record
+    by_record = LISTINGS[location_of(store / part).kind].by_record
     units = [unit for unit in objects(store / part) if "header" not in unit["kind"]]
     for filters in variants(listed) if listed else ():
         asked = filters.only(by_record)
         if asked == Filters():
             continue
-        judge = RecordFilter(place_of(store / part), asked)
+        judge = RecordFilter(location_of(store / part), asked)
         found = []
-        for rows in list_place(place_of(store / part), ListingOptions(by_record=judge)):
+        for rows in list_location(location_of(store / part), ListingOptions(by_record=judge)):
             found += rows.dicts() if isinstance(rows, Rows) else []
         found = [unit for unit in found if "header" not in unit["kind"]]
         offsets = [offset_of(unit) for unit in units]
@@ -158,13 +158,13 @@ def test_a_log_that_a_broker_goes_on_with(tmp_path: Path) -> None:
     queue.mkdir(parents=True)
     size, first = log.offsets[1], list(log.offsets)
     (queue / ("0" * 20)).write_bytes(b"".join(build_unit(offset, size, 0) for offset in first))
-    place = place_of(queue)
+    place = location_of(queue)
     judge = RecordFilter(place, Filters(from_timestamp=0))
     assert judge.has_log
     log.roll()
     log.add_all([{} for _ in range(5)]).write(tmp_path)
     (queue / ("0" * 20)).write_bytes(b"".join(build_unit(offset, size, 0) for offset in log.offsets))
-    [rows] = list_place(place_of(queue), ListingOptions(by_record=judge))
+    [rows] = list_location(location_of(queue), ListingOptions(by_record=judge))
     assert isinstance(rows, Rows)
     assert (len(rows), judge.unread) == (10, 0)
 
@@ -177,10 +177,10 @@ def test_a_log_that_the_cleaner_shortens(tmp_path: Path) -> None:
     queue.mkdir(parents=True)
     size = log.offsets[1]
     (queue / ("0" * 20)).write_bytes(b"".join(build_unit(offset, size, 0) for offset in log.offsets))
-    judge = RecordFilter(place_of(queue), Filters(from_timestamp=0))
+    judge = RecordFilter(location_of(queue), Filters(from_timestamp=0))
     assert judge.has_log
     (tmp_path / "commitlog" / ("0" * 20)).unlink()
-    [rows] = list_place(place_of(queue), ListingOptions(by_record=judge))
+    [rows] = list_location(location_of(queue), ListingOptions(by_record=judge))
     assert isinstance(rows, Rows)
     gone = sum(offset < 4096 for offset in log.offsets)
     assert (len(rows), judge.deleted, judge.unread) == (20 - gone, gone, 0)
@@ -215,5 +215,5 @@ def test_without_a_log(unpacked: GoldenStore, tmp_path: Path, name: str, part: s
     """Units that were copied without the log have nothing that could judge them."""
     copy = tmp_path / part
     shutil.copytree(unpacked(name) / part, copy)
-    assert not RecordFilter(place_of(copy), Filters(keys=("k",))).has_log
-    assert RecordFilter(place_of(unpacked(name) / part), Filters(keys=("k",))).has_log
+    assert not RecordFilter(location_of(copy), Filters(keys=("k",))).has_log
+    assert RecordFilter(location_of(unpacked(name) / part), Filters(keys=("k",))).has_log

@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.query import by_time as searching
 from rmqtool.query.by_scan import ScanQuery, by_scan
-from rmqtool.query.by_time import by_time, place_of
+from rmqtool.query.by_time import by_time, offset_before
 from rmqtool.query.notes import Notes
 from rmqtool.scan.filters import Filters
 from rmqtool.store.snapshot import Snapshot
@@ -31,7 +31,7 @@ def test_the_first_message_from_a_moment_on(
     times = sorted({record["store_timestamp"] for record in records})
     for timestamp in (0, times[0] - 1, *times[:: len(times) // 12], times[-1], times[-1] + 1):
         first = next((r["physical_offset"] for r in records if r["store_timestamp"] >= timestamp), None)
-        assert place_of(snapshot, timestamp) <= (first if first is not None else snapshot.log_range.max_offset)
+        assert offset_before(snapshot, timestamp) <= (first if first is not None else snapshot.log_range.max_offset)
         found = list(by_time(snapshot, timestamp, ScanQuery(limit=1), "none", Notes()))
         assert [message["physical_offset"] for message in found] == ([] if first is None else [first])
 
@@ -44,7 +44,7 @@ def test_little_is_left_to_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         made.add()
     snapshot = made.snapshot(tmp_path)
     for number in range(0, 300, 17):
-        place = place_of(snapshot, START_TIME + 1000 * number)
+        place = offset_before(snapshot, START_TIME + 1000 * number)
         assert made.offsets[number] - 700 <= place <= made.offsets[number]
 
 

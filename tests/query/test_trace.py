@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqtool.query.by_place import message_at
-from rmqtool.query.trace import Places, places_of
+from rmqtool.query.trace import MessageTrace, trace_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from tests.building import START_TIME
@@ -24,12 +24,12 @@ HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 
-def places(snapshot: Snapshot, offset: int) -> Places:
+def places(snapshot: Snapshot, offset: int) -> MessageTrace:
     """The page on the message at `offset`; looking it up changes nothing."""
     with unchanged(snapshot.store.root):
         found = message_at(snapshot, offset)
         assert found is not None
-        page = places_of(snapshot, found)
+        page = trace_of(snapshot, found)
         page.as_json(snapshot)
         return page
 
@@ -44,7 +44,7 @@ def test_every_message_of_a_sound_store_stands_where_it_should(golden_store: Gol
     for record in says["records"][::23]:
         message = message_at(snapshot, record["physical_offset"])
         assert message is not None
-        page = places_of(snapshot, message)
+        page = trace_of(snapshot, message)
         assert {place.state for place in page.queues} <= {"ok"}
         assert {place.state for place in page.index} <= {"ok"}
         assert page.contradictions == []
@@ -72,7 +72,7 @@ def test_the_same_key_twice_has_two_units(tmp_path: Path) -> None:
     made = StoreMaker()
     made.add(properties={"KEYS": "a a"})
     page = places(made.snapshot(tmp_path), 0)
-    assert [(place.unit and place.unit.number, place.place) for place in page.index] == [(2, 1), (1, 2)]
+    assert [(trace.unit and trace.unit.unit_index, trace.position_in_chain) for trace in page.index] == [(2, 1), (1, 2)]
 
 
 def half(made: StoreMaker, key: str = KEY) -> int:
@@ -141,7 +141,7 @@ def test_a_commit_whose_half_is_another_message(tmp_path: Path) -> None:
     assert any("its half is at 0, but no such record is there" in line for line in page.contradictions)
 
 
-def places_after(made: StoreMaker, root: Path, offset: int) -> Places:
+def places_after(made: StoreMaker, root: Path, offset: int) -> MessageTrace:
     return places(made.snapshot(root), offset)
 
 
@@ -261,7 +261,7 @@ def test_retention(tmp_path: Path) -> None:
     assert places(snapshot, made.offsets[-1]).retention.expires_timestamp is None
 
 
-def changed(made: StoreMaker, root: Path, units: list[bytes]) -> Places:
+def changed(made: StoreMaker, root: Path, units: list[bytes]) -> MessageTrace:
     snapshot = made.snapshot(root)
     write_queue(root, "orders", 0, units)
     return places(snapshot, made.offsets[1])

@@ -11,7 +11,7 @@ from rmqtool.query.by_key import KeyQuery, by_key
 from rmqtool.query.by_place import Message
 from rmqtool.query.groups import group_offsets
 from rmqtool.query.notes import Notes
-from rmqtool.query.trace import Places, places_of
+from rmqtool.query.trace import MessageTrace, trace_of
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -39,17 +39,17 @@ def snapshot(name: str, golden_store: GoldenStore) -> Snapshot:
     return Snapshot(open_store(golden_store(name)), parse_version(name.partition("-")[0]))
 
 
-def traces(snapshot: Snapshot, key: str, topic: str) -> Iterator[tuple[Message, Places]]:
+def traces(snapshot: Snapshot, key: str, topic: str) -> Iterator[tuple[Message, MessageTrace]]:
     """The pages on the messages of a topic with a key."""
     for message in by_key(snapshot, KeyQuery(key, [topic]), "none", Notes()):
-        yield message, places_of(snapshot, message)
+        yield message, trace_of(snapshot, message)
 
 
 @pytest.mark.slow
 def test_nothing_contradicts(snapshot: Snapshot, name: str) -> None:
     for record in stores.oracle(name)["records"]:
         for message in by_key(snapshot, KeyQuery(record["unique_key"] or "", [record["topic"]]), "none", Notes()):
-            assert places_of(snapshot, message).contradictions == []
+            assert trace_of(snapshot, message).contradictions == []
 
 
 def test_transactions(snapshot: Snapshot, facts: dict[str, Any]) -> None:

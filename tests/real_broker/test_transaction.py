@@ -11,7 +11,7 @@ import pytest
 from rmqtool.base.errors import StoreInUseError
 from rmqtool.transaction import Transaction, Undo, kept_transactions
 from rmqtool.transaction.home import STAGING, TRASH
-from rmqtool.transaction.places import HOME
+from rmqtool.transaction.paths import HOME
 from rmqtool.transaction.system import SYSTEM
 from tests.conftest import GoldenStore
 from tests.real_broker.harness import VERSIONS, Harness, HarnessError

@@ -99,7 +99,7 @@ def small_blocks(size: int, longest_blank: int = reader.LONGEST_BLANK) -> Iterat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "BLOCK_SIZE", size)
         patch.setattr(reader, "LONGEST_BLANK", longest_blank)
-        patch.setattr(reader, "_MOST_BEHIND_DAMAGE", 1)
+        patch.setattr(reader, "_RECORDS_BEHIND_DAMAGE", 1)
         patch.setattr(reader, "_SMALL_REST", size // 64)
         patch.setattr(probe, "BLOCK_SIZE", size)
         patch.setattr(probe, "_FIRST_READ", min(probe._FIRST_READ, max(16, size // 4)))

@@ -68,7 +68,7 @@ def test_what_a_failed_job_means(text: str, sentence: str) -> None:
 
 def test_many_tasks_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, in order, in at most so many groups; and what they give comes back as one."""
-    monkeypatch.setattr(engine, "_MOST_TASKS", 3)
+    monkeypatch.setattr(engine, "_MAX_TASKS", 3)
     for count in range(1, 8):
         groups = list(engine._groups(range(count)))
         assert [task for group in groups for task in group] == list(range(count))

@@ -65,7 +65,7 @@ def test_a_part_behind_a_link_is_refused_politely(store: Path, tmp_path: Path, l
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
 def test_another_file_system_is_refused_politely(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Transaction(store, "test") as transaction:
-        monkeypatch.setattr(transaction._places, "_device", os.stat("/proc").st_dev)
+        monkeypatch.setattr(transaction._paths, "_device", os.stat("/proc").st_dev)
         with pytest.raises(UnsupportedError, match="another file system"):
             transaction.file(FIRST)
 
@@ -473,6 +473,6 @@ def test_signals_that_a_job_ignores_stay_ignored() -> None:
     try:
         with deferred_signals() as deferred:
             signal.raise_signal(signal.SIGINT)
-        assert deferred.number is None
+        assert deferred.signal_number is None
     finally:
         signal.signal(signal.SIGINT, before)

@@ -12,10 +12,10 @@ HOME = ".rmqtool"
 """Directory in the store that holds everything of ours; every broker from 4.4.0 to 5.5.0 ignores it."""
 
 _MAX_NAME = 255  # bytes
-_NOT_OURS = frozenset({HOME, "lock", "rocksdbstore"})  # what tells brokers and transactions apart is never changed
+_NOT_OURS = frozenset({HOME, "lock", "rocksdbstore"})  # they keep brokers and transactions apart: never changed
 
 
-class Places:
+class StorePaths:
     """Turns names such as ``consumequeue/orders/0`` into paths below the store `root`."""
 
     def __init__(self, root: str, system: System) -> None:
@@ -36,13 +36,13 @@ class Places:
         return name
 
     def check_name(self, name: str) -> None:
-        """Raise UnwritableError for a name that leaves the store, or that says who runs on it."""
+        """Raise UnwritableError for a name outside the store, or of a file that shows who runs on it."""
         parts = name.split("/")
         if any(not _is_plain(part) for part in parts) or parts[0] in _NOT_OURS:
             raise UnwritableError(f"{name!r} is no name inside a store: nothing is written there")
 
     def _check_parents(self, name: str) -> None:
-        """Every directory on the way is a directory of the store's own file system: a rename can't leave it."""
+        """Check that all directories of the path are on the store's own file system: a rename can't leave it."""
         if name in self._known:
             return
         self._check_parents(os.path.dirname(name))
@@ -77,8 +77,8 @@ class Places:
 _ELSEWHERE = "build the files elsewhere with --output DIR and put them in place while the broker is stopped"
 
 
-def _is_plain(part: str) -> bool:
-    return part not in ("", ".", "..") and "\0" not in part and len(os.fsencode(part)) <= _MAX_NAME
+def _is_plain(name: str) -> bool:
+    return name not in ("", ".", "..") and "\0" not in name and len(os.fsencode(name)) <= _MAX_NAME
 
 
 def parents_of(name: str) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 
 from rmqtool.formats.properties import PROPERTY_SEPARATOR
 from rmqtool.scan.hashing import WINDOW
-from rmqtool.scan.properties import PropertyTable, places_of
-from rmqtool.scan.uniform_properties import find_same_names
+from rmqtool.scan.properties import PropertyTable, positions_of
+from rmqtool.scan.uniform_properties import find_uniform
 
 USUAL = {"TRACE_ON": "true", "KEYS": "order-1", "UNIQ_KEY": "0A010203", "CLUSTER": "DefaultCluster", "WAIT": "true"}
 
@@ -18,10 +18,10 @@ def found(records: list[dict[str, str]]) -> list[list[tuple[str, str]]] | None:
     texts = ["".join(f"{name}\1{value}\2" for name, value in record.items()).encode() for record in records]
     data = np.frombuffer(b"".join(texts) + bytes(WINDOW), np.uint8)
     ends = np.cumsum([len(text) for text in texts])
-    stops = places_of(PROPERTY_SEPARATOR, data)
+    stops = positions_of(PROPERTY_SEPARATOR, data)
     expected = [list(record.items()) for record in records]
     assert PropertyTable(data, stops, ends).maps().to_pylist() == expected
-    same = find_same_names(data, stops, ends)
+    same = find_uniform(data, stops, ends)
     if same is None:
         return None
     maps = same.maps().to_pylist()

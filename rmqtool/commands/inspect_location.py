@@ -1,0 +1,200 @@
+"""`rmqtool inspect` of a location in a store: options that fit it, then its listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqtool.base.errors import Exit, UsageError
+from rmqtool.commands.inspect_listing import Format, ListingOutput, checked_columns, list_at, show_counts
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.show.output import Style, note
+
+if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit, ReadPolicy
+    from rmqtool.inspect.locate import Location
+    from rmqtool.inspect.options import ListingOptions
+    from rmqtool.inspect.record_filter import RecordFilter
+    from rmqtool.inspect.registry import Listed
+    from rmqtool.scan.filters import Filters
+    from rmqtool.scan.message_rows import BodyChoice
+    from rmqtool.show.message_text import BodyFormat
+
+FILTERS = ("topic", "queue", "tag", "key", "from", "to", "from_offset", "to_offset")
+"""The options of filters, in the order of help and messages."""
+
+
+@dataclass(frozen=True)
+class ListingRequest:
+    """The options of inspect for a listing, as they were given."""
+
+    filters: Filters
+    limit: int | None
+    reverse: bool
+    follow: bool
+    as_hex: bool
+    columns: str | None
+    output_format: Format | None
+    count: bool
+    slots: bool
+    body: BodyChoice
+    body_format: BodyFormat
+
+
+def list_from(
+    style: Style, location: Location, limit_rate: RateLimit | None, conf: BrokerConf, request: ListingRequest
+) -> Exit:
+    """Show the listing of a location, by the options of inspect; raise UsageError where they do not fit."""
+    from rmqtool.inspect.registry import count_location
+
+    _check(location, request, style)
+    names = checked_columns(request.columns, location)
+    options = _options(location, request, names, limit_rate, conf)
+    if request.count:
+        return show_counts(style, count_location(location, options), as_json=style.json, by_record=options.by_record)
+    listing_format = "json" if style.json else request.output_format or "text"
+    shown = ListingOutput(style, location, listing_format, request.body_format, names, request.as_hex)
+    status = list_at(shown, _listing(location, request, options), options.by_record)
+    if shown.empty and request.limit != 0 and not style.quiet:
+        note(_nothing(location, request.filters))
+    if not style.quiet:
+        _print_other_kind(location)
+    return status
+
+
+def _options(
+    location: Location,
+    request: ListingRequest,
+    columns: tuple[str, ...],
+    limit_rate: RateLimit | None,
+    conf: BrokerConf,
+) -> ListingOptions:
+    from rmqtool.base.files import ReadPolicy
+    from rmqtool.inspect.options import ListingOptions
+    from rmqtool.inspect.registry import LISTINGS
+    from rmqtool.scan.message_rows import MessageShape
+    from rmqtool.store.lock import lock_holder
+
+    live = lock_holder(location.root) is not None
+    reading = ReadPolicy(limit_rate, drop_page_cache=live)
+    filters, by_record = _fitting(location, request.filters, conf, reading)
+    chosen = columns
+    if request.output_format == "table" and not columns:
+        chosen = (*LISTINGS[location.kind].table, "body_crc_ok")
+    with_hex = request.as_hex or "hex" in columns
+    return ListingOptions(
+        filters=filters,
+        by_record=by_record,
+        limit=request.limit,
+        reverse=request.reverse,
+        with_hex=with_hex,
+        slots=request.slots,
+        shape=MessageShape.of(request.body, chosen, with_hex=with_hex),
+        conf=conf,
+        reading=reading,
+        live=live,
+    )
+
+
+def _listing(location: Location, request: ListingRequest, options: ListingOptions) -> Iterator[Listed | None]:
+    from rmqtool.inspect.follow import follow_log
+    from rmqtool.inspect.registry import limited, list_location
+
+    if not request.follow:
+        return list_location(location, options)
+    from_end = not (is_given("from_offset") or is_given("from"))
+    return limited(follow_log(location, options, from_end=from_end), request.limit)
+
+
+def _nothing(location: Location, filters: Filters) -> str:
+    from rmqtool.scan.filters import Filters
+
+    scope = f"in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}"
+    return f"nothing {scope} passes the filters" if filters != Filters() else f"nothing is stored {scope}"
+
+
+def _print_other_kind(location: Location) -> None:
+    """Note when a single file looks like another kind than it was taken for."""
+    from rmqtool.inspect.file_kind import as_hint, name_of, other_kind_of
+
+    files = location.files
+    if len(files) != 1 or files[0].path.name != location.path.name:
+        return
+    other_kind = other_kind_of(files[0].path, location.kind)
+    if other_kind:
+        note(f"this looks like {name_of(other_kind)} rather than {name_of(location.kind)}: {as_hint(other_kind)}")
+
+
+def _fitting(
+    location: Location, filters: Filters, conf: BrokerConf, reading: ReadPolicy
+) -> tuple[Filters, RecordFilter | None]:
+    """The filters that units decide, and those that need their records; raise UsageError for one that fits neither.
+
+    A filter that is set by the environment is ignored where it does not fit.
+    """
+    from rmqtool.inspect.record_filter import RecordFilter
+    from rmqtool.inspect.registry import LISTINGS, split_filters
+    from rmqtool.scan.filters import Filters
+
+    known = LISTINGS[location.kind].filters | LISTINGS[location.kind].by_record
+    wrong = [name for name in FILTERS if name not in known and is_given(name)]
+    if wrong:
+        raise _filter_not_possible(location, wrong, "what is here does not tell")
+    by_units, by_records = split_filters(location.kind, filters)
+    if by_records == Filters():
+        return by_units, None
+    record_filter = RecordFilter(location, by_records, conf, reading)
+    if record_filter.has_log:
+        return by_units, record_filter
+    asked = [name for name in FILTERS if by_records.only([name]) != Filters() and is_given(name)]
+    if asked:
+        raise _filter_not_possible(
+            location, asked, "what is here does not tell, and the log with the messages is not beside it"
+        )
+    return by_units, None
+
+
+def _filter_not_possible(location: Location, names: list[str], message: str) -> UsageError:
+    given = [f"--{option_name(name)}" for name in names]
+    hint = f"rmqtool inspect {quote(str(location.root / 'commitlog'))} {given[0]} ..."
+    if location.kind == "index" and "queue" not in names:
+        hint = "a unit has the hash of a topic with a key or a tag: give --topic and one of --key and --tag"
+    return UsageError(f"{', '.join(given)}: {message}", file=location.path, hint=hint)
+
+
+def _check(location: Location, request: ListingRequest, style: Style) -> None:
+    """Raise UsageError for options that do not fit each other or the location."""
+    if request.follow and (location.kind != "commitlog" or request.reverse or request.count):
+        raise UsageError("--follow is for a commit log, without --reverse and --count", file=location.path)
+    if request.slots and location.kind != "index":
+        raise UsageError("--slots is for index files", file=location.path)
+    if style.json and request.output_format not in (None, "json"):
+        raise UsageError(f"--json and --format {request.output_format} ask for two things")
+    if request.slots:
+        _check_slots(location, request.filters)
+
+
+def _check_slots(location: Location, filters: Filters) -> None:
+    """Raise UsageError unless the filters name a topic with a key or a tag, or nothing: a slot has only their hash."""
+    from rmqtool.inspect.index_files import HASHED, is_hashed
+
+    others = [name for name in FILTERS if name not in HASHED and is_given(name)]
+    if others:
+        raise _filter_not_possible(location, others, "hash slots do not tell")
+    if any(is_given(name) for name in HASHED) and not is_hashed(filters):
+        raise UsageError("a hash slot is that of a topic with a key or a tag: give --topic and one of them")
+
+
+def is_given(option: str) -> bool:
+    """Whether an option was given on the command line, and not by the environment."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def option_name(name: str) -> str:
+    """An option's name on the command line."""
+    return {"as_hex": "hex", "output_format": "format"}.get(name, name.replace("_", "-"))
