@@ -32,7 +32,7 @@ from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.checkpoint import read_checkpoint
-from rmqtool.store.consume_queues import DIRECTORIES, Queue, QueueRange, queue_range
+from rmqtool.store.consume_queues import Queue, QueueRange, queue_range
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CONSUME_QUEUE, Store
@@ -234,7 +234,7 @@ class Recovery:
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
     ) -> list[str]:
         made = {
-            self.store.root / DIRECTORIES[state.kind] / state.queue.topic / str(state.queue.queue_id) / name
+            self.store.root / state.queue.format.directory / state.queue.topic / str(state.queue.queue_id) / name
             for state in queues
             for name in state.made
         }

@@ -22,7 +22,7 @@ from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
-from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue, list_queues
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, list_queues
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import Store
@@ -98,8 +98,8 @@ def open_source(store: Store, options: RebuildOptions, releases: Releases | None
         batch_topics=found,
         learns_batch_topics=has_batches and topics is None,
     )
-    for kind in UNIT_SIZES:
-        grid = FileGrid(sizes.queues[kind], UNIT_SIZES[kind])
+    for kind, units in UNIT_FORMATS.items():
+        grid = FileGrid(sizes.queues[kind], units.dtype.itemsize)
         source.existing[kind] = ExistingQueues(kind, grid, source.log_min_offset, queues)
     return source
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles, list_mapped_files
@@ -24,12 +25,27 @@ from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 Kind = Literal["simple", "batch"]
 
 _QUEUE_ID = re.compile(r"\d{1,9}", re.ASCII)
-DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
-_FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
-UNIT_SIZES: dict[Kind, int] = {"simple": consume_queue.UNIT_SIZE, "batch": batch_consume_queue.UNIT_SIZE}
 _RECOVERED_FILES = 3  # ConsumeQueue#recover looks at the last three
 _READ_UNITS = 200  # so many take no longer to read than one: they are a page
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
+
+
+class UnitFormat(NamedTuple):
+    """How queues of one kind are stored: below which directory of the store, and the broker's own test of each unit."""
+
+    directory: str
+    dtype: np.dtype[np.void]
+    is_written: Callable[[NDArray[np.void]], NDArray[np.bool_]]
+
+    def decode(self, data: bytes) -> NDArray[np.void]:
+        """View `data` as whole units; a partial last unit is left out."""
+        return np.frombuffer(data, self.dtype, count=len(data) // self.dtype.itemsize)
+
+
+UNIT_FORMATS: dict[Kind, UnitFormat] = {
+    "simple": UnitFormat(CONSUME_QUEUE, consume_queue.UNIT_DTYPE, consume_queue.is_written),
+    "batch": UnitFormat(BATCH_CONSUME_QUEUE, batch_consume_queue.UNIT_DTYPE, batch_consume_queue.is_written),
+}
 
 
 @dataclass(frozen=True)
@@ -42,9 +58,14 @@ class Queue:
     files: MappedFiles
 
     @property
+    def format(self) -> UnitFormat:
+        """How its units are stored."""
+        return UNIT_FORMATS[self.kind]
+
+    @property
     def unit_size(self) -> int:
         """Size of a unit, bytes."""
-        return UNIT_SIZES[self.kind]
+        return self.format.dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -65,8 +86,8 @@ def list_queues(store: Store, part: ReadScope = nullcontext) -> Iterator[Queue]:
 
     Each directory and each file is a `part`.
     """
-    for kind, directory in DIRECTORIES.items():
-        for topic in _directories_in(store.root / directory, part):
+    for kind, units in UNIT_FORMATS.items():
+        for topic in _directories_in(store.root / units.directory, part):
             numbered = [entry for entry in _directories_in(Path(topic.path), part) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
                 yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), part=part))
@@ -139,7 +160,7 @@ class _WrittenFile:
 
     def __init__(self, queue: Queue, mapped: MappedFile, *, whole: bool = False, count: int | None = None) -> None:
         self.start_offset = mapped.start_offset
-        self._format = _FORMATS[queue.kind]
+        self._format = queue.format
         self._unit_size = queue.unit_size
         self._path = mapped.path
         self.room = mapped.size // queue.unit_size
@@ -155,7 +176,7 @@ class _WrittenFile:
             if file.size > _READ_WHOLE:
                 yield _StoredOffsets(self, file)
             else:
-                yield self._format.decode_units(file.read(0, self.count * self._unit_size))["physical_offset"]
+                yield self._format.decode(file.read(0, self.count * self._unit_size))["physical_offset"]
 
     def unit(self, number: int) -> np.void:
         """One unit."""
@@ -165,13 +186,13 @@ class _WrittenFile:
     def read(self, file: InputFile, number: int) -> np.void:
         """The same, of the file that is open."""
         size = self._unit_size
-        unit: np.void = self._format.decode_units(file.read(number * size, size))[0]
+        unit: np.void = self._format.decode(file.read(number * size, size))[0]
         return unit
 
     def _count_written(self, file: InputFile) -> int:
         """Units before the first that is not written; in a large file they are taken to be in one piece."""
         if file.size <= _READ_WHOLE:
-            written = self._format.is_written(self._format.decode_units(file.read(0, file.size)))
+            written = self._format.is_written(self._format.decode(file.read(0, file.size)))
             return len(written) if written.all() else int(np.argmin(written))
         if self.room and self._is_written(file, self.room - 1):
             return self.room
@@ -180,13 +201,13 @@ class _WrittenFile:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self._is_written(file, middle) else (low, middle)
         written = self._format.is_written(
-            self._format.decode_units(file.read(low * self._unit_size, (high - low) * self._unit_size))
+            self._format.decode(file.read(low * self._unit_size, (high - low) * self._unit_size))
         )
         return low + (len(written) if written.all() else int(np.argmin(written)))
 
     def _is_written(self, file: InputFile, number: int) -> bool:
         size = self._unit_size
-        return bool(self._format.is_written(self._format.decode_units(file.read(number * size, size)))[0])
+        return bool(self._format.is_written(self._format.decode(file.read(number * size, size)))[0])
 
 
 class _StoredOffsets:

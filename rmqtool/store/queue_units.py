@@ -14,15 +14,12 @@ import numpy as np
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
-from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
-from rmqtool.store.consume_queues import Kind, Queue, QueueRange, written_end
+from rmqtool.store.consume_queues import UNIT_FORMATS, Queue, QueueRange, written_end
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.store import Store
 
-_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
-_FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _READ_UNITS = 800  # what a pull looks at by default
 
 
@@ -47,8 +44,8 @@ def find_queue(store: Store, topic: str, queue_id: int) -> Queue | None:
     """The queue of a topic, None without a directory; a topic is one name, never a path."""
     if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
         return None
-    for kind, directory in _DIRECTORIES.items():
-        path = store.root / directory / topic / str(queue_id)
+    for kind, units in UNIT_FORMATS.items():
+        path = store.root / units.directory / topic / str(queue_id)
         if _is_directory(path):
             return Queue(topic, queue_id, kind, list_mapped_files(path))
     return None
@@ -90,7 +87,7 @@ class QueueFile:
         with InputFile(self.mapped.path) as file:
             while left > 0:
                 data = file.read(number * size, min(left, _READ_UNITS) * size)
-                rows = _FORMATS[self._queue.kind].decode_units(data).tolist()
+                rows = self._queue.format.decode(data).tolist()
                 if not rows:
                     return
                 yield from (self._unit(row, number + place) for place, row in enumerate(rows))

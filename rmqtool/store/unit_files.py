@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import MappedFiles, file_at, list_mapped_files
-from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.base.mapped_files import file_at
+from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.consume_queues import Queue
 
-_FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 
-
-class QueueFiles:
+class UnitFiles:
     """Reads units by number; where no file holds one, zeros are read.
 
-    `start` is the number of the first unit that there is a file for, `stop` that behind the last.
+    `start` is the number of the first unit that there is a file for.
     """
 
     def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
         self.queue = queue
         self.size = queue.unit_size
-        self.dtype: np.dtype[Any] = _FORMATS[queue.kind].UNIT_DTYPE
-        self._format = _FORMATS[queue.kind]
+        self.dtype = queue.format.dtype
+        self.is_written = queue.format.is_written
         self._files = queue.files.files
         self._open = open_files
         self._live = live
         self.start = self._files[0].start_offset // self.size if self._files else 0
-        self.stop = max((file.end_offset // self.size for file in self._files), default=0)
 
     def read(self, first: int, count: int) -> bytes:
         """Units `first` to before ``first + count`` as stored."""
@@ -71,13 +67,8 @@ class QueueFiles:
         """The same, decoded."""
         return np.frombuffer(self.read(first, count), self.dtype)
 
-    def is_written(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
-        """The broker's own test of each unit."""
-        written: NDArray[np.bool_] = self._format.is_written(units)
-        return written
-
     @cached_property
-    def written_stop(self) -> int:
+    def data_end(self) -> int:
         """Number behind the last unit that is not all zeros; where a broker writes, the last one may be half there."""
         for mapped in reversed(self._files):
             end = self._open.get(mapped.path).data_end()
@@ -86,35 +77,24 @@ class QueueFiles:
                 return stop - 1 if self._live else stop
         return self.start
 
-    def find_from(self, physical_offset: int) -> int:
+    def bisect(self, physical_offset: int) -> int:
         """Number of the first unit that points to `physical_offset` or behind it, for units that ascend."""
-        low, high = self.start, self.written_stop
-        while low < high:
-            middle = (low + high) // 2
-            unit = self.units(middle, 1)
-            pre_blank = self.queue.kind == "simple" and bool(consume_queue.is_pre_blank(unit)[0])
-            if pre_blank or int(unit["physical_offset"][0]) < physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.data_end), physical_offset, self.start, key=self._target)
 
     def find(self, physical_offset: int) -> int | None:
         """Number of the unit that points to `physical_offset`, for units that ascend; None when it is not found."""
-        low = self.find_from(physical_offset)
-        if low < self.written_stop:
-            unit = self.units(low, 1)
-            if int(unit["physical_offset"][0]) == physical_offset and self.is_written(unit)[0]:
-                return low
-        return None
+        number = self.bisect(physical_offset)
+        is_found = number < self.data_end and self._target(number) == physical_offset
+        return number if is_found and self.is_written(self.units(number, 1))[0] else None
+
+    def _target(self, number: int) -> int:
+        """The physical offset that a unit points to; filler, which comes before all messages, points before the log."""
+        unit = self.units(number, 1)
+        is_filler = self.queue.kind == "simple" and is_pre_blank(unit)[0]
+        return -1 if is_filler else int(unit["physical_offset"][0])
 
     def place_of(self, number: int) -> tuple[Path | None, int]:
         """Path of the file that holds a unit, None without one, and the unit's position in it, bytes."""
         position = number * self.size
         file = file_at(self._files, position)
         return (file.path, position - file.start_offset) if file else (None, position)
-
-
-def files_in(directory: Path) -> MappedFiles:
-    """The files of a queue; none where something else stands in the place of a directory: then units are missing."""
-    return list_mapped_files(directory, part=skip_wrong_type)
