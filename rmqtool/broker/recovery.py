@@ -32,9 +32,10 @@ from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.checkpoint import read_checkpoint
-from rmqtool.store.consume_queues import Queue, QueueRange, queue_range
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.store import CONSUME_QUEUE, Store
 from rmqtool.store.topics import load_topics
 

@@ -17,7 +17,7 @@ from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import Queue, QueueRange, list_queues, queue_range
+from rmqtool.store.consume_queues import Queue, list_queues
 from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, load_offsets
 from rmqtool.store.dledger_log import dledger_range
 from rmqtool.store.file_findings import (
@@ -32,6 +32,7 @@ from rmqtool.store.file_findings import (
 )
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder, lock_holder
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.store.version_signs import index_signs, sampled_signs, version_signs
 from rmqtool.transaction.findings import interrupted_findings

@@ -24,9 +24,10 @@ from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, derive, open_source
 from rmqtool.rebuild.version_choice import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
-from rmqtool.store.consume_queues import Kind, Queue, queue_range
+from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
 from rmqtool.store.index_files import IndexFile, list_index_files
+from rmqtool.store.queue_range import queue_range
 
 Action = Literal["create", "replace", "keep"]
 

@@ -16,9 +16,11 @@ from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
-from rmqtool.store.consume_queues import UNIT_FORMATS, Queue, QueueRange, written_end
+from rmqtool.store.consume_queues import UNIT_FORMATS, Queue
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import open_units
 
 _READ_UNITS = 800  # what a pull looks at by default
 
@@ -112,7 +114,8 @@ class LoadedQueue:
     @cached_property
     def files(self) -> list[QueueFile]:
         """The files that a start keeps, in order."""
-        last, written = written_end(self.queue)
+        with open_units(self.queue) as units:
+            last, written = units.recovered_end()
         files = self.queue.files.files[: last + 1]
         size = self.queue.unit_size
         return [

@@ -1,25 +1,37 @@
-"""The units of one consume queue, over all of its files, by their number from the queue's offset 0 on."""
+"""The units of one consume queue: read from all of its files, searched, and where they end.
+
+There are two ends. A start looks for the first unit that the broker does not take for one (`recovered_end`); whatever
+stands behind that is damage, up to the last byte that is not zero (`data_end`).
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import file_at
+from rmqtool.base.files import UNLIMITED, OpenFiles, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.consume_queues import Queue
+from rmqtool.store.queue_minimum import Offsets
+
+RECOVERED_FILES = 3
+"""`ConsumeQueue#recover` looks at the last three."""
+
+_READ_UNITS = 200  # so many take no longer to read than one: they are a page
+_READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
 
 
 class UnitFiles:
-    """Reads units by number; where no file holds one, zeros are read.
+    """Reads units by their number from the queue's offset 0 on, or by their number in one of the files.
 
-    `start` is the number of the first unit that there is a file for.
+    `start` is the number of the first unit that there is a file for; with `live` a broker writes to the queue.
     """
 
     def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
@@ -33,7 +45,7 @@ class UnitFiles:
         self.start = self._files[0].start_offset // self.size if self._files else 0
 
     def read(self, first: int, count: int) -> bytes:
-        """Units `first` to before ``first + count`` as stored."""
+        """Units `first` to before ``first + count`` as stored; where no file holds one, zeros are read."""
         position, end = first * self.size, (first + count) * self.size
         for file in self._files:
             if file.start_offset <= position and end <= file.end_offset:
@@ -49,6 +61,48 @@ class UnitFiles:
                 piece = self._open.get(file.path).read(low - file.start_offset, high - low)
                 data[low - position : low - position + len(piece)] = piece
         return bytes(data)
+
+    def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
+        """Units of one file from its unit `first` on, fewer only at its end."""
+        return self.queue.format.decode(self._open.get(mapped.path).read(first * self.size, count * self.size))
+
+    def unit_in(self, mapped: MappedFile, number: int) -> np.void:
+        """One unit of one file, which must hold it."""
+        unit: np.void = self.units_in(mapped, number, 1)[0]
+        return unit
+
+    def room_of(self, mapped: MappedFile) -> int:
+        """How many units one file has room for."""
+        return mapped.size // self.size
+
+    def offsets_in(self, mapped: MappedFile, count: int) -> Offsets:
+        """Where the first units of one file point to; in a large file they are read as they are asked for."""
+        if mapped.size > _READ_WHOLE:
+            return _StoredOffsets(self, mapped, count)
+        offsets: NDArray[np.int64] = self.units_in(mapped, 0, count)["physical_offset"]
+        return offsets
+
+    def recovered_end(self) -> tuple[int, int]:
+        """Where a start ends the queue: number of the last file that it keeps, and units in it; (-1, 0) without one."""
+        last = len(self._files) - 1
+        for number in range(max(0, last + 1 - RECOVERED_FILES), last):
+            count = self._written_in(self._files[number])
+            if count < self.room_of(self._files[number]):
+                return number, count
+        return last, self._written_in(self._files[last]) if self._files else 0
+
+    def _written_in(self, mapped: MappedFile) -> int:
+        """Units of one file before the first that is not written; in a large one they are taken to be in one piece."""
+        low, high = 0, self.room_of(mapped)
+        if mapped.size > _READ_WHOLE:
+            low = high if self._is_written_in(mapped, high - 1) else low
+            while high - low > _READ_UNITS:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if self._is_written_in(mapped, middle) else (low, middle)
+        return low + count_leading(self.is_written(self.units_in(mapped, low, high - low)))
+
+    def _is_written_in(self, mapped: MappedFile, number: int) -> bool:
+        return bool(self.is_written(self.units_in(mapped, number, 1)).all())
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
         """Units from `first` to before `stop` in pieces: numbers of the first and behind the last, and if in a file.
@@ -98,3 +152,31 @@ class UnitFiles:
         position = number * self.size
         file = file_at(self._files, position)
         return (file.path, position - file.start_offset) if file else (None, position)
+
+
+class _StoredOffsets:
+    """The physical offsets of the first units of one file."""
+
+    def __init__(self, units: UnitFiles, mapped: MappedFile, count: int) -> None:
+        self._units = units
+        self._mapped = mapped
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: int) -> np.int64:
+        offset: np.int64 = self._units.unit_in(self._mapped, number)["physical_offset"]
+        return offset
+
+
+@contextmanager
+def open_units(queue: Queue, reading: ReadPolicy = UNLIMITED) -> Iterator[UnitFiles]:
+    """The units of a queue, whose files are closed in the end."""
+    with closing(OpenFiles(reading)) as open_files:
+        yield UnitFiles(queue, open_files)
+
+
+def count_leading(rows: NDArray[np.bool_]) -> int:
+    """How many of the first rows are true."""
+    return len(rows) if rows.all() else int(np.argmin(rows))

@@ -23,10 +23,11 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
-from rmqtool.store.consume_queues import QueueRange, has_light_queues, list_queues, queue_range
+from rmqtool.store.consume_queues import has_light_queues, list_queues
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import releases_of
