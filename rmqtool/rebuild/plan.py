@@ -238,15 +238,15 @@ def _derived(
     name: QueueName,
     kind: Kind,
 ) -> QueuePlan:
+    old = source.existing[kind].queues.get(name)
     if isinstance(places, SimpleQueues):
         if places.irregular[queue].jump:
-            return _untouched(source, source.existing[kind].queues.get(name), name)
+            return _untouched(source, old.queue if old else None, name)
         low, high = places.first_message(queue), places.end(queue)
     else:
         low, high = places.ranges[queue]
     difference = comparison.difference(name, places.first(queue), places.end(queue))
-    old = source.existing[kind].queues.get(name)
-    action: Action = "keep" if difference.is_none else "replace" if old and old.files.files else "create"
+    action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
     return QueuePlan(name, kind, action, low, high, difference)
 
 
@@ -293,6 +293,6 @@ def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[In
     for queue in queues:
         touched = queue.difference.write | queue.difference.remove
         old = source.existing[queue.kind].queues.get(queue.name)
-        total += sum(file.size for file in (old.files.files if old else ()) if file.start_offset in touched)
+        total += sum(file.size for file in (old.files if old else ()) if file.start_offset in touched)
     replaced = {file.name for file in index if file.action in ("replace", "remove")}
     return total + sum(file.size for file in _existing_index(source) if file.path.name in replaced)

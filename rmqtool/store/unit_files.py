@@ -39,15 +39,15 @@ class UnitFiles:
         self.size = queue.unit_size
         self.dtype = queue.format.dtype
         self.is_written = queue.format.is_written
-        self._files = queue.files.files
+        self.files = queue.files.files
         self._open = open_files
         self._live = live
-        self.start = self._files[0].start_offset // self.size if self._files else 0
+        self.start = self.files[0].start_offset // self.size if self.files else 0
 
     def read(self, first: int, count: int) -> bytes:
         """Units `first` to before ``first + count`` as stored; where no file holds one, zeros are read."""
         position, end = first * self.size, (first + count) * self.size
-        for file in self._files:
+        for file in self.files:
             if file.start_offset <= position and end <= file.end_offset:
                 data = self._open.get(file.path).read(position - file.start_offset, end - position)
                 return data if len(data) == end - position else data.ljust(end - position, b"\0")
@@ -55,16 +55,20 @@ class UnitFiles:
 
     def _read_pieces(self, position: int, end: int) -> bytes:
         data = bytearray(end - position)
-        for file in self._files:
+        for file in self.files:
             low, high = max(position, file.start_offset), min(end, file.end_offset)
             if low < high:
                 piece = self._open.get(file.path).read(low - file.start_offset, high - low)
                 data[low - position : low - position + len(piece)] = piece
         return bytes(data)
 
+    def read_in(self, mapped: MappedFile, first: int, count: int) -> bytes:
+        """Units of one file from its unit `first` on as stored, fewer only at its end."""
+        return self._open.get(mapped.path).read(first * self.size, count * self.size)
+
     def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
-        """Units of one file from its unit `first` on, fewer only at its end."""
-        return self.queue.format.decode(self._open.get(mapped.path).read(first * self.size, count * self.size))
+        """The same, decoded."""
+        return self.queue.format.decode(self.read_in(mapped, first, count))
 
     def unit_in(self, mapped: MappedFile, number: int) -> np.void:
         """One unit of one file, which must hold it."""
@@ -82,14 +86,18 @@ class UnitFiles:
         offsets: NDArray[np.int64] = self.units_in(mapped, 0, count)["physical_offset"]
         return offsets
 
+    def is_zero_from(self, mapped: MappedFile, first: int) -> bool:
+        """Whether nothing but zeros follows in one file from its unit `first` on; holes are not read."""
+        return self._open.get(mapped.path).next_data(first * self.size, mapped.size) == mapped.size
+
     def recovered_end(self) -> tuple[int, int]:
         """Where a start ends the queue: number of the last file that it keeps, and units in it; (-1, 0) without one."""
-        last = len(self._files) - 1
+        last = len(self.files) - 1
         for number in range(max(0, last + 1 - RECOVERED_FILES), last):
-            count = self._written_in(self._files[number])
-            if count < self.room_of(self._files[number]):
+            count = self._written_in(self.files[number])
+            if count < self.room_of(self.files[number]):
                 return number, count
-        return last, self._written_in(self._files[last]) if self._files else 0
+        return last, self._written_in(self.files[last]) if self.files else 0
 
     def _written_in(self, mapped: MappedFile) -> int:
         """Units of one file before the first that is not written; in a large one they are taken to be in one piece."""
@@ -109,7 +117,7 @@ class UnitFiles:
 
         Names tell where files begin, and may tell anything: what lies between two must not be gone through.
         """
-        for file in self._files:
+        for file in self.files:
             low, high = file.start_offset // self.size, min(stop, -(-file.end_offset // self.size))
             if first < min(low, stop):
                 yield first, min(low, stop), False
@@ -124,7 +132,7 @@ class UnitFiles:
     @cached_property
     def data_end(self) -> int:
         """Number behind the last unit that is not all zeros; where a broker writes, the last one may be half there."""
-        for mapped in reversed(self._files):
+        for mapped in reversed(self.files):
             end = self._open.get(mapped.path).data_end()
             if end:
                 stop = (mapped.start_offset + end + self.size - 1) // self.size
@@ -150,7 +158,7 @@ class UnitFiles:
     def place_of(self, number: int) -> tuple[Path | None, int]:
         """Path of the file that holds a unit, None without one, and the unit's position in it, bytes."""
         position = number * self.size
-        file = file_at(self._files, position)
+        file = file_at(self.files, position)
         return (file.path, position - file.start_offset) if file else (None, position)
 
 
