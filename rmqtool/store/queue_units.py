@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,11 +86,9 @@ class QueueFile:
     def units(self, number: int, count: int | None = None) -> Iterator[Unit]:
         """At most `count` units from `number` on."""
         left = self.count - number if count is None else min(count, self.count - number)
-        size = self._queue.unit_size
-        with InputFile(self.mapped.path) as file:
+        with open_units(self._queue) as files:
             while left > 0:
-                data = file.read(number * size, min(left, _READ_UNITS) * size)
-                rows = self._queue.format.decode(data).tolist()
+                rows = files.units_in(self.mapped, number, min(left, _READ_UNITS)).tolist()
                 if not rows:
                     return
                 yield from (self._unit(row, number + place) for place, row in enumerate(rows))
@@ -175,11 +174,7 @@ class LoadedQueue:
 
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
     """Number of the last unit for which `holds` is true; it is so for the first and for none behind a false one."""
-    low, high = 0, file.count - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(file.unit(middle)) else (low, middle - 1)
-    return low
+    return bisect_left(range(file.count), True, key=lambda number: not holds(file.unit(number))) - 1
 
 
 class ExtTags:

@@ -15,7 +15,7 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import relative_to
-from rmqtool.store.unit_files import UnitFiles
+from rmqtool.store.unit_files import UnitFiles, count_leading
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueProgress
 from rmqtool.verify.unit_diff import differences
@@ -103,9 +103,9 @@ class OneQueue:
         same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
         wrong = ~same_place & files.is_written(found)
         if self._looks >= MOST_LOOKS and wrong[0]:
-            return self._give_up(_stretch(wrong), number)
+            return self._give_up(count_leading(wrong), number)
         if same_place[0]:
-            stop = _stretch(same_place & ~same)
+            stop = count_leading(same_place & ~same)
             self._differ(units[:stop], found[:stop], number)
             self._next = number + stop
             return stop
@@ -149,7 +149,7 @@ class OneQueue:
             ("consumequeue.hole", unwritten & ~beyond),
         ):
             if rows[0]:
-                count = _stretch(rows)
+                count = count_leading(rows)
                 self._lack(code, units[:count])
                 if code == "consumequeue.hole":
                     self.state.prove(number, number + count)
@@ -201,8 +201,3 @@ def report_jump(state: QueueProgress, offset: int, physical_offset: int, report:
         missing = offset - state.next_offset
         message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
         report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
-
-
-def _stretch(rows: NDArray[np.bool_]) -> int:
-    """How many of the first rows are true."""
-    return len(rows) if rows.all() else int(np.argmin(rows))
