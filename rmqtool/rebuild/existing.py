@@ -9,7 +9,7 @@ from dataclasses import InitVar, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import UNLIMITED, OpenFiles
+from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import consume_queue
@@ -29,18 +29,14 @@ class ExistingQueues:
     kind: Kind
     grid: FileGrid
     log_min_offset: int  # the commit log's minimum, bytes; -1 without a file
+    open_files: InitVar[OpenFiles]
     all_queues: InitVar[Iterable[Queue]]  # of any kind
     queues: dict[QueueName, UnitFiles] = field(init=False)
 
-    def __post_init__(self, all_queues: Iterable[Queue]) -> None:
+    def __post_init__(self, open_files: OpenFiles, all_queues: Iterable[Queue]) -> None:
         self.format = UNIT_FORMATS[self.kind]
-        self._open = OpenFiles(UNLIMITED)
         of_kind = (queue for queue in all_queues if queue.kind == self.kind)
-        self.queues = {QueueName(queue.topic, queue.queue_id): UnitFiles(queue, self._open) for queue in of_kind}
-
-    def close(self) -> None:
-        """Close the files that were read."""
-        self._open.close()
+        self.queues = {QueueName(queue.topic, queue.queue_id): UnitFiles(queue, open_files) for queue in of_kind}
 
     def file(self, name: QueueName, start: int) -> MappedFile | None:
         """The file of a queue that starts at a byte; None without one."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.files import UNLIMITED, OpenFiles
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
@@ -44,6 +45,7 @@ class RebuildSource:
     batch_topics: set[str]
     learns_batch_topics: bool
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
+    open_files: OpenFiles = field(default_factory=lambda: OpenFiles(UNLIMITED))
 
     @property
     def version(self) -> Version:
@@ -67,8 +69,7 @@ class RebuildSource:
 
     def close(self) -> None:
         """Close the files that were read."""
-        for existing in self.existing.values():
-            existing.close()
+        self.open_files.close()
 
 
 def open_source(store: Store, options: RebuildOptions, releases: Releases | None = None) -> RebuildSource:
@@ -100,7 +101,7 @@ def open_source(store: Store, options: RebuildOptions, releases: Releases | None
     )
     for kind, units in UNIT_FORMATS.items():
         grid = FileGrid(sizes.queues[kind], units.dtype.itemsize)
-        source.existing[kind] = ExistingQueues(kind, grid, source.log_min_offset, queues)
+        source.existing[kind] = ExistingQueues(kind, grid, source.log_min_offset, source.open_files, queues)
     return source
 
 

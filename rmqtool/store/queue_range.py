@@ -60,7 +60,7 @@ def _simple_range(
     units: UnitFiles, in_first: int, known: QueueRange, log_min_offset: int, version: Version
 ) -> QueueRange:
     """`known` with the minimum that it has when the queue begins with `in_first` units in its first file."""
-    last, size, first = known.last_physical_offset, units.size, units.queue.files.files[0]
+    last, size, first = known.last_physical_offset, units.size, units.files[0]
     offsets = units.offsets_in(first, in_first)
     found = SimpleQueue(first.start_offset, offsets, known.max_offset * size, last, known.min_offset * size)
     min_offset = found.min_offset(log_min_offset, version)
@@ -69,7 +69,7 @@ def _simple_range(
 
 def _batch_range(units: UnitFiles, in_first: int, number: int, count: int, log_min_offset: int) -> QueueRange:
     """The range of a batch queue whose last file has the number `number` and `count` units."""
-    files = units.queue.files.files
+    files = units.files
     offsets = units.offsets_in(files[0], in_first)
     min_offset = batch_min_offset(offsets, partial(units.unit_in, files[0]), log_min_offset)
     if count == 0 and number > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue

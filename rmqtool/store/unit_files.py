@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -53,6 +54,10 @@ class UnitFiles:
                 return data if len(data) == end - position else data.ljust(end - position, b"\0")
         return self._read_pieces(position, end)
 
+    def units(self, first: int, count: int) -> NDArray[np.void]:
+        """Units `first` to before ``first + count`` by their fields, shape ``(count,)``."""
+        return np.frombuffer(self.read(first, count), self.dtype)
+
     def _read_pieces(self, position: int, end: int) -> bytes:
         data = bytearray(end - position)
         for file in self.files:
@@ -67,7 +72,7 @@ class UnitFiles:
         return self._open.get(mapped.path).read(first * self.size, count * self.size)
 
     def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
-        """The same, decoded."""
+        """Units of one file from its unit `first` on by their fields, shape ``(count,)`` or shorter at its end."""
         return self.queue.format.decode(self.read_in(mapped, first, count))
 
     def unit_in(self, mapped: MappedFile, number: int) -> np.void:
@@ -110,7 +115,7 @@ class UnitFiles:
         return low + count_leading(self.is_written(self.units_in(mapped, low, high - low)))
 
     def _is_written_in(self, mapped: MappedFile, number: int) -> bool:
-        return bool(self.is_written(self.units_in(mapped, number, 1)).all())
+        return bool(self.is_written(self.units_in(mapped, number, 1)).any())
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
         """Units from `first` to before `stop` in pieces: numbers of the first and behind the last, and if in a file.
@@ -124,10 +129,6 @@ class UnitFiles:
             if max(first, low) < high:
                 yield max(first, low), high, True
             first = max(first, high)
-
-    def units(self, first: int, count: int) -> NDArray[np.void]:
-        """The same, decoded."""
-        return np.frombuffer(self.read(first, count), self.dtype)
 
     @cached_property
     def data_end(self) -> int:
@@ -162,19 +163,19 @@ class UnitFiles:
         return (file.path, position - file.start_offset) if file else (None, position)
 
 
+@dataclass(frozen=True)
 class _StoredOffsets:
-    """The physical offsets of the first units of one file."""
+    """Where the first `count` units of one file point to, each read when it is asked for."""
 
-    def __init__(self, units: UnitFiles, mapped: MappedFile, count: int) -> None:
-        self._units = units
-        self._mapped = mapped
-        self._count = count
+    units: UnitFiles
+    mapped: MappedFile
+    count: int
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def __getitem__(self, number: int) -> np.int64:
-        offset: np.int64 = self._units.unit_in(self._mapped, number)["physical_offset"]
+        offset: np.int64 = self.units.unit_in(self.mapped, number)["physical_offset"]
         return offset
 
 
