@@ -16,8 +16,8 @@ from rmqtool.rules.versions import (
     PULL_BY_UNITS,
     Version,
 )
-from rmqtool.store.consume_queues import QueueRange
 from rmqtool.store.log_reader import LogBytes
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.queue_units import ExtTags, LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
 

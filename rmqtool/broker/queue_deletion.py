@@ -10,8 +10,9 @@ from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.formats import consume_queue
 from rmqtool.formats.layout import integer_at
 from rmqtool.rules.versions import Version
-from rmqtool.store.consume_queues import Queue, QueueRange, moved_range, queue_range
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import IndexFile
+from rmqtool.store.queue_range import QueueRange, moved_range, queue_range
 
 
 @dataclass(frozen=True)

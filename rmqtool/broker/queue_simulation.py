@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import UNLIMITED, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.queue_recovery import RecoveredQueue, are_written, no_units, read_units
+from rmqtool.broker.queue_recovery import RecoveredQueue
 from rmqtool.formats.file_name import file_name
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import QUEUE_WITHOUT_FILE_IS_RESET
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
+from rmqtool.store.unit_files import count_leading, open_units
 
 _PRE_BLANK_PHYSICAL_OFFSET = 0
 
@@ -143,9 +144,9 @@ class SimulatedQueue:
             if len(units) and int(units["physical_offset"][0]) >= physical_offset:
                 self._drop_last()
                 continue
-            kept = are_written(self.queue, units) & (units["physical_offset"] < physical_offset)
+            kept = self.queue.format.is_written(units) & (units["physical_offset"] < physical_offset)
             kept[:1] = True
-            count = len(kept) if kept.all() else int(np.argmin(kept))
+            count = count_leading(kept)
             self._wrote = count * self.unit
             if count:
                 self.max_physical = _max_physical(units[count - 1], self.kind, self._rules)
@@ -183,7 +184,7 @@ class SimulatedQueue:
     def _first_file_units(self) -> NDArray[np.void]:
         """Units of the first file up to the end."""
         if not self._files:
-            return no_units(self.queue, 0)
+            return self._no_units(0)
         units = self._content(self._files[0])
         return units[: self._wrote // self.unit] if len(self._files) == 1 else units
 
@@ -226,7 +227,7 @@ class SimulatedQueue:
         room = (self._file_size - self._wrote) // self.unit
         head = queue_offsets[:room]
         follow = head == self.end // self.unit + np.arange(len(head))
-        return len(follow) if follow.all() else int(np.argmin(follow))
+        return count_leading(follow)
 
     def _written(self, count: int, offset: int, size: int) -> None:
         if self._first_appended is None:
@@ -242,29 +243,31 @@ class SimulatedQueue:
             return False
         if self._first_appended is None:
             return True
-        rest = self._behind_end()
-        return not (len(rest) and are_written(self.queue, rest).any())
+        mapped = self._files[-1].mapped  # on disk a unit may stand behind the end
+        return (
+            mapped is None or not self.queue.format.is_written(self._stored(mapped, self._wrote // self.unit, 1)).any()
+        )
 
     def _end_of_batches(self, position: int, unit: np.void) -> int:
         """The queue offset behind the last unit that is left, at `position`; appended ones are not on disk."""
         first = self._appended_end if self._first_appended is None else self._first_appended
         return self._appended_batches_end if first <= position < self._appended_end else end_of_batch(unit)
 
-    def _behind_end(self) -> NDArray[np.void]:
-        """The unit that stands on disk behind the end."""
-        mapped = self._files[-1].mapped
-        if mapped is None:
-            return no_units(self.queue, 0)
-        return read_units(self.queue, mapped, self._wrote // self.unit, 1, self._reading)
-
     def _content(self, file: _File, first: int = 0, count: int | None = None) -> NDArray[np.void]:
         """Units of a file as they stand now; of appended ones the offset only says whether it is in the log."""
-        units = no_units(self.queue, self._file_size // self.unit if count is None else count)
+        units = self._no_units(self._file_size // self.unit if count is None else count)
         if file.mapped is not None:
-            stored = read_units(self.queue, file.mapped, first, len(units), self._reading)
+            stored = self._stored(file.mapped, first, len(units))
             units[: len(stored)] = stored
         self._overlay(units, file.base + first * self.unit)
         return units
+
+    def _stored(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
+        with open_units(self.queue, self._reading) as units:
+            return units.units_in(mapped, first, count)
+
+    def _no_units(self, count: int) -> NDArray[np.void]:
+        return np.zeros(count, self.queue.format.dtype)
 
     def _overlay(self, units: NDArray[np.void], base: int) -> None:
         if self._is_made and self._pre_blank_end > base:

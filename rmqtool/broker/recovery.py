@@ -30,8 +30,9 @@ from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules, not_modelled
 from rmqtool.rules.system_topics import LMQ_PREFIX
-from rmqtool.store.consume_queues import DIRECTORIES, Queue, QueueRange, queue_range
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONSUME_QUEUE
 
@@ -225,8 +226,9 @@ class Recovery:
     def _deleted(
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint
     ) -> list[str]:
+        root = self.snapshot.store.root
         made = {
-            self.snapshot.store.root / DIRECTORIES[state.kind] / state.queue.topic / str(state.queue.queue_id) / name
+            root / state.queue.format.directory / state.queue.topic / str(state.queue.queue_id) / name
             for state in queues
             for name in state.made
         }

@@ -10,17 +10,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
-from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.scan.columns import record_batches
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.unit_files import open_units
 
 Kind = Literal["delay", "timer", "transaction"]
 
@@ -161,11 +160,7 @@ def _record(log: Sequence[MappedFile], unit: np.void, column: str = "properties"
 
 def _units(queue: Queue, start: int, stop: int) -> Iterator[NDArray[np.void]]:
     """The units from queue offset `start` to before `stop`, file by file."""
-    for file in queue.files.files:
-        first = max(start * UNIT_SIZE, file.start_offset)
-        size = min(stop * UNIT_SIZE, file.end_offset) - first
-        if size >= UNIT_SIZE:
-            with InputFile(file.path) as opened:
-                units = decode_units(opened.read(first - file.start_offset, size))
-            if len(units):
-                yield units
+    with open_units(queue) as files:
+        for low, high, is_in_file in files.stretches(start, stop):
+            if is_in_file:
+                yield files.units(low, high - low)

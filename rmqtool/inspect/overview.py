@@ -15,7 +15,7 @@ from rmqtool.findings.finding import Finding
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import EXPIRED_QUEUE_MIN_IS_MAX, NEWEST, Sign, Version, sorted_signs
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import Queue, QueueRange, queue_range
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.dledger_log import dledger_range
 from rmqtool.store.file_findings import (
@@ -29,6 +29,7 @@ from rmqtool.store.file_findings import (
     with_next_command,
 )
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.transaction.findings import interrupted_findings

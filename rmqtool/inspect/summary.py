@@ -17,8 +17,8 @@ from rmqtool.rules.system_topics import (
     TIMER_TOPIC,
 )
 from rmqtool.store.config_json import load_config
-from rmqtool.store.consume_queues import QueueRange
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.store import CONFIG
 
 _HOUR_MS = 3_600_000

@@ -23,7 +23,7 @@ from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
-from rmqtool.store.consume_queues import UNIT_SIZES, Kind
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CHECKPOINT, INDEX
 from rmqtool.transaction import Committed, Transaction
@@ -67,7 +67,7 @@ def _bytes_to_write(plan: RebuildPlan) -> int:
     """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
     total = patched_bytes(plan.patches)
     for queue in plan.changed_queues:
-        total += queue.units * UNIT_SIZES[queue.kind] + 2 * _PAGE * (len(queue.difference.write) + 1)
+        total += queue.units * UNIT_FORMATS[queue.kind].dtype.itemsize + 2 * _PAGE * (len(queue.difference.write) + 1)
     written = [file for file in plan.index if file.action in ("create", "replace")]
     return (
         total + plan.index_units * INDEX_UNIT_SIZE + len(written) * plan.source.sizes.index.slots * SLOT_DTYPE.itemsize

@@ -72,7 +72,7 @@ def _prepare(source: RebuildSource, directory: Path) -> None:
 
 def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
     found = source.existing[kind].queues.get(name)
-    for file in found.files.files if found else ():
+    for file in found.files if found else ():
         _copy_file(file, directory / directory_of(name, kind) / file.path.name)
 
 

@@ -24,8 +24,9 @@ from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.source import RebuildSource, derive, source_of
 from rmqtool.rebuild.version_choice import undecided_of
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
-from rmqtool.store.consume_queues import Kind, Queue, queue_range
+from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.queue_range import queue_range
 
 Action = Literal["create", "replace", "keep"]
 
@@ -233,15 +234,15 @@ def _derived(
     name: QueueName,
     kind: Kind,
 ) -> QueuePlan:
+    old = source.existing[kind].queues.get(name)
     if isinstance(places, SimpleQueues):
         if places.irregular[queue].jump:
-            return _untouched(source, source.existing[kind].queues.get(name), name)
+            return _untouched(source, old.queue if old else None, name)
         low, high = places.first_message(queue), places.end(queue)
     else:
         low, high = places.ranges[queue]
     difference = comparison.difference(name, places.first(queue), places.end(queue))
-    old = source.existing[kind].queues.get(name)
-    action: Action = "keep" if difference.is_none else "replace" if old and old.files.files else "create"
+    action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
     return QueuePlan(name, kind, action, low, high, difference)
 
 
@@ -288,6 +289,6 @@ def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[In
     for queue in queues:
         touched = queue.difference.write | queue.difference.remove
         old = source.existing[queue.kind].queues.get(queue.name)
-        total += sum(file.size for file in (old.files.files if old else ()) if file.start_offset in touched)
+        total += sum(file.size for file in (old.files if old else ()) if file.start_offset in touched)
     replaced = {file.name for file in index if file.action in ("replace", "remove")}
     return total + sum(file.size for file in source.snapshot.index_files if file.path.name in replaced)

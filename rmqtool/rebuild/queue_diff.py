@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
-from rmqtool.rebuild.existing import FORMATS, ExistingQueues
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
+from rmqtool.store.unit_files import UnitFiles, count_leading
 
 _MOST_LOOKUPS = 4096  # of records, for units that are compared together
 _SAME, _CHANGED, _ADDED = 0, 1, 2
@@ -138,29 +139,26 @@ class Comparison:
         found = QueueDifference(spans.count(_ADDED), spans.count(_CHANGED), write=set(self._write[queue]))
         last = grid.start_of(end - 1)
         old = self._existing.queues.get(queue)
-        for file in old.files.files if old else ():
+        if old is None:
+            return found
+        for file in old.files:
+            in_file = end - grid.first_unit(file.start_offset)
             if not grid.start_of(first) <= file.start_offset <= last or file.start_offset % grid.file_size:
                 found.remove.add(file.start_offset)
-                found.dropped += self._written(file, 0)
-            elif file.start_offset == last and file.size == grid.file_size:
-                self._look_behind_end(file, end, found)
+                found.dropped += self._written(old, file, 0)
+            elif file.start_offset == last and file.size == grid.file_size and not old.is_zero_from(file, in_file):
+                found.write.add(file.start_offset)
+                found.dropped += self._written(old, file, in_file)
         return found
 
-    def _look_behind_end(self, file: MappedFile, end: int, found: QueueDifference) -> None:
-        in_file = end - self._grid.first_unit(file.start_offset)
-        if not self._existing.is_zero_from(file, in_file * self._grid.unit_size):
-            found.write.add(file.start_offset)
-            found.dropped += self._written(file, in_file)
-
-    def _written(self, file: MappedFile, first: int) -> int:
+    def _written(self, units: UnitFiles, file: MappedFile, first: int) -> int:
         """Units of a file from its unit `first` on, up to the first that was never written."""
         if file.size != self._grid.file_size:
             return 0
-        written = FORMATS[self._existing.kind].is_written(self._existing.units(file, first))
-        return len(written) if written.all() else int(np.argmin(written))
+        return count_leading(units.is_written(units.units_in(file, first, units.room_of(file) - first)))
 
     def _compare(self, queue: QueueName, number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
-        old = self._existing.read(file, piece.position, len(new))
+        old = self._existing.queues[queue].read_in(file, piece.position // self._grid.unit_size, piece.high - piece.low)
         spans, first = self._spans[queue], number + piece.low
         if old == new:
             spans.add(first, piece.high - piece.low, _SAME)
@@ -171,8 +169,8 @@ class Comparison:
             self._write[queue].add(piece.start)
 
     def _states(self, name: QueueName, old: bytes, new: bytes) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
-        layout = FORMATS[self._existing.kind]
-        before, after = layout.decode_units(old), layout.decode_units(new)
+        layout = self._existing.format
+        before, after = layout.decode(old), layout.decode(new)
         size = self._grid.unit_size
         same = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
         if self._existing.kind == "simple" and self._keeps_ext:
@@ -200,7 +198,7 @@ class Comparison:
         return found
 
     def _watch(self, name: QueueName, number: int, units: Units) -> None:
-        decoded = units.view(FORMATS[self._existing.kind].UNIT_DTYPE)
+        decoded = units.view(self._existing.format.dtype)
         for wanted in self._watched[name]:
             if number <= wanted < number + len(units):
                 self.targets[name][wanted] = int(decoded["physical_offset"][wanted - number])

@@ -9,11 +9,9 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.formats.file_name import file_name
-from rmqtool.store.consume_queues import Kind
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 
 _MAX_NAME = 255  # of a directory, bytes
-_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ def refusal(name: QueueName) -> str | None:
 
 def directory_of(name: QueueName, kind: Kind) -> str:
     """Directory of a queue, relative to the store."""
-    return os.path.join(_DIRECTORIES[kind], name.topic, str(name.queue_id))
+    return os.path.join(UNIT_FORMATS[kind].directory, name.topic, str(name.queue_id))
 
 
 def queue_file_name(name: QueueName, kind: Kind, start: int) -> str:

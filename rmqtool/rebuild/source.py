@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.files import UNLIMITED, OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatcher import Dispatcher
@@ -21,7 +22,7 @@ from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
-from rmqtool.store.consume_queues import UNIT_SIZES, Kind
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
@@ -39,6 +40,7 @@ class RebuildSource:
     batch_topics: set[str]
     learns_batch_topics: bool
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
+    open_files: OpenFiles = field(default_factory=lambda: OpenFiles(UNLIMITED))
 
     @property
     def version(self) -> Version:
@@ -57,8 +59,7 @@ class RebuildSource:
 
     def close(self) -> None:
         """Close the files that were read."""
-        for existing in self.existing.values():
-            existing.close()
+        self.open_files.close()
 
 
 def open_source(store: Store, options: RebuildOptions) -> RebuildSource:
@@ -87,9 +88,9 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
         batch_topics=stored | (topics or set()) if has_batches else set(),
         learns_batch_topics=has_batches and topics is None,
     )
-    for kind in UNIT_SIZES:
-        grid = FileGrid(sizes.queues[kind], UNIT_SIZES[kind])
-        source.existing[kind] = ExistingQueues(kind, grid, snapshot.log_min_offset, snapshot.queues)
+    for kind, units in UNIT_FORMATS.items():
+        grid = FileGrid(sizes.queues[kind], units.dtype.itemsize)
+        source.existing[kind] = ExistingQueues(kind, grid, snapshot.log_min_offset, source.open_files, snapshot.queues)
     return source
 
 

@@ -9,8 +9,9 @@ from rmqtool.base.times import rfc3339
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
 from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
-from rmqtool.store.consume_queues import Queue, QueueRange
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.store import Store
 
 MAX_TIME_BINS = 60

@@ -13,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile, list_directory
+from rmqtool.base.files import list_directory
 from rmqtool.base.mapped_files import MappedFile, list_mapped_files
-from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.consume_queues import Queue, written_end
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.store import CONSUME_QUEUE, Store
+from rmqtool.store.unit_files import open_units
 
 _QUEUE_ID = re.compile(r"\d{1,3}", re.ASCII)
 _SAMPLE = 16  # units of each queue, the newest
@@ -57,12 +57,12 @@ def _delay_of(directory: Path, queue_id: int, log: Sequence[MappedFile]) -> int 
     queue = Queue(SCHEDULE_TOPIC, queue_id, "simple", list_mapped_files(directory))
     if not queue.files.files:
         return None
-    number, count = written_end(queue)
-    first = max(0, count - _SAMPLE)
-    with InputFile(queue.files.files[number].path) as file:
-        units = decode_units(file.read(first * UNIT_SIZE, (count - first) * UNIT_SIZE))
+    with open_units(queue) as units:
+        number, count = units.recovered_end()
+        first = max(0, count - _SAMPLE)
+        newest = units.units_in(queue.files.files[number], first, count - first)
     delays = Counter[int]()
-    for unit in units:
+    for unit in newest:
         record = record_at(log, int(unit["physical_offset"]))
         if record is not None:
             delays[int(unit["tags_code"]) - int(record.headers.field("store_timestamp")[0])] += 1

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,15 +15,14 @@ import numpy as np
 
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
-from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
-from rmqtool.store.consume_queues import Kind, Queue, QueueRange, written_end
+from rmqtool.store.consume_queues import UNIT_FORMATS, Queue
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.queue_range import QueueRange
+from rmqtool.store.store import Store
+from rmqtool.store.unit_files import open_units
 
-_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
-_FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}
 _READ_UNITS = 800  # what a pull looks at by default
 
 
@@ -47,8 +47,8 @@ def find_queue(store: Store, topic: str, queue_id: int) -> Queue | None:
     """The queue of a topic, None without a directory; a topic is one name, never a path."""
     if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
         return None
-    for kind, directory in _DIRECTORIES.items():
-        path = store.root / directory / topic / str(queue_id)
+    for kind, units in UNIT_FORMATS.items():
+        path = store.root / units.directory / topic / str(queue_id)
         if _is_directory(path):
             return Queue(topic, queue_id, kind, list_mapped_files(path))
     return None
@@ -86,11 +86,9 @@ class QueueFile:
     def units(self, number: int, count: int | None = None) -> Iterator[Unit]:
         """At most `count` units from `number` on."""
         left = self.count - number if count is None else min(count, self.count - number)
-        size = self._queue.unit_size
-        with InputFile(self.mapped.path) as file:
+        with open_units(self._queue) as files:
             while left > 0:
-                data = file.read(number * size, min(left, _READ_UNITS) * size)
-                rows = _FORMATS[self._queue.kind].decode_units(data).tolist()
+                rows = files.units_in(self.mapped, number, min(left, _READ_UNITS)).tolist()
                 if not rows:
                     return
                 yield from (self._unit(row, number + place) for place, row in enumerate(rows))
@@ -115,7 +113,8 @@ class LoadedQueue:
     @cached_property
     def files(self) -> list[QueueFile]:
         """The files that a start keeps, in order."""
-        last, written = written_end(self.queue)
+        with open_units(self.queue) as units:
+            last, written = units.recovered_end()
         files = self.queue.files.files[: last + 1]
         size = self.queue.unit_size
         return [
@@ -175,11 +174,7 @@ class LoadedQueue:
 
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
     """Number of the last unit for which `holds` is true; it is so for the first and for none behind a false one."""
-    low, high = 0, file.count - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(file.unit(middle)) else (low, middle - 1)
-    return low
+    return bisect_left(range(file.count), True, key=lambda number: not holds(file.unit(number))) - 1
 
 
 class ExtTags:

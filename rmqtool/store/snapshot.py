@@ -14,13 +14,14 @@ from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues, queue_range
+from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues
 from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
 from rmqtool.store.index_query import Index, open_index
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.log_reader import LogBytes
+from rmqtool.store.queue_range import queue_range
 from rmqtool.store.queue_units import LoadedQueue, find_queue
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics

@@ -17,10 +17,10 @@ from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.index_sequence import FileUnits
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
@@ -44,10 +44,10 @@ class LogHead:
         if not self.start or not files or queue.kind != "simple":
             return
         self.trimmed |= files[0].start_offset > 0
-        size = files[0].size // UNIT_SIZE * UNIT_SIZE
-        if len(files) < 2 or not size:
+        room = files[0].size // queue.unit_size
+        if len(files) < 2 or not room:
             return
-        units = decode_units(open_files.get(files[0].path).read(size - UNIT_SIZE, UNIT_SIZE))
+        units = UnitFiles(queue, open_files).units_in(files[0], room - 1, 1)
         if len(units) and units["message_size"][0] > 0 and int(units["physical_offset"][0]) < self.start:
             self.left += 1
 

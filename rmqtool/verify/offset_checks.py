@@ -10,8 +10,9 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.config_json import load_config
-from rmqtool.store.consume_queues import Queue, QueueRange
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import Topics
 

@@ -14,8 +14,8 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.queue_reader import QueueFiles
 from rmqtool.store.store import relative_to
+from rmqtool.store.unit_files import UnitFiles, count_leading
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueProgress
 from rmqtool.verify.unit_diff import differences
@@ -25,7 +25,7 @@ class OneQueue:
     """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
 
     def __init__(
-        self, state: QueueProgress, files: QueueFiles | None, report: Report, extents: Extents, lookups: Lookups,
+        self, state: QueueProgress, files: UnitFiles | None, report: Report, extents: Extents, lookups: Lookups,
         root: Path,
     ) -> None:  # fmt: skip
         self.state = state
@@ -62,7 +62,7 @@ class OneQueue:
         else:
             self._compare(files, units[rows], stored)
 
-    def _compare(self, files: QueueFiles, units: QueueUnits, expected: bytes) -> None:
+    def _compare(self, files: UnitFiles, units: QueueUnits, expected: bytes) -> None:
         done = 0
         while done < len(units):
             number = self._number_of(files, units, done)
@@ -72,12 +72,12 @@ class OneQueue:
                 return
             done += self._look(files, units[done:], np.frombuffer(expected[at:], files.dtype), number)
 
-    def _number_of(self, files: QueueFiles, units: QueueUnits, row: int) -> int:
+    def _number_of(self, files: UnitFiles, units: QueueUnits, row: int) -> int:
         """Where the unit of a record should be; of a batch queue behind the unit of the record before."""
         if files.queue.kind == "simple":
             return int(units.queue_offsets[row]) + self._shift
         if self._next is None:
-            self._next = files.find_from(int(units.physical_offsets[row]))
+            self._next = files.bisect(int(units.physical_offsets[row]))
         return self._next
 
     def _prove(self, start: int, stop: int) -> None:
@@ -90,9 +90,9 @@ class OneQueue:
             message = f"{units} {abs(self._shift)} {side} the queue offset"
             self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **place)
 
-    def _look(self, files: QueueFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
+    def _look(self, files: UnitFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
         """Compare from unit `number` on; how many records are through, none when their units stand elsewhere."""
-        _ = files.written_stop  # before the units are read: what was written by then must be there
+        _ = files.data_end  # before the units are read: what was written by then must be there
         found = files.units(number, len(units))
         width = f"V{files.size}"
         same = found.view(width) == expected.view(width)
@@ -103,9 +103,9 @@ class OneQueue:
         same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
         wrong = ~same_place & files.is_written(found)
         if self._looks >= MOST_LOOKS and wrong[0]:
-            return self._give_up(_stretch(wrong), number)
+            return self._give_up(count_leading(wrong), number)
         if same_place[0]:
-            stop = _stretch(same_place & ~same)
+            stop = count_leading(same_place & ~same)
             self._differ(units[:stop], found[:stop], number)
             self._next = number + stop
             return stop
@@ -136,20 +136,20 @@ class OneQueue:
         """Whether an older release may have given the record the tags code that is stored."""
         return self._lookups.has_older_tags_code(int(units.physical_offsets[row]), int(found["tags_code"][row]))
 
-    def _absent(self, files: QueueFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:
+    def _absent(self, files: UnitFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:
         """Records whose unit is nowhere in the queue; how many are alike."""
         numbers = number + np.arange(len(units))
         simple = files.queue.kind == "simple"
         blank = is_pre_blank(found) if simple else np.zeros(len(found), dtype=np.bool_)
         unwritten = ~files.is_written(found)
-        beyond = numbers >= files.written_stop
+        beyond = numbers >= files.data_end
         for code, rows in (
             ("consumequeue.behind", beyond),
             ("consumequeue.missing-unit", (numbers < files.start) | blank),
             ("consumequeue.hole", unwritten & ~beyond),
         ):
             if rows[0]:
-                count = _stretch(rows)
+                count = count_leading(rows)
                 self._lack(code, units[:count])
                 if code == "consumequeue.hole":
                     self.state.prove(number, number + count)
@@ -201,8 +201,3 @@ def report_jump(state: QueueProgress, offset: int, physical_offset: int, report:
         missing = offset - state.next_offset
         message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
         report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)
-
-
-def _stretch(rows: NDArray[np.bool_]) -> int:
-    """How many of the first rows are true."""
-    return len(rows) if rows.all() else int(np.argmin(rows))

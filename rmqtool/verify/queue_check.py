@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from rmqtool.base.files import OpenFiles
 from rmqtool.base.limits import memory_is_short
+from rmqtool.base.mapped_files import list_mapped_files
+from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.findings.report import Report
-from rmqtool.store.consume_queues import Kind, Queue
-from rmqtool.store.queue_reader import QueueFiles, files_in
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue
+from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.one_queue import OneQueue
 from rmqtool.verify.queue_progress import QueueProgress
@@ -32,10 +33,9 @@ BATCH = (32 if memory_is_short() else 256) << 10
 
 _UNITS_PER_QUEUE = 256
 _MOST = (128 if memory_is_short() else 1024) << 10
-_DIRECTORIES: dict[Kind, str] = {"simple": CONSUME_QUEUE, "batch": BATCH_CONSUME_QUEUE}
 _NAME_MAX = 255
 
-FoundQueues = dict[tuple[Kind, QueueName], QueueFiles | None]
+FoundQueues = dict[tuple[Kind, QueueName], UnitFiles | None]
 """The files of the queues that were asked for; None for one that has none."""
 
 
@@ -132,14 +132,15 @@ class QueueCheck:
             self._queues[number] = queue
         return queue
 
-    def _files_of(self, name: QueueName) -> QueueFiles | None:
+    def _files_of(self, name: QueueName) -> UnitFiles | None:
         if not is_directory_name(name.topic) or name.queue_id < 0:
             return None
         kind: Kind = "batch" if self._is_batch(name.topic) else "simple"
         if (kind, name) not in self._found:
-            files = files_in(self._root / _DIRECTORIES[kind] / name.topic / str(name.queue_id))
+            directory = self._root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
+            files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
             queue = Queue(name.topic, name.queue_id, kind, files)
-            self._found[kind, name] = QueueFiles(queue, self._open, live=self._live) if files.files else None
+            self._found[kind, name] = UnitFiles(queue, self._open, live=self._live) if files.files else None
         return self._found[kind, name]
 
 

@@ -20,8 +20,8 @@ from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.file_findings import queue_findings
-from rmqtool.store.queue_reader import QueueFiles
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.queue_progress import MOST_LOOKS, QueueProgress
 from rmqtool.verify.rederived_queues import is_derived
@@ -61,12 +61,12 @@ class UnmatchedUnits:
         self._check_files(queue)
         if not queue.files.files:
             return
-        files = QueueFiles(queue, self.open_files, live=self.bounds.live)
-        self.report.check("consumequeue.wrong-record", max(0, files.written_stop - files.start))
+        files = UnitFiles(queue, self.open_files, live=self.bounds.live)
+        self.report.check("consumequeue.wrong-record", max(0, files.data_end - files.start))
         self._check_end(files, state)
-        rest = [(files.start, files.written_stop)]
+        rest = [(files.start, files.data_end)]
         if state is not None:
-            rest = state.unproven(files.start, files.written_stop)
+            rest = state.unproven(files.start, files.data_end)
         prefix = self._pre_blank_stop(files) if queue.kind == "simple" else files.start
         for start, stop in rest:
             for low, high, held in files.stretches(max(start, prefix), stop):
@@ -83,11 +83,11 @@ class UnmatchedUnits:
         for found in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
             self.report.take(found)
 
-    def _check_end(self, files: QueueFiles, state: QueueProgress | None) -> None:
+    def _check_end(self, files: UnitFiles, state: QueueProgress | None) -> None:
         """Files of zeros behind the last unit: one is created when it is needed, and filled at once."""
         sized = [file for file in files.queue.files.files if file.size]
         last = sized[-1] if len(sized) > 1 else None
-        if last is None or files.written_stop > last.start_offset // files.size or self.bounds.live:
+        if last is None or files.data_end > last.start_offset // files.size or self.bounds.live:
             return
         name = QueueName(files.queue.topic, files.queue.queue_id)
         details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
@@ -95,7 +95,7 @@ class UnmatchedUnits:
             details.update(severity="info", effect="the next start writes the unit that was to come into it")
         self.report.add("consumequeue.zero-file", "holds only zeros", file=self.store.relative(last.path), **details)
 
-    def _pre_blank_stop(self, files: QueueFiles) -> int:
+    def _pre_blank_stop(self, files: UnitFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
         first, count = files.start, 1  # mostly there is none
         stop = first + files.queue.files.files[0].size // files.size
@@ -106,7 +106,7 @@ class UnmatchedUnits:
             first, count = first + len(blank), _CHUNK
         return stop
 
-    def _check_units(self, files: QueueFiles, first: int, units: NDArray[np.void]) -> None:
+    def _check_units(self, files: UnitFiles, first: int, units: NDArray[np.void]) -> None:
         numbers = first + np.arange(len(units))
         written = files.is_written(units)
         offsets = units["physical_offset"]
@@ -121,12 +121,12 @@ class UnmatchedUnits:
         for row in np.flatnonzero(rest).tolist():
             self._check_target(files, int(numbers[row]), int(offsets[row]))
 
-    def _check_hole(self, files: QueueFiles, first: int, stop: int) -> None:
+    def _check_hole(self, files: UnitFiles, first: int, stop: int) -> None:
         """Units that there is no file for."""
         if first < self._last_written(files):
             self._add(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
 
-    def _check_unwritten(self, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
+    def _check_unwritten(self, files: UnitFiles, numbers: NDArray[np.intp]) -> None:
         if not len(numbers):
             return
         last = self._last_written(files)
@@ -135,9 +135,9 @@ class UnmatchedUnits:
         self._report_all("consumequeue.garbage-after-end", "neither a unit nor zeros behind the last unit", files,
                        numbers[numbers > last][:1])  # fmt: skip
 
-    def _last_written(self, files: QueueFiles) -> int:
+    def _last_written(self, files: UnitFiles) -> int:
         """Number of the last unit that the broker takes for one."""
-        for low, high, held in reversed([*files.stretches(files.start, files.written_stop)]):
+        for low, high, held in reversed([*files.stretches(files.start, files.data_end)]):
             for stop in range(high, low, -_CHUNK) if held else ():
                 first = max(low, stop - _CHUNK)
                 written = np.flatnonzero(files.is_written(files.units(first, stop - first)))
@@ -145,14 +145,14 @@ class UnmatchedUnits:
                     return first + int(written[-1])
         return files.start
 
-    def _check_beyond(self, files: QueueFiles, numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
+    def _check_beyond(self, files: UnitFiles, numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
         """Units that point behind the last record."""
         outside = offsets >= self.bounds.files_end
         self.beyond_files[files.queue.topic] += int(np.count_nonzero(outside))
         message = f"points behind the end of the commit log, {self.bounds.end}"
         self._report_all("consumequeue.ahead", message, files, numbers)
 
-    def _check_target(self, files: QueueFiles, number: int, physical_offset: int) -> None:
+    def _check_target(self, files: UnitFiles, number: int, physical_offset: int) -> None:
         queue = files.queue
         reason = self.bounds.extents.reason_at(physical_offset)
         if reason == UNREAD:
@@ -181,7 +181,7 @@ class UnmatchedUnits:
             message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
         self._report_all(code, message, files, np.array([number]))
 
-    def _report_all(self, code: str, message: str, files: QueueFiles, numbers: NDArray[np.intp]) -> None:
+    def _report_all(self, code: str, message: str, files: UnitFiles, numbers: NDArray[np.intp]) -> None:
         """One finding for each stretch of units that follow each other."""
         if not len(numbers):
             return
@@ -193,7 +193,7 @@ class UnmatchedUnits:
                 return
             self._add(code, message, files, number, count)
 
-    def _add(self, code: str, message: str, files: QueueFiles, number: int, count: int) -> None:
+    def _add(self, code: str, message: str, files: UnitFiles, number: int, count: int) -> None:
         path, position = files.place_of(number)
         file = None if path is None else self.store.relative(path)
         more = f" ({count} units)" if count > 1 else ""
@@ -201,5 +201,5 @@ class UnmatchedUnits:
                         queue_id=files.queue.queue_id, queue_offset=number)  # fmt: skip
 
 
-def _hole_code(files: QueueFiles) -> str:
+def _hole_code(files: UnitFiles) -> str:
     return "consumequeue.hole" if files.queue.kind == "simple" else "consumequeue.batch-unit"

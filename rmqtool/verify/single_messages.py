@@ -11,7 +11,7 @@ from rmqtool.base.mapped_files import MappedFile
 from rmqtool.rules.versions import Version
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.consume_queues import queue_range
+from rmqtool.store.queue_range import queue_range
 from rmqtool.store.queue_units import LoadedQueue, find_queue
 from rmqtool.store.store import Store
 

@@ -20,12 +20,12 @@ from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_log
-from rmqtool.formats.consume_queue import UNIT_SIZE, decode_units, is_written
 from rmqtool.formats.properties import decode_properties
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import count_leading, open_units
 from rmqtool.verify.timer_wheel import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -100,16 +100,16 @@ def _read_queue(store: Store, log: Sequence[MappedFile], reading: ReadPolicy) ->
     if queue is None or not log or queue.kind != "simple":
         return None
     numbers, offsets, count = [], [], 0
-    for mapped in reversed(queue.files.files):
-        if count >= _MOST:
-            break
-        with InputFile(mapped.path, reading) as file:
-            units = decode_units(file.read(0, mapped.size))
-        places = units["physical_offset"].astype(np.int64)
-        rows = is_written(units) & (places >= log[0].start_offset) & (places < log[-1].end_offset)
-        numbers.append(mapped.start_offset // UNIT_SIZE + np.flatnonzero(rows))
-        offsets.append(places[rows])
-        count += len(places)
+    with open_units(queue, reading) as files:
+        for mapped in reversed(files.files):
+            if count >= _MOST:
+                break
+            units = files.units_in(mapped, 0, files.room_of(mapped))
+            places = units["physical_offset"].astype(np.int64)
+            rows = files.is_written(units) & (places >= log[0].start_offset) & (places < log[-1].end_offset)
+            numbers.append(mapped.start_offset // files.size + np.flatnonzero(rows))
+            offsets.append(places[rows])
+            count += len(places)
     if not sum(map(len, numbers)):
         return None
     return TimerQueue(np.concatenate(numbers[::-1]), np.concatenate(offsets[::-1]))
@@ -158,7 +158,7 @@ def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[in
         for at in range(0, mapped.size, _PIECE):
             units = timer_log.decode_units(file.read(at, _PIECE))
             written = timer_log.is_written(units)
-            count = len(units) if written.all() else int(np.argmin(written))
+            count = count_leading(written)
             is_whole = count == len(units)
             yield mapped.start_offset + at, units[:count], is_whole or bool(timer_log.is_blank(units)[count])
             if not is_whole:

@@ -22,8 +22,8 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
-from rmqtool.store.consume_queues import QueueRange, queue_range
 from rmqtool.store.index_files import Geometry, IndexFile
+from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.verify.config_witnesses import Witnesses, check_witnesses

@@ -1,0 +1,80 @@
+"""The minimum and maximum offset of a queue as a broker reports them, from its files as they stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from rmqtool.rules.versions import Version
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
+from rmqtool.store.unit_files import UnitFiles, open_units
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """What a broker reports for a queue: offsets (the maximum exclusive), and where its last unit points, bytes.
+
+    `expired` is set when every unit points below the commit log: the minimum is then the broker's choice.
+    """
+
+    min_offset: int
+    max_offset: int
+    last_physical_offset: int | None = None
+    expired: bool = False
+
+
+def queue_range(queue: Queue, log_min_offset: int, version: Version, min_offset: int = 0) -> QueueRange:
+    """The range of a queue's files as they stand; `log_min_offset` is the commit log's minimum, -1 without a file.
+
+    `min_offset` is the queue's minimum so far, which stays when no unit is found; a broker that starts begins with 0.
+    """
+    files = queue.files.files
+    if not files:
+        return QueueRange(0 if queue.kind == "simple" else -1, 0)
+    with open_units(queue) as units:
+        number, count = units.recovered_end()
+        in_first = count if number == 0 else units.room_of(files[0])  # a file before the last one is taken to be full
+        if queue.kind == "batch":
+            return _batch_range(units, in_first, number, count, log_min_offset)
+        last = units.unit_in(files[number], count - 1) if count else None
+        max_offset = files[number].start_offset // units.size + count
+        known = QueueRange(min_offset, max_offset, None if last is None else int(last["physical_offset"]))
+        return _simple_range(units, in_first, known, log_min_offset, version)
+
+
+def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: Version) -> QueueRange:
+    """The range of a queue of which leading files are gone since it was `known`, or whose log begins later."""
+    files = queue.files.files
+    written = 0
+    if queue.kind == "simple" and files and known.last_physical_offset is not None:
+        units_left = known.max_offset - files[0].start_offset // queue.unit_size
+        written = min(files[0].size // queue.unit_size, units_left)
+    if written <= 0:
+        return queue_range(queue, log_min_offset, version, known.min_offset)
+    with open_units(queue) as units:
+        return _simple_range(units, written, known, log_min_offset, version)
+
+
+def _simple_range(
+    units: UnitFiles, in_first: int, known: QueueRange, log_min_offset: int, version: Version
+) -> QueueRange:
+    """`known` with the minimum that it has when the queue begins with `in_first` units in its first file."""
+    last, size, first = known.last_physical_offset, units.size, units.files[0]
+    offsets = units.offsets_in(first, in_first)
+    found = SimpleQueue(first.start_offset, offsets, known.max_offset * size, last, known.min_offset * size)
+    min_offset = found.min_offset(log_min_offset, version)
+    return QueueRange(min_offset, known.max_offset, last, found.is_expired(log_min_offset))
+
+
+def _batch_range(units: UnitFiles, in_first: int, number: int, count: int, log_min_offset: int) -> QueueRange:
+    """The range of a batch queue whose last file has the number `number` and `count` units."""
+    files = units.files
+    offsets = units.offsets_in(files[0], in_first)
+    min_offset = batch_min_offset(offsets, partial(units.unit_in, files[0]), log_min_offset)
+    if count == 0 and number > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue
+        number, count = number - 1, units.room_of(files[number - 1])
+    if count == 0:
+        return QueueRange(min_offset, 0)
+    last = units.unit_in(files[number], count - 1)
+    return QueueRange(min_offset, end_of_batch(last), int(last["physical_offset"]))

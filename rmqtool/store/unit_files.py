@@ -1,0 +1,191 @@
+"""The units of one consume queue: read from all of its files, searched, and where they end.
+
+There are two ends. A start looks for the first unit that the broker does not take for one (`recovered_end`); whatever
+stands behind that is damage, up to the last byte that is not zero (`data_end`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.files import UNLIMITED, OpenFiles, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile, file_at
+from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.queue_minimum import Offsets
+
+RECOVERED_FILES = 3
+"""`ConsumeQueue#recover` looks at the last three."""
+
+_READ_UNITS = 200  # so many take no longer to read than one: they are a page
+_READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
+
+
+class UnitFiles:
+    """Reads units by their number from the queue's offset 0 on, or by their number in one of the files.
+
+    `start` is the number of the first unit that there is a file for; with `live` a broker writes to the queue.
+    """
+
+    def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
+        self.queue = queue
+        self.size = queue.unit_size
+        self.dtype = queue.format.dtype
+        self.is_written = queue.format.is_written
+        self.files = queue.files.files
+        self._open = open_files
+        self._live = live
+        self.start = self.files[0].start_offset // self.size if self.files else 0
+
+    def read(self, first: int, count: int) -> bytes:
+        """Units `first` to before ``first + count`` as stored; where no file holds one, zeros are read."""
+        position, end = first * self.size, (first + count) * self.size
+        for file in self.files:
+            if file.start_offset <= position and end <= file.end_offset:
+                data = self._open.get(file.path).read(position - file.start_offset, end - position)
+                return data if len(data) == end - position else data.ljust(end - position, b"\0")
+        return self._read_pieces(position, end)
+
+    def units(self, first: int, count: int) -> NDArray[np.void]:
+        """Units `first` to before ``first + count`` by their fields, shape ``(count,)``."""
+        return np.frombuffer(self.read(first, count), self.dtype)
+
+    def _read_pieces(self, position: int, end: int) -> bytes:
+        data = bytearray(end - position)
+        for file in self.files:
+            low, high = max(position, file.start_offset), min(end, file.end_offset)
+            if low < high:
+                piece = self._open.get(file.path).read(low - file.start_offset, high - low)
+                data[low - position : low - position + len(piece)] = piece
+        return bytes(data)
+
+    def read_in(self, mapped: MappedFile, first: int, count: int) -> bytes:
+        """Units of one file from its unit `first` on as stored, fewer only at its end."""
+        return self._open.get(mapped.path).read(first * self.size, count * self.size)
+
+    def units_in(self, mapped: MappedFile, first: int, count: int) -> NDArray[np.void]:
+        """Units of one file from its unit `first` on by their fields, shape ``(count,)`` or shorter at its end."""
+        return self.queue.format.decode(self.read_in(mapped, first, count))
+
+    def unit_in(self, mapped: MappedFile, number: int) -> np.void:
+        """One unit of one file, which must hold it."""
+        unit: np.void = self.units_in(mapped, number, 1)[0]
+        return unit
+
+    def room_of(self, mapped: MappedFile) -> int:
+        """How many units one file has room for."""
+        return mapped.size // self.size
+
+    def offsets_in(self, mapped: MappedFile, count: int) -> Offsets:
+        """Where the first units of one file point to; in a large file they are read as they are asked for."""
+        if mapped.size > _READ_WHOLE:
+            return _StoredOffsets(self, mapped, count)
+        offsets: NDArray[np.int64] = self.units_in(mapped, 0, count)["physical_offset"]
+        return offsets
+
+    def is_zero_from(self, mapped: MappedFile, first: int) -> bool:
+        """Whether nothing but zeros follows in one file from its unit `first` on; holes are not read."""
+        return self._open.get(mapped.path).next_data(first * self.size, mapped.size) == mapped.size
+
+    def recovered_end(self) -> tuple[int, int]:
+        """Where a start ends the queue: number of the last file that it keeps, and units in it; (-1, 0) without one."""
+        last = len(self.files) - 1
+        for number in range(max(0, last + 1 - RECOVERED_FILES), last):
+            count = self._written_in(self.files[number])
+            if count < self.room_of(self.files[number]):
+                return number, count
+        return last, self._written_in(self.files[last]) if self.files else 0
+
+    def _written_in(self, mapped: MappedFile) -> int:
+        """Units of one file before the first that is not written; in a large one they are taken to be in one piece."""
+        low, high = 0, self.room_of(mapped)
+        if mapped.size > _READ_WHOLE:
+            low = high if self._is_written_in(mapped, high - 1) else low
+            while high - low > _READ_UNITS:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if self._is_written_in(mapped, middle) else (low, middle)
+        return low + count_leading(self.is_written(self.units_in(mapped, low, high - low)))
+
+    def _is_written_in(self, mapped: MappedFile, number: int) -> bool:
+        return bool(self.is_written(self.units_in(mapped, number, 1)).any())
+
+    def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+        """Units from `first` to before `stop` in pieces: numbers of the first and behind the last, and if in a file.
+
+        Names tell where files begin, and may tell anything: what lies between two must not be gone through.
+        """
+        for file in self.files:
+            low, high = file.start_offset // self.size, min(stop, -(-file.end_offset // self.size))
+            if first < min(low, stop):
+                yield first, min(low, stop), False
+            if max(first, low) < high:
+                yield max(first, low), high, True
+            first = max(first, high)
+
+    @cached_property
+    def data_end(self) -> int:
+        """Number behind the last unit that is not all zeros; where a broker writes, the last one may be half there."""
+        for mapped in reversed(self.files):
+            end = self._open.get(mapped.path).data_end()
+            if end:
+                stop = (mapped.start_offset + end + self.size - 1) // self.size
+                return stop - 1 if self._live else stop
+        return self.start
+
+    def bisect(self, physical_offset: int) -> int:
+        """Number of the first unit that points to `physical_offset` or behind it, for units that ascend."""
+        return bisect_left(range(self.data_end), physical_offset, self.start, key=self._target)
+
+    def find(self, physical_offset: int) -> int | None:
+        """Number of the unit that points to `physical_offset`, for units that ascend; None when it is not found."""
+        number = self.bisect(physical_offset)
+        is_found = number < self.data_end and self._target(number) == physical_offset
+        return number if is_found and self.is_written(self.units(number, 1))[0] else None
+
+    def _target(self, number: int) -> int:
+        """The physical offset that a unit points to; filler, which comes before all messages, points before the log."""
+        unit = self.units(number, 1)
+        is_filler = self.queue.kind == "simple" and is_pre_blank(unit)[0]
+        return -1 if is_filler else int(unit["physical_offset"][0])
+
+    def place_of(self, number: int) -> tuple[Path | None, int]:
+        """Path of the file that holds a unit, None without one, and the unit's position in it, bytes."""
+        position = number * self.size
+        file = file_at(self.files, position)
+        return (file.path, position - file.start_offset) if file else (None, position)
+
+
+@dataclass(frozen=True)
+class _StoredOffsets:
+    """Where the first `count` units of one file point to, each read when it is asked for."""
+
+    units: UnitFiles
+    mapped: MappedFile
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> np.int64:
+        offset: np.int64 = self.units.unit_in(self.mapped, number)["physical_offset"]
+        return offset
+
+
+@contextmanager
+def open_units(queue: Queue, reading: ReadPolicy = UNLIMITED) -> Iterator[UnitFiles]:
+    """The units of a queue, whose files are closed in the end."""
+    with closing(OpenFiles(reading)) as open_files:
+        yield UnitFiles(queue, open_files)
+
+
+def count_leading(rows: NDArray[np.bool_]) -> int:
+    """How many of the first rows are true."""
+    return len(rows) if rows.all() else int(np.argmin(rows))
