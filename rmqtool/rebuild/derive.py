@@ -101,12 +101,12 @@ class Derivation:
         """The queues by their number."""
         return self._numbers.names
 
-    def run(self, progress: Progress, pieces: Sequence[tuple[int, int]], jobs: int) -> None:
-        """Go over the log, with several `jobs` over its `pieces`.
+    def run(self, progress: Progress, parts: Sequence[tuple[int, int]], jobs: int) -> None:
+        """Go over the log, with several `jobs` over its `parts`.
 
-        Raises BatchTopicFoundError, PiecesDoNotMeetError, UnreadableError.
+        Raises BatchTopicFoundError, PartsDoNotMeetError, UnreadableError.
         """
-        with closing(self._items(pieces, jobs)) as items:
+        with closing(self._items(parts, jobs)) as items:
             self._take_all(items, progress)
         self._flush_batches()
         if self.simple:
@@ -115,9 +115,9 @@ class Derivation:
         if self.index:
             self.index.finish()
 
-    def _items(self, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
-        if jobs > 1 and len(pieces) > 1:
-            yield from items_of_processes(self._task, self._numbers, pieces, jobs)
+    def _items(self, parts: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
+        if jobs > 1 and len(parts) > 1:
+            yield from items_of_processes(self._task, self._numbers, parts, jobs)
             return
         digester, renumbering = RunReader(self._task), Renumbering(self._numbers)
         for item in digester.items():

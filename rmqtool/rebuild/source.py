@@ -19,12 +19,13 @@ from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.version_choice import version_findings
-from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
+from rmqtool.rebuild.workers import PartsDoNotMeetError
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.store.consume_queues import UNIT_SIZES, Kind, Queue, list_queues
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.splits import log_parts
 from rmqtool.store.store import Store
 from rmqtool.store.topics import load_topics
 from rmqtool.store.version_signs import releases_of
@@ -110,16 +111,16 @@ def derive(
     """Go over the log once.
 
     None where the pass has to begin again with new outputs: a topic turned out to have batch queues, or the log cannot
-    be read in pieces. The source knows it then.
+    be read in parts. The source knows it then.
     """
     jobs = source.options.jobs
     task = replace(_task(source), checks_bodies=checks_bodies)
     derivation = Derivation(task, outputs, source.existing, source.sizes.index)
     try:
-        derivation.run(progress, pieces_of(source.log.files) if jobs > 1 else (), jobs)
+        derivation.run(progress, log_parts(source.log.files, source.options.reading) if jobs > 1 else (), jobs)
     except BatchTopicFoundError as error:
         source.batch_topics |= error.topics
-    except PiecesDoNotMeetError:
+    except PartsDoNotMeetError:
         source.options = replace(source.options, jobs=1)
     else:
         return derivation

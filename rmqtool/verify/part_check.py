@@ -24,6 +24,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
+from rmqtool.store.commit_log import log_start
 from rmqtool.store.store import Store, open_store
 from rmqtool.store.topics import load_topics
 from rmqtool.verify.damage_checks import DamageChecks
@@ -32,7 +33,7 @@ from rmqtool.verify.index_check import IndexCheck
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.parts import AnyPart, LogPart, log_start_of
+from rmqtool.verify.parts import AnyPart, LogPart
 from rmqtool.verify.queue_check import FoundQueues, QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD
 from rmqtool.verify.record_checks import RecordChecks
@@ -165,7 +166,7 @@ class _LogCheck:
             units = IndexUnits(settings.index_parts, open_files)
             stop = units.total if part.index_stop is None else part.index_stop
             self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
-                                     tags_expected=settings.tags_expected, log_start=log_start_of(files),
+                                     tags_expected=settings.tags_expected, log_start=log_start(files),
                                      live=settings.live)  # fmt: skip
 
     def take(self, event: Event | UnreadExtent) -> bool:

@@ -23,10 +23,12 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
+from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import QueueRange, has_light_queues, list_queues, queue_range
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.lock import Holder, lock_holder
+from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import releases_of
@@ -43,15 +45,7 @@ from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.part_check import PartCheck, VerifyTask
 from rmqtool.verify.part_result import PartResult, report_unreadable
-from rmqtool.verify.parts import (
-    PART_SIZE,
-    AnyPart,
-    index_parts,
-    live_parts,
-    log_parts,
-    log_start_of,
-    order_of,
-)
+from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
@@ -95,7 +89,7 @@ class Verification:
         self.read_errors = UnreadFiles()
         self.complete = False
         self.lost: Counter[str] = Counter()
-        self.log_start = log_start_of(self.log.files)
+        self.log_start = log_start(self.log.files)
         self.log_end = self.log_start
         self.stale_from: int | None = None
         self.starts: list[Prediction] = []
@@ -210,7 +204,7 @@ class Verification:
             if self.settings.live:
                 of_log = live_parts(files, units, self.request.jobs)
             else:
-                of_log = log_parts(files, units, reading, self.read_errors, self.request.part_size)
+                of_log = with_index(log_parts(files, reading, self.request.part_size), units, self.read_errors)
         return [*of_log, *index_parts(self._parts, self.request.part_size)]
 
     def _check_whole(self, total: PartResult) -> None:

@@ -7,27 +7,22 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles, ReadPolicy
-from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.report import Report
-from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.show.verify_json import outcome_json
+from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
-from rmqtool.verify.index_sequence import IndexUnits
 from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.part_result import PartBoundary, PartResult
-from rmqtool.verify.parts import LogPart, log_parts
-from rmqtool.verify.read_errors import UnreadFiles
+from rmqtool.verify.parts import LogPart
 from rmqtool.verify.verification import Verification, VerifyRequest
 from rmqtool.verify.workers import WORTH, workers_for
 from tests.building import START_TIME
@@ -133,7 +128,11 @@ def test_damage_at_borders(
     apply: Callable[[Path, int, int], None], number: int, shift: int, size: int, healthy: Path, tmp_path: Path
 ) -> None:
     """Before, behind and across the borders of parts: the same counts, extents and start."""
-    borders = [part.start for part_size in SIZES for part in parts_of(healthy, part_size)[1:]]
+    borders = [
+        start
+        for part_size in SIZES
+        for start, _ in log_parts(open_store(healthy).commit_log().files, least=part_size)[1:]
+    ]
     if apply in (tear, bury):
         borders = [border for border in borders if border > LAST_START]
     store = Path(shutil.copytree(healthy, tmp_path / "store"))
@@ -213,41 +212,6 @@ def test_how_many_processes(tmp_path: Path) -> None:
         assert not pool.workers
     with workers_for(tmp_path / "none", 4) as pool:
         assert not pool.workers
-
-
-def parts_of(store: Path, size: int) -> list[LogPart]:
-    """The parts of a log without an index."""
-    files = list_mapped_files(store / "commitlog").files
-    return log_parts(files, IndexUnits([], OpenFiles(ReadPolicy())), ReadPolicy(), UnreadFiles(), size)
-
-
-def test_parts_meet(store: Path) -> None:
-    """They cover all, begin where something stands, and files are no borders of large parts."""
-    for size in (500, 1000, 4096, 6000, WHOLE):
-        parts = parts_of(store, size)
-        assert (parts[0].start, parts[-1].stop) == (0, MAX_OFFSET)
-        assert all(before.stop == after.start for before, after in pairwise(parts))
-        assert all(2 * (part.stop - part.start) >= size for part in parts)
-    assert [part.start for part in parts_of(store, 1 << 12)] == [0, 4096, 8192]
-    assert [part.start for part in parts_of(store, 1 << 10)] == [0, 4096, 8192, 10240]
-
-
-def test_no_part_begins_behind_the_log(tmp_path: Path) -> None:
-    """Files that were allocated ahead are left to the part in which the log ends."""
-    folder = tmp_path / "commitlog"
-    folder.mkdir()
-    (folder / f"{0:020}").write_bytes(b"x" * 5000)
-    (folder / f"{5000:020}").write_bytes(bytes(5000))
-    assert [part.start for part in parts_of(tmp_path, 1000)] == [0, 2500]
-
-
-def test_a_large_log_has_few_parts(tmp_path: Path) -> None:
-    """Then they are larger."""
-    folder = tmp_path / "commitlog"
-    folder.mkdir()
-    for number in range(300):
-        (folder / f"{1000 * number:020}").write_bytes(b"x" * 1000)
-    assert 100 <= len(parts_of(tmp_path, 10)) <= 256
 
 
 def result_from(first: int | None, end: int | None) -> PartResult:
