@@ -39,12 +39,11 @@ from rmqtool.verify.index_check import check_index_end
 from rmqtool.verify.index_sequence import IndexUnits, known_geometries, parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
-from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
 from rmqtool.verify.part_check import PartCheck, VerifyTask
-from rmqtool.verify.part_result import PartResult, report_unreadable
+from rmqtool.verify.part_result import PartMerger, PartResult, report_unreadable
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
@@ -173,18 +172,19 @@ class Verification:
         pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
         pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
-        self._merger = PartMerger(parts, PartResult(task.report()), check.again)
+        self._merger = merger = PartMerger(parts, PartResult(task.report()))
         with closing(check):
             try:
                 for step in pool.steps():
-                    if step.result is not None:
-                        self._merger.add(step.part, step.result)
+                    part = None if step.result is None else merger.add(step.part, step.result)
+                    while part is not None:
+                        part = merger.replace(part, check.again(part))
                     if step.size:
                         progress(step.size)
             except KeyboardInterrupt:
                 for step in pool.stop():
                     if step.result is not None:
-                        self._merger.keep(step.part, step.result)
+                        merger.keep(step.part, step.result)
                 raise
 
     def _task(self) -> VerifyTask:

@@ -19,9 +19,8 @@ from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.show.verify_json import outcome_json
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
-from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.part_result import PartBoundary, PartResult
+from rmqtool.verify.part_result import PartBoundary, PartMerger, PartResult
 from rmqtool.verify.parts import LogPart
 from rmqtool.verify.verification import Verification, VerifyRequest
 from rmqtool.verify.workers import WORTH, workers_for
@@ -219,33 +218,32 @@ def result_from(first: int | None, end: int | None) -> PartResult:
     return PartResult(Report(), log_end=end, seam=PartBoundary(first, end))
 
 
+def merge(merger: PartMerger, number: int, result: PartResult) -> list[tuple[int, int]]:
+    """Add a result; the parts that were checked again."""
+    again = []
+    part = merger.add(number, result)
+    while part is not None:
+        again.append((part.start, part.stop))
+        part = merger.replace(part, result_from(part.start, part.stop))
+    return again
+
+
 def test_parts_that_do_not_meet() -> None:
     """They are checked again as one; when that happens too often, all that is left is one part."""
     parts = [LogPart(start, start + 10) for start in range(0, 100, 10)]
-    again: list[tuple[int, int]] = []
-
-    def check(part: LogPart) -> PartResult:
-        again.append((part.start, part.stop))
-        return result_from(part.start, part.stop)
-
-    joining = PartMerger(parts, result_from(None, None), check)
+    merger = PartMerger(parts, result_from(None, None))
+    again = []
     for number in (1, 0, 3, 2, 5, 4, 9, 8, 7, 6):
         start = 10 * number
-        joining.add(number, result_from(start + (number in (2, 4, 6, 8)), start + 10))
+        again += merge(merger, number, result_from(start + (number in (2, 4, 6, 8)), start + 10))
     assert again == [(10, 30), (30, 50), (50, 70), (70, 100)]
-    assert joining.total().log_end == 100
+    assert merger.total().log_end == 100
 
 
 def test_a_part_in_which_nothing_begins() -> None:
     """What begins before goes through it."""
-    again: list[LogPart] = []
-    parts = [LogPart(0, 10), LogPart(10, 20), LogPart(20, 30)]
-
-    def check(part: LogPart) -> PartResult:
-        again.append(part)
-        return result_from(0, 30)
-
-    joining = PartMerger(parts, result_from(None, None), check)
+    merger = PartMerger([LogPart(0, 10), LogPart(10, 20), LogPart(20, 30)], result_from(None, None))
+    again = []
     for number, result in enumerate((result_from(0, 22), result_from(None, None), result_from(23, 30))):
-        joining.add(number, result)
-    assert again == [LogPart(0, 30)]
+        again += merge(merger, number, result)
+    assert again == [(0, 30)]
