@@ -4,69 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.worker import Job
-from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_record import Lookups
-from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.log_walk import LogWalker
-from rmqtool.findings.report import Report, Selection
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.releases import ANY_RELEASE, Releases
-from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
-from rmqtool.store.commit_log import log_start
-from rmqtool.store.store import Store, open_store
-from rmqtool.store.topics import load_topics
+from rmqtool.store.store import open_store
 from rmqtool.verify.damage_checks import DamageChecks
-from rmqtool.verify.index_chains import check_chains
+from rmqtool.verify.index_chains import ChainCheck
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.parts import AnyPart, LogPart
-from rmqtool.verify.queue_check import FoundQueues, QueueCheck
+from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD
 from rmqtool.verify.record_checks import RecordChecks
-
-
-@dataclass(frozen=True)
-class VerifyTask:
-    """What a verification is asked for, as every part of it needs it; can be sent to another process."""
-
-    root: Path
-    conf: BrokerConf
-    version: Version | None
-    rules: DispatchRules
-    selection: Selection = field(default_factory=Selection)
-    max_examples: int = 10
-    bodies: bool = True
-    tags_expected: bool = False
-    live: bool = False
-    queues: bool = True
-    index: bool = True
-    files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
-    index_parts: tuple[FileUnits, ...] = ()  # likewise
-    rate: int | None = None  # bytes per second
-    recovery: RecoveryRules | None = None  # of the start that is predicted
-    releases: Releases = ANY_RELEASE  # those that may start on the store
-
-    def reading(self) -> ReadPolicy:
-        """How files are read."""
-        return ReadPolicy(RateLimit(self.rate) if self.rate else None, drop_page_cache=self.live)
-
-    def report(self) -> Report:
-        """An empty report."""
-        return Report(self.selection, self.max_examples, str(self.root))
+from rmqtool.verify.task import StoreReader, VerifyTask
 
 
 class PartCheck(Job[PartResult]):
@@ -75,11 +31,7 @@ class PartCheck(Job[PartResult]):
     def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
         self._task = task
         self._parts = parts
-        self._store: Store = open_store(task.root, task.conf)
-        self._reading = task.reading()
-        self._open = OpenFiles(self._reading)
-        self._found: FoundQueues = {}
-        self._batch_topics = load_topics(self._store).with_batch_queues
+        self._reader = StoreReader(open_store(task.root, task.conf), task)
         self._unfinished: tuple[int, PartResult] | None = None
 
     def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
@@ -104,7 +56,7 @@ class PartCheck(Job[PartResult]):
 
     def close(self) -> None:
         """Close what was opened."""
-        self._open.close()
+        self._reader.close()
 
     def _check(self, part: AnyPart, result: PartResult) -> Iterator[int]:
         """Check one part, by and by: how many more bytes are done."""
@@ -113,18 +65,16 @@ class PartCheck(Job[PartResult]):
             return
         for index_file in self._task.index_parts[part.first : part.stop]:
             with result.read_errors.part():
-                yield from check_chains(self._store, index_file, result.report, self._reading, live=self._task.live)
+                yield from ChainCheck(self._reader, index_file, result.report).run()
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
-            self._found.clear()
+            self._reader.queues.clear()
         result.reached.append([part.start, part.start])
         scan = scan_live if self._task.live else scan_readable
-        files = self._task.files
         try:
-            check = _LogCheck(self._store, files, self._task, part, result, self._open,
-                              self._batch_topics, self._found)  # fmt: skip
-            for event in scan(files, part.start, part.stop, self._reading):
+            check = _LogCheck(self._reader, part, result)
+            for event in scan(self._task.files, part.start, part.stop, self._reader.reading):
                 if not check.take(event):
                     break
                 yield event.size
@@ -139,35 +89,22 @@ class PartCheck(Job[PartResult]):
 class _LogCheck:
     """Takes the events of a scan and hands them to all checks."""
 
-    def __init__(
-        self, store: Store, files: Sequence[MappedFile], settings: VerifyTask, part: LogPart, result: PartResult,
-        open_files: OpenFiles, batch_topics: frozenset[str] | None, found: FoundQueues,
-    ) -> None:  # fmt: skip
+    def __init__(self, reader: StoreReader, part: LogPart, result: PartResult) -> None:
         self._part = part
-        self._live = settings.live
         self._result = result
         self._seam = result.seam
         self._seam.index_start = self._seam.index_at = part.index_start
-        self._dispatcher = Dispatcher(settings.rules, batch_topics)
-        lookups = Lookups(files, Dispatcher(settings.rules, batch_topics))
+        task = self._task = reader.task
         report, extents = result.report, result.extents
-        self._records = RecordChecks(report, extents, settings.version, settings.bodies, result.totals)
-        self._damage = DamageChecks(store, files, report, extents, settings.version)
-        self._queues: QueueCheck | None = None
+        self._dispatcher = task.dispatcher()
+        self._records = RecordChecks(report, extents, task.version, task.bodies, result.totals)
+        self._damage = DamageChecks(reader.store, task.files, report, extents, task.version)
+        self._queues = QueueCheck(reader, result, self._dispatcher) if task.queues else None
+        rules = task.recovery
+        self._walker = LogWalker(task.files, rules, part.start, part.stop) if rules is not None else None
         self._index: IndexCheck | None = None
-        if settings.queues:
-            is_batch = self._dispatcher.is_batch_topic
-            self._queues = QueueCheck(store.root, report, extents, open_files, lookups, is_batch,
-                                      live=settings.live, found=found, read_errors=result.read_errors)  # fmt: skip
-            result.states = self._queues.states
-        rules = settings.recovery
-        self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
-        if settings.index and part.index_start != INDEX_UNREAD:
-            units = IndexUnits(settings.index_parts, open_files)
-            stop = units.total if part.index_stop is None else part.index_stop
-            self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
-                                     tags_expected=settings.tags_expected, log_start=log_start(files),
-                                     live=settings.live)  # fmt: skip
+        if task.index and part.index_start != INDEX_UNREAD:
+            self._index = IndexCheck(reader, result, part.index_start, part.index_stop)
 
     def take(self, event: Event | UnreadExtent) -> bool:
         """Check one event; whether the log goes on behind it."""
@@ -218,14 +155,14 @@ class _LogCheck:
         self._damage.frames(frames)
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
-            self._queues.add(dispatched.units, self._dispatcher.queues, dispatched.optional_units)
+            self._queues.add(dispatched.units, dispatched.optional_units)
         if self._index is not None:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
         """Do a part of the comparison with the index, unless that gives an error."""
         errors = len(self._result.read_errors.errors)
-        with self._result.read_errors.part() if not self._live else nullcontext():
+        with self._result.read_errors.part() if not self._task.live else nullcontext():
             if self._index is not None:
                 work(self._index)
         if len(self._result.read_errors.errors) > errors:
@@ -239,7 +176,7 @@ class _LogCheck:
         if self._walker is not None:
             self._result.walks = self._walker.finish()
         if self._queues is not None:
-            self._queues.flush(self._dispatcher.queues)
+            self._queues.flush()
         if self._index is not None:
             self._seam.index_at = self._index.at
             if self._part.index_stop is not None:

@@ -15,9 +15,8 @@ from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.log_reading import UnreadExtent
-from rmqtool.verify.one_queue import report_jump
 from rmqtool.verify.parts import AnyPart, LogPart
-from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.queue_progress import QueueProgress, report_jump
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
 

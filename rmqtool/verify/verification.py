@@ -11,13 +11,10 @@ from functools import partial
 from typing import ParamSpec
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
@@ -32,22 +29,23 @@ from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import releases_of
-from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
+from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
-from rmqtool.verify.index_sequence import IndexUnits, known_geometries, parts_of, tags_expected
+from rmqtool.verify.index_sequence import known_geometries, parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
-from rmqtool.verify.part_check import PartCheck, VerifyTask
+from rmqtool.verify.part_check import PartCheck
 from rmqtool.verify.part_result import PartMerger, PartResult, report_unreadable
 from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
+from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
@@ -56,7 +54,9 @@ from rmqtool.verify.store_checks import (
     check_preallocated,
     check_surroundings,
 )
+from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
+from rmqtool.verify.witnesses import Witnesses
 
 _CLOCK_TOLERANCE = 60_000  # ms
 P = ParamSpec("P")
@@ -116,6 +116,7 @@ class Verification:
             conf=store.conf,
             version=request.version,
             rules=replace(rules, index_tags=True),
+            batch_topics=self.topics.with_batch_queues,
             selection=selection,
             max_examples=request.max_examples,
             bodies=request.bodies,
@@ -149,8 +150,15 @@ class Verification:
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         self._committed = load_offsets(self.store).offsets  # before the queues, which a running broker makes longer
         self._check_surroundings()
-        self._check_parts(progress, pool)
-        self._check_whole(self.merged())
+        self.settings = replace(
+            self.settings,
+            tags_expected=tags_expected(self._index, self.log.files, self.request.version),
+            files=self.log.files,
+            index_parts=tuple(self._parts),
+        )
+        with closing(StoreReader(self.store, self.settings)) as reader:
+            self._check_parts(self._parts_to_check(reader), progress, pool)
+            self._check_whole(reader, self.merged())
         self.complete = True
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
@@ -166,9 +174,10 @@ class Verification:
         check(check_headers, store, self._index, report, live=live)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
-    def _check_parts(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
+    def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """The log against queues and index, and the index by itself, part by part."""
-        task, parts = self._task(), self._parts_to_check()
+        rate = self.request.rate and max(1, self.request.rate // self.request.jobs)
+        task = replace(self.settings, rate=rate)
         pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
         pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
@@ -187,31 +196,19 @@ class Verification:
                         merger.keep(step.part, step.result)
                 raise
 
-    def _task(self) -> VerifyTask:
-        return replace(
-            self.settings,
-            tags_expected=tags_expected(self._index, self.log.files, self.request.version),
-            files=self.log.files,
-            index_parts=tuple(self._parts),
-            rate=self.request.rate and max(1, self.request.rate // self.request.jobs),
-        )
-
-    def _parts_to_check(self) -> list[AnyPart]:
+    def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
         """Of the log, then of the index, the same for any number of processes unless a broker writes."""
-        reading, files = self.settings.reading(), self.log.files
-        with closing(OpenFiles(reading)) as open_files:
-            units = IndexUnits(self._parts, open_files)
-            if self.settings.live:
-                of_log = live_parts(files, units, self.request.jobs)
-            else:
-                of_log = with_index(log_parts(files, reading, self.request.part_size), units, self.read_errors)
-        return [*of_log, *index_parts(self._parts, self.request.part_size)]
+        files, size = self.log.files, self.request.part_size
+        if self.settings.live:
+            of_log = live_parts(files, reader.index, self.request.jobs)
+        else:
+            of_log = with_index(log_parts(files, reader.reading, size), reader.index, self.read_errors)
+        return [*of_log, *index_parts(self._parts, size)]
 
-    def _check_whole(self, total: PartResult) -> None:
+    def _check_whole(self, reader: StoreReader, total: PartResult) -> None:
         """What only the whole log shows; each check may build on what those before it have found."""
         check, store, report, live = self._check, self.store, self._report, self.settings.live
         files, totals, log_end = self.log.files, total.totals, self.log_end
-        lookups = Lookups(files, Dispatcher(self.settings.rules, self.topics.with_batch_queues))
         is_end_read = not total.extents.end_unread(log_end)
         now = max(int(time.time() * 1000), latest_modification(files))
         if is_end_read:
@@ -219,17 +216,17 @@ class Verification:
         check(finish_times, totals, report, now + _CLOCK_TOLERANCE)
         self._predict(total)
         if self.settings.queues:
-            self._check_queues(total, lookups)
+            self._check_queues(reader, total)
         if not live and self.settings.index and not self.read_errors.index_in(store):
-            check(check_index_end, store, self._parts, total, lookups, self.log_start, self.settings.reading())
+            check(check_index_end, reader, total)
         if not live:
-            check(check_timestamps, store, self._parts, lookups, report)
-            check(check_checkpoint, store, self.log, totals, log_end, lookups, report, is_end_read=is_end_read)
+            check(check_timestamps, reader, report)
+            check(check_checkpoint, reader, totals, log_end, report, is_end_read=is_end_read)
         if not live and is_end_read:
-            seen = LogSeen(files, self.log_start, log_end, totals, self._committed, total.queue_ends)
-            check(check_log_end, store, seen, self._parts, report)
+            seen = LogSeen(reader, log_end, totals, self._committed, total.queue_ends)
+            check(check_log_end, seen, report)
         with self.read_errors.part():
-            firsts = list(first_records(files, lookups))
+            firsts = list(first_records(files, reader.lookups))
             check(check_times, store, firsts, report)
             check(check_hosts, store, firsts, self.report_with(total.report), report)
         check(check_preallocated, store, files, max(log_end, total.extents_end()), report)
@@ -239,11 +236,11 @@ class Verification:
         if self.holder is None:
             check(check_abort_missing, self.report_with(total.report).seen(), report)
 
-    def _check_queues(self, total: PartResult, lookups: Lookups) -> None:
+    def _check_queues(self, reader: StoreReader, total: PartResult) -> None:
         """What only all queues show, and what is in none."""
-        check, store, report, files = self._check, self.store, self._report, self.log.files
+        check, store, report = self._check, self.store, self._report
         head = LogHead(self.log_start)
-        ranges = self._match_queues(total, lookups, head)
+        ranges = self._match_queues(reader, total, head)
         for state in total.states.values():
             check(report_missing_units, state, self.topics, report, self.start, self.releases, live=self.settings.live)
         if not ranges and report.seen().get("commitlog.deleted-topic"):
@@ -254,27 +251,27 @@ class Verification:
         check(check_delay_offsets, store, ranges, report)
         if self.settings.live:
             return
-        check(head.check, store, files, self._parts, lookups, report)
-        seen = Witnesses(store, files, self.topics, ranges, total.states, total.totals, self.releases.newest)
+        check(head.check, reader, report)
+        messages = SingleMessages(store, self.log.files, self.releases.newest)
+        seen = Witnesses(reader, self.topics, ranges, total.states, total.totals, messages)
         check(check_witnesses, seen, report)
         ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
-        check(check_timer, store, ends, files, total.totals.latest, report, self.settings.reading())
+        check(check_timer, reader, ends, total.totals.latest, report)
 
-    def _match_queues(self, total: PartResult, lookups: Lookups, head: LogHead) -> dict[QueueName, QueueRange]:
+    def _match_queues(self, reader: StoreReader, total: PartResult, head: LogHead) -> dict[QueueName, QueueRange]:
         """Look at each queue on disk for units that no message of the log has; the range of each."""
         files_end = self.log.files[-1].end_offset if self.log.files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.settings.live)
         ranges: dict[QueueName, QueueRange] = {}
-        with closing(OpenFiles(self.settings.reading())) as open_files:
-            rest = UnmatchedUnits(self.store, self._report, bounds, open_files, lookups, self.lost,
-                                  releases=self.releases, start=self.start)  # fmt: skip
-            for queue in list_queues(self.store, self.read_errors.part):
-                name = QueueName(queue.topic, queue.queue_id)
-                with self.read_errors.queue(name):
-                    rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
-                    check_kind(self.topics, queue, self._report)
-                    head.look(queue, open_files)
-                    ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
+        rest = UnmatchedUnits(self.store, self._report, bounds, reader.open_files, reader.lookups, self.lost,
+                              releases=self.releases, start=self.start)  # fmt: skip
+        for queue in list_queues(self.store, self.read_errors.part):
+            name = QueueName(queue.topic, queue.queue_id)
+            with self.read_errors.queue(name):
+                rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
+                check_kind(self.topics, queue, self._report)
+                head.look(queue, reader.open_files)
+                ranges[name] = queue_range(queue, self.log_start, self.releases.newest)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)
