@@ -82,14 +82,11 @@ class Derivation:
         self._held = UnitBuffer()
         self._held_batches: list[QueueUnits] = []
         if outputs.queues.get("simple"):
-            queues = existing["simple"]
-            before_log = queues.units_before_log if task.order == "stored" else None
-            sinks, per_file = outputs.queues["simple"], queues.grid.units_per_file
-            self.simple = SimpleQueues(self.queues, sinks, per_file, task.order, self.lost, before_log)
-            self.optional = OptionalUnits(queues, self.queues)
+            kept = _kept(existing["simple"], task)
+            self.simple = SimpleQueues(self.queues, outputs.queues["simple"], kept, task.order, self.lost)
+            self.optional = OptionalUnits(existing["simple"], self.queues)
         if outputs.queues.get("batch"):
-            before = existing["batch"].batch_units_before_log if task.order == "stored" else None
-            self.batch = BatchQueues(self.queues, outputs.queues["batch"], before)
+            self.batch = BatchQueues(self.queues, outputs.queues["batch"], _kept(existing["batch"], task))
         if outputs.index or outputs.index_writer:
             self.index = IndexBuilder(
                 outputs.index_writer, geometry, count_every_put=task.rules.version < INDEX_COUNTS_SLOTS
@@ -194,6 +191,11 @@ class Derivation:
         if not self._task.selection.takes(name.topic, name.queue_id):
             return _LEFT_OUT
         return _REFUSED if refusal(name) else _TAKEN
+
+
+def _kept(existing: ExistingQueues, task: RunTask) -> ExistingQueues:
+    """The queues of which units stay; none in the order of a broker, which begins with empty queues."""
+    return existing if task.order == "stored" else replace(existing, all_queues=())
 
 
 _LEFT_OUT, _TAKEN, _REFUSED = range(3)

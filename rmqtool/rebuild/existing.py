@@ -14,9 +14,8 @@ from rmqtool.base.limits import open_files_at_once
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import batch_consume_queue, consume_queue
-from rmqtool.rebuild.queue_placement import Prefix
 from rmqtool.rebuild.sinks import FileGrid, Units
-from rmqtool.rebuild.stored_units import pre_blank_units
+from rmqtool.rebuild.stored_units import Prefix, pre_blank_units
 from rmqtool.store.consume_queues import Kind, Queue
 
 FORMATS = {"simple": consume_queue, "batch": batch_consume_queue}

@@ -215,14 +215,13 @@ def _existing_index(source: RebuildSource) -> list[IndexFile]:
 def _queue_plans(
     source: RebuildSource, derivation: Derivation, comparisons: dict[Kind, Comparison]
 ) -> Iterator[QueuePlan]:
-    placed: dict[Kind, SimpleQueues | BatchQueues | None] = {"simple": derivation.simple, "batch": derivation.batch}
     done: set[tuple[QueueName, Kind]] = set()
     for kind, comparison in comparisons.items():
-        places = placed[kind]
+        places = derivation.simple if kind == "simple" else derivation.batch
         for queue, name in enumerate(derivation.queues):
             if places and places.end(queue) >= 0:
                 done.add((name, kind))
-                yield _derived(source, comparison, places, queue, name, kind)
+                yield _derived(source, comparison, places, queue, name)
     for found in source.queues if comparisons else ():
         name = QueueName(found.topic, found.queue_id)
         if (name, found.kind) not in done and source.options.selection.takes(*name):
@@ -235,18 +234,17 @@ def _derived(
     places: SimpleQueues | BatchQueues,
     queue: int,
     name: QueueName,
-    kind: Kind,
 ) -> QueuePlan:
+    old = source.existing[comparison.kind].queues.get(name)
     if isinstance(places, SimpleQueues):
         if places.irregular[queue].jump:
-            return _untouched(source, source.existing[kind].queues.get(name), name)
+            return _untouched(source, old, name)
         low, high = places.first_message(queue), places.end(queue)
     else:
         low, high = places.ranges[queue]
     difference = comparison.difference(name, places.first(queue), places.end(queue))
-    old = source.existing[kind].queues.get(name)
     action: Action = "keep" if difference.is_none else "replace" if old and old.files.files else "create"
-    return QueuePlan(name, kind, action, low, high, difference)
+    return QueuePlan(name, comparison.kind, action, low, high, difference)
 
 
 def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> QueuePlan:
