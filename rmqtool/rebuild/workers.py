@@ -1,4 +1,4 @@
-"""A pass over the log in several processes: each reads parts of the log, which are put together in order.
+"""A pass over the log, in one process or several: each reads parts of the log, which are put together in order.
 
 What comes of a part does not depend on those before it, so the whole is the same whoever reads it.
 """
@@ -6,22 +6,68 @@ What comes of a part does not depend on those before it, so the whole is the sam
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+
+import numpy as np
 
 from rmqtool.base.files import RateLimit
 from rmqtool.base.limits import memory_is_short
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunTask, packed, unpacked
+from rmqtool.rebuild.run_result import Item, RunReader, RunResult, RunTask
 
 _MOST_AHEAD = (8 if memory_is_short() else 128) << 20  # bytes of the log that this process reads before their turn
 
 
 class PartsDoNotMeetError(Exception):
     """A part does not begin where the one before it has ended: bytes look like a record that are none."""
+
+
+class PassNumbers:
+    """The numbers of queues in a whole pass: of two topics that are one to Java, for it decodes them alike, one."""
+
+    def __init__(self) -> None:
+        self.names: list[QueueName] = []
+        self._numbers: dict[QueueName, int] = {}
+
+    def of(self, names: Sequence[QueueName]) -> list[int]:
+        """The number of each queue."""
+        return [self._number(name) for name in names]
+
+    def _number(self, name: QueueName) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
+
+
+class _Renumbering:
+    """From the queue numbers of one reader to those of the pass."""
+
+    def __init__(self, numbers: PassNumbers) -> None:
+        self._numbers = numbers
+        self._table = np.empty(0, dtype=np.int32)
+        self._is_identity = True
+
+    def apply(self, item: Item, names: Sequence[QueueName]) -> Item:
+        """An item with the pass's numbers; `names` are the queues that the reader has met since its last item."""
+        if names:
+            found = np.array(self._numbers.of(names), dtype=np.int32)
+            self._table = np.concatenate([self._table, found])
+            self._is_identity = bool((self._table == np.arange(len(self._table))).all())
+        if self._is_identity or not isinstance(item, RunResult):
+            return item
+        units, optional, batch = item.units, item.optional_units, item.batch_units
+        return replace(
+            item,
+            units=units and units._replace(queues=self._table[units.queues]),
+            optional_units=optional and optional._replace(queues=self._table[optional.queues]),
+            batch_units=batch and replace(batch, queues=self._table[batch.queues]),
+        )
 
 
 class _ReadParts(Job[tuple[Item, list[QueueName]]]):
@@ -33,20 +79,32 @@ class _ReadParts(Job[tuple[Item, list[QueueName]]]):
 
     def do(self, part: int) -> Iterator[tuple[int, tuple[Item, list[QueueName]]]]:
         for item in self._reader.items(*self._parts[part]):
-            yield item.size, (packed(item), self._reader.new_queues())
+            yield item.size, (item, self._reader.new_queues())
 
 
-def items_of_processes(
+def items_of(
     task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int, int]], jobs: int
-) -> Iterator[Item]:
-    """All items of the log in order. Raises PartsDoNotMeetError, and what a process raises."""
+) -> Generator[Item, None, None]:
+    """All items of the log in order, with several `jobs` read in `parts`.
+
+    Raises PartsDoNotMeetError, UnreadableError, and what a process raises.
+    """
     jobs = min(jobs, len(parts))
+    if jobs > 1:
+        yield from _of_processes(task, numbers, parts, jobs)
+        return
+    reader, renumbering = RunReader(task), _Renumbering(numbers)
+    for item in reader.items():
+        yield renumbering.apply(item, reader.new_queues())
+
+
+def _of_processes(task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int, int]], jobs: int) -> Iterator[Item]:
     limit = task.reading.rate_limit
     if limit:
         slower = RateLimit(max(1, limit.bytes_per_second // jobs))
         task = replace(task, reading=replace(task.reading, rate_limit=slower))
     make = partial(_ReadParts, task, parts)
-    renumberings: dict[int, Renumbering] = defaultdict(partial(Renumbering, numbers))  # of each process
+    renumberings: dict[int, _Renumbering] = defaultdict(partial(_Renumbering, numbers))  # of each process
     end = None
     with WorkerPool[tuple[Item, list[QueueName]]](jobs - 1) as pool:
         pool.begin(make, range(len(parts)), make())
@@ -57,4 +115,4 @@ def items_of_processes(
             if end not in (None, item.physical_offset):
                 raise PartsDoNotMeetError
             end = item.physical_offset + item.size
-            yield renumberings[step.worker].apply(unpacked(item), queues)
+            yield renumberings[step.worker].apply(item, queues)

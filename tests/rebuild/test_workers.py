@@ -15,9 +15,9 @@ from rmqtool.rebuild import source
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.run_result import PassNumbers, RunTask
+from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.source import open_source
-from rmqtool.rebuild.workers import PartsDoNotMeetError, items_of_processes
+from rmqtool.rebuild.workers import PartsDoNotMeetError, PassNumbers, items_of
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
@@ -80,7 +80,7 @@ def test_parts_that_do_not_meet_are_read_again_in_one(
     log = open_store(root).commit_log()
     wrong = [(0, 6000), (0, log.files[-1].end_offset)]
     with pytest.raises(PartsDoNotMeetError):
-        list(items_of_processes(RunTask(log.files, DispatchRules()), PassNumbers(), wrong, 2))
+        list(items_of(RunTask(log.files, DispatchRules()), PassNumbers(), wrong, 2))
 
     one = write(root, tmp_path / "one", jobs=1)
     monkeypatch.setattr(source, "log_parts", lambda *_: wrong)
