@@ -1,4 +1,7 @@
-"""What a start derives for the consume queues from the records that it accepts (`DefaultMessageStore#doDispatch`)."""
+"""What a start derives for the consume queues from the records that it accepts (`DefaultMessageStore#doDispatch`).
+
+Brokers from 4.5.1 to 4.9.8 also wait until all that the queues lack is dispatched (`ReputMessageService#doReput`).
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.file_walk import FileWalk, FileWalker
 from rmqtool.broker.queue_recovery import RecoveredQueue
 from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.record_parser import parse_at
 from rmqtool.formats.message import (
     BODY_SIZE_WIDTH,
     HEAD,
@@ -87,23 +91,48 @@ class Dispatching:
     def __init__(self, queues: Queues, rules: DispatchRules, topics: Topics, above: int | None = None) -> None:
         """Only records that tell a physical offset greater than `above` are derived."""
         self._queues = queues
+        self._rules = replace(queues.rules, check_crc=False)  # the walk before has looked, and doReput does not
         self._above = above
         known = topics.with_batch_queues if rules.version >= BATCH_QUEUES else None
         self._batch_topics = known or frozenset()
         self._dispatcher = Dispatcher(rules, self._batch_topics)
 
-    def run(self, files: Sequence[MappedFile], stop: int, rules: RecoveryRules) -> None:
+    def run(self, files: Sequence[MappedFile], stop: int) -> None:
         """Derive from the records that a walk through `files` accepts, in the last one to before offset `stop`.
 
         The others are walked to their ends, also where the next file begins before that.
         """
         for mapped in files:
             limit = stop - mapped.start_offset if mapped is files[-1] else mapped.size
-            self.run_file(mapped, replace(rules, check_crc=False), 0, limit)  # the walk before has looked
+            self._run_file(mapped, 0, limit)
 
-    def run_file(self, mapped: MappedFile, rules: RecoveryRules, start: int, limit: int) -> FileWalk:
+    def reput(self, files: Sequence[MappedFile], start: int, stop: int, file_size: int) -> str | None:
+        """Dispatch from physical offset `start` to before `stop`; why the broker would wait for ever, else None.
+
+        What is no record ends a file, not the log.
+        """
+        position = start
+        while position < stop:
+            mapped = file_at(files, position)
+            if mapped is None:
+                return f"no file holds the commit log at offset {position}, and the start waits until it is dispatched"
+            limit = min(mapped.size, stop - mapped.start_offset)
+            walk = self._run_file(mapped, position - mapped.start_offset, limit)
+            position = mapped.start_offset + walk.end
+            if walk.outcome == "next":
+                position += file_size - position % file_size
+            elif walk.end < limit:
+                position = mapped.start_offset + self._behind_bad_record(mapped, walk.end, limit)
+        return None
+
+    def _behind_bad_record(self, mapped: MappedFile, position: int, limit: int) -> int:
+        with InputFile(mapped.path) as file:
+            parsed = parse_at(file, position, self._rules, check_crc=False)
+        return min(limit, position + parsed.size) if parsed.size > 0 else limit
+
+    def _run_file(self, mapped: MappedFile, start: int, limit: int) -> FileWalk:
         """Derive from the records of one file that a walk from `start` to `limit` accepts, positions in the file."""
-        reading = self._queues.reading
+        reading, rules = self._queues.reading, self._rules
         with InputFile(mapped.path, reading) as file:
 
             def on_record(position: int, size: int) -> None:

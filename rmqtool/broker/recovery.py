@@ -23,7 +23,6 @@ from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPredicti
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
 from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
 from rmqtool.broker.queue_simulation import SimulatedQueue
-from rmqtool.broker.reput import reput
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -210,7 +209,7 @@ class Recovery:
         else:
             return
         scanned = cut.files[cut.first : cut.end.number + 1]
-        self._dispatching(queues, above).run(scanned, cut.end.offset, self.rules)
+        self._dispatching(queues, above).run(scanned, cut.end.offset)
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
         light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
@@ -220,8 +219,7 @@ class Recovery:
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:
         start = max(queues.max_physical, cut.files[0].start_offset, 0)
-        dispatching = self._dispatching(queues, None)
-        return reput(dispatching, cut.kept, start, cut.max_offset, self.loaded.file_size, self.rules)
+        return self._dispatching(queues, None).reput(cut.kept, start, cut.max_offset, self.loaded.file_size)
 
     def _deleted(
         self, log: list[MappedFile] | tuple[MappedFile, ...], queues: Queues, mode: Mode, checkpoint: Checkpoint

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
-from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
 from rmqtool.scan.frames import RecordRun
@@ -14,6 +12,7 @@ from rmqtool.scan.message_rows import extent_row, message_rows
 from rmqtool.scan.reader import Event, scan_files
 from rmqtool.scan.rows import Rows
 from rmqtool.store.commit_log import written_end
+from rmqtool.store.splits import parts_from_end
 
 _WINDOW = 16 << 20  # of a log that is read from its end, bytes: its rows are kept at once
 
@@ -38,7 +37,7 @@ def log_rows(files: Sequence[MappedFile], place: Location, options: ListingOptio
         for event in scan_files(files, start, stop, options.reading):
             yield from event_rows(event, files, place, options)
         return
-    for first, last in _windows(files, start, stop):
+    for first, last in parts_from_end(files, start, stop, _WINDOW):
         found = []
         for event in scan_files(files, first, last, options.reading):
             found += list(event_rows(event, files, place, options))
@@ -60,25 +59,3 @@ def event_rows(event: Event, files: Sequence[MappedFile], place: Location, optio
 
 def _end_of(files: Sequence[MappedFile]) -> int:
     return files[-1].end_offset if files else 0
-
-
-def _windows(files: Sequence[MappedFile], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Parts of the log from its end on, as spans of physical offsets that meet; files of zeros are in the first."""
-    if not files:
-        return
-    start = max(start, files[0].start_offset)
-    last, top = stop, min(stop, _data_end(files))
-    while last > start:
-        first = max(start, min(top, last) - _WINDOW)
-        yield first, last
-        last = first
-
-
-def _data_end(files: Sequence[MappedFile]) -> int:
-    """Physical offset behind the last byte of the log that is not zero."""
-    for mapped in reversed(files):
-        with InputFile(mapped.path) as file:
-            end = file.data_end()
-        if end:
-            return mapped.start_offset + end
-    return files[0].start_offset if files else MAX_OFFSET

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.formats.batch_consume_queue import UNIT_SIZE
-from rmqtool.rebuild.queue_placement import Prefix
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
 
 _RAW = np.dtype(f"V{UNIT_SIZE}")
-
-BatchUnitsBeforeLog = Callable[[QueueName], Prefix | None]
-"""Units of a queue that stand before those of the log, numbered by their place; None without any."""
 
 
 class BatchQueues:
     """All batch queues: units one behind the other, whatever their queue offsets, and no filler.
 
-    A queue begins at byte 0, or behind the units that `before_log` gives. `names` are the queues by number, and grow
-    with the pass.
+    A queue begins at byte 0, or behind the units before those of the log, which stay in `existing` queues. `names` are
+    the queues by number, and grow with the pass.
     """
 
-    def __init__(
-        self, names: Sequence[QueueName], sinks: Sequence[UnitSink], before_log: BatchUnitsBeforeLog | None = None
-    ) -> None:
+    def __init__(self, names: Sequence[QueueName], sinks: Sequence[UnitSink], existing: ExistingQueues) -> None:
         self.repeated: dict[int, int] = defaultdict(int)
         self.refused: dict[int, int] = defaultdict(int)  # units whose base offset or size no broker accepts
         self.ranges: dict[int, tuple[int, int]] = {}  # lowest and highest queue offset of each queue, the end exclusive
         self._names = names
         self._sinks = sinks
-        self._before_log = before_log
+        self._existing = existing
         self._firsts: dict[int, int] = {}
         self._ends: dict[int, int] = {}  # number of the next unit
         self._last: dict[int, int] = {}  # physical offset of the last unit
@@ -73,7 +68,7 @@ class BatchQueues:
         self.ranges[queue] = (self.ranges.get(queue, (begin, 0))[0], end)
 
     def _begin(self, queue: int) -> None:
-        head = self._before_log(self._names[queue]) if self._before_log else None
+        head = self._existing.batch_units_before_log(self._names[queue])
         self._firsts[queue] = self._ends[queue] = head.number if head else 0
         if head and len(head.units):
             self._write(queue, head.units, head.timestamps)

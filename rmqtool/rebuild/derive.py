@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from rmqtool.base.limits import memory_is_short
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
-from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.index_builder import IndexBuilder
@@ -21,11 +20,11 @@ from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.optional_units import OptionalUnits
 from rmqtool.rebuild.options import Progress
 from rmqtool.rebuild.queue_placement import SimpleQueues
-from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunResult, RunTask
+from rmqtool.rebuild.run_result import Item, RunResult, RunTask
 from rmqtool.rebuild.selection import refusal
 from rmqtool.rebuild.sinks import IndexWriter, UnitSink
 from rmqtool.rebuild.stored_units import StoredUnits, UnitBuffer
-from rmqtool.rebuild.workers import items_of_processes
+from rmqtool.rebuild.workers import PassNumbers, items_of
 from rmqtool.rules.versions import INDEX_COUNTS_SLOTS
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.store.consume_queues import Kind
@@ -82,14 +81,11 @@ class Derivation:
         self._held = UnitBuffer()
         self._held_batches: list[QueueUnits] = []
         if outputs.queues.get("simple"):
-            queues = existing["simple"]
-            before_log = queues.units_before_log if task.order == "stored" else None
-            sinks, per_file = outputs.queues["simple"], queues.grid.units_per_file
-            self.simple = SimpleQueues(self.queues, sinks, per_file, task.order, self.lost, before_log)
-            self.optional = OptionalUnits(queues, self.queues)
+            kept = _kept(existing["simple"], task)
+            self.simple = SimpleQueues(self.queues, outputs.queues["simple"], kept, task.order, self.lost)
+            self.optional = OptionalUnits(existing["simple"], self.queues)
         if outputs.queues.get("batch"):
-            before = existing["batch"].batch_units_before_log if task.order == "stored" else None
-            self.batch = BatchQueues(self.queues, outputs.queues["batch"], before)
+            self.batch = BatchQueues(self.queues, outputs.queues["batch"], _kept(existing["batch"], task))
         if outputs.index or outputs.index_writer:
             self.index = IndexBuilder(
                 outputs.index_writer, geometry, count_every_put=task.rules.version < INDEX_COUNTS_SLOTS
@@ -101,12 +97,12 @@ class Derivation:
         """The queues by their number."""
         return self._numbers.names
 
-    def run(self, progress: Progress, pieces: Sequence[tuple[int, int]], jobs: int) -> None:
-        """Go over the log, with several `jobs` over its `pieces`.
+    def run(self, progress: Progress, parts: Sequence[tuple[int, int]], jobs: int) -> None:
+        """Go over the log, with several `jobs` over its `parts`.
 
-        Raises BatchTopicFoundError, PiecesDoNotMeetError, UnreadableError.
+        Raises BatchTopicFoundError, PartsDoNotMeetError, UnreadableError.
         """
-        with closing(self._items(pieces, jobs)) as items:
+        with closing(items_of(self._task, self._numbers, parts, jobs)) as items:
             self._take_all(items, progress)
         self._flush_batches()
         if self.simple:
@@ -114,14 +110,6 @@ class Derivation:
             self.simple.finish()
         if self.index:
             self.index.finish()
-
-    def _items(self, pieces: Sequence[tuple[int, int]], jobs: int) -> Generator[Item, None, None]:
-        if jobs > 1 and len(pieces) > 1:
-            yield from items_of_processes(self._task, self._numbers, pieces, jobs)
-            return
-        digester, renumbering = RunReader(self._task), Renumbering(self._numbers)
-        for item in digester.items():
-            yield renumbering.apply(item, digester.new_queues())
 
     def _take_all(self, items: Iterable[Item], progress: Progress) -> None:
         for item in items:
@@ -132,25 +120,26 @@ class Derivation:
             if not isinstance(item, Blank):
                 progress(item.physical_offset + item.size - self._task.files[0].start_offset)
 
-    def _add(self, digest: RunResult) -> None:
-        if digest.batch_topics:
-            raise BatchTopicFoundError(digest.batch_topics)
-        offsets, timestamps = digest.physical_offsets, digest.store_timestamps
+    def _add(self, result: RunResult) -> None:
+        if result.batch_topics:
+            raise BatchTopicFoundError(result.batch_topics)
+        offsets, timestamps = result.physical_offsets, result.store_timestamps
         self.records += len(offsets)
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
-        self.end = digest.physical_offset + digest.size
-        self.wrong_bodies.extend(digest.wrong_bodies)
-        for extent in digest.lost:  # before the units, which are placed by what is lost around them
+        self.end = result.physical_offset + result.size
+        self.wrong_bodies.extend(result.wrong_bodies)
+        for extent in result.lost:  # before the units, which are placed by what is lost around them
             self.lost.add_extent(extent)
-        units = digest.units
-        if units is not None and digest.optional_units is not None and self.optional:
-            units = self.optional.merged(units, digest.optional_units)
-        self._hold(units, digest.batch_units)
-        self.has_optional_keys |= digest.has_optional_keys
-        if self.index and isinstance(digest.keys, IndexKeys):
+        units = result.units
+        if units is not None and result.optional_units is not None and self.optional:
+            units = self.optional.merged(units, result.optional_units)
+        self._hold(units, result.batch_units)
+        self.has_optional_keys |= result.has_optional_keys
+        keys = result.index_keys()
+        if self.index and keys is not None:
             if self._index_comparison:
-                self._index_comparison.compare(digest.keys)
-            self.index.add(digest.keys, offsets, timestamps)
+                self._index_comparison.compare(keys)
+            self.index.add(keys, offsets, timestamps)
 
     def _hold(self, units: StoredUnits | None, batch_units: QueueUnits | None) -> None:
         """Keep units until there are enough of them: placing a few at a time costs more."""
@@ -194,6 +183,11 @@ class Derivation:
         if not self._task.selection.takes(name.topic, name.queue_id):
             return _LEFT_OUT
         return _REFUSED if refusal(name) else _TAKEN
+
+
+def _kept(existing: ExistingQueues, task: RunTask) -> ExistingQueues:
+    """The queues of which units stay; none in the order of a broker, which begins with empty queues."""
+    return existing if task.order == "stored" else replace(existing, queues={})
 
 
 _LEFT_OUT, _TAKEN, _REFUSED = range(3)

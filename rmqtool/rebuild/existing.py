@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import OpenFiles
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats import consume_queue
-from rmqtool.rebuild.queue_placement import Prefix
 from rmqtool.rebuild.sinks import FileGrid, Units
-from rmqtool.rebuild.stored_units import pre_blank_units
-from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue
+from rmqtool.rebuild.stored_units import Prefix, pre_blank_units
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, UnitFormat
 from rmqtool.store.unit_files import UnitFiles, count_leading
 
 _MS = 1_000_000  # ns
 
 
-@dataclass
+@dataclass(frozen=True)
 class ExistingQueues:
     """The queues of one kind that are there, by name; a file whose size does not fit the grid counts as none."""
 
     kind: Kind
     grid: FileGrid
     log_min_offset: int  # the commit log's minimum, bytes; -1 without a file
-    open_files: InitVar[OpenFiles]
-    all_queues: InitVar[Iterable[Queue]]  # of any kind
-    queues: dict[QueueName, UnitFiles] = field(init=False)
+    queues: Mapping[QueueName, UnitFiles]
 
-    def __post_init__(self, open_files: OpenFiles, all_queues: Iterable[Queue]) -> None:
-        self.format = UNIT_FORMATS[self.kind]
-        of_kind = (queue for queue in all_queues if queue.kind == self.kind)
-        self.queues = {QueueName(queue.topic, queue.queue_id): UnitFiles(queue, open_files) for queue in of_kind}
+    @property
+    def format(self) -> UnitFormat:
+        """How units of this kind are stored."""
+        return UNIT_FORMATS[self.kind]
 
     def file(self, name: QueueName, start: int) -> MappedFile | None:
         """The file of a queue that starts at a byte; None without one."""

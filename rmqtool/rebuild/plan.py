@@ -212,14 +212,13 @@ def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) 
 def _queue_plans(
     source: RebuildSource, derivation: Derivation, comparisons: dict[Kind, Comparison]
 ) -> Iterator[QueuePlan]:
-    placed: dict[Kind, SimpleQueues | BatchQueues | None] = {"simple": derivation.simple, "batch": derivation.batch}
     done: set[tuple[QueueName, Kind]] = set()
     for kind, comparison in comparisons.items():
-        places = placed[kind]
+        places = derivation.simple if kind == "simple" else derivation.batch
         for queue, name in enumerate(derivation.queues):
             if places and places.end(queue) >= 0:
                 done.add((name, kind))
-                yield _derived(source, comparison, places, queue, name, kind)
+                yield _derived(source, comparison, places, queue, name)
     for found in source.snapshot.queues if comparisons else ():
         name = QueueName(found.topic, found.queue_id)
         if (name, found.kind) not in done and source.options.selection.takes(*name):
@@ -232,9 +231,8 @@ def _derived(
     places: SimpleQueues | BatchQueues,
     queue: int,
     name: QueueName,
-    kind: Kind,
 ) -> QueuePlan:
-    old = source.existing[kind].queues.get(name)
+    old = source.existing[comparison.kind].queues.get(name)
     if isinstance(places, SimpleQueues):
         if places.irregular[queue].jump:
             return _untouched(source, old.queue if old else None, name)
@@ -243,7 +241,7 @@ def _derived(
         low, high = places.ranges[queue]
     difference = comparison.difference(name, places.first(queue), places.end(queue))
     action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
-    return QueuePlan(name, kind, action, low, high, difference)
+    return QueuePlan(name, comparison.kind, action, low, high, difference)
 
 
 def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> QueuePlan:

@@ -103,6 +103,7 @@ class Comparison:
     ) -> None:
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
+        self.kind = existing.kind
         self._existing = existing
         self._grid: FileGrid = existing.grid
         self._watched = watched

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -14,27 +14,16 @@ from numpy.typing import NDArray
 from rmqtool.broker.dispatched_units import QueueName, group
 from rmqtool.formats.consume_queue import UNIT_DTYPE, is_pre_blank
 from rmqtool.formats.message import MIN_MESSAGE_SIZE
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
-from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets, placeholder_units, pre_blank_units
+from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets, placeholder_units
 
 Order = Literal["stored", "broker"]
 """What decides a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
 
 _FEW = 8  # units with a number that does not follow: so many may be a damaged number, more are believed
 _FREE_GAP = 64  # units that may be missing though no byte of the log is: a broker leaves out one or two at a crash
-
-
-class Prefix(NamedTuple):
-    """Units before the first one of the log, from unit `number` on."""
-
-    number: int
-    units: Units
-    timestamps: Timestamps
-
-
-UnitsBeforeLog = Callable[[QueueName, int, int], Iterator[Prefix]]
-"""What stands before the first unit that the log gives a queue: of queue, its number, and its store timestamp."""
 
 
 @dataclass
@@ -85,17 +74,16 @@ class SimpleQueues:
         self,
         names: Sequence[QueueName],
         sinks: Sequence[UnitSink],
-        units_per_file: int,
+        existing: ExistingQueues,
         order: Order,
         lost: LostExtents,
-        before_log: UnitsBeforeLog | None = None,
     ) -> None:
+        """`existing` are the queues whose units before those of the log stay."""
         self.irregular: dict[int, Irregular] = defaultdict(Irregular)
         self._names = names
         self._sinks = sinks
-        self._units_per_file = units_per_file
+        self._existing = existing
         self._order = order
-        self._before_log = before_log or self._pre_blank
         self._lost = lost
         self._ends = np.empty(0, dtype=np.int64)  # number of the next unit, -1 before the first
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
@@ -114,12 +102,6 @@ class SimpleQueues:
     def first_message(self, queue: int) -> int:
         """Number of the first unit that the log gives the queue."""
         return self._first_messages[queue]
-
-    def _pre_blank(self, queue: QueueName, number: int, timestamp: int) -> Iterator[Prefix]:
-        """Filler from the start of the first file (`ConsumeQueue#fillPreBlank`)."""
-        count = number % self._units_per_file
-        if count:
-            yield Prefix(number - count, pre_blank_units(count), np.full(count, timestamp, dtype=np.int64))
 
     def add(self, units: StoredUnits) -> None:
         """Place a batch of units, which follow those of the batch before in the log."""
@@ -179,7 +161,7 @@ class SimpleQueues:
 
     def _begin(self, queue: int, number: int, run: _Run) -> None:
         first = self._first_messages[queue] = number
-        for head in self._before_log(self._names[queue], number, int(run.timestamps[0])):
+        for head in self._existing.units_before_log(self._names[queue], number, int(run.timestamps[0])):
             first = min(first, head.number)
             self._write(queue, head.number, self._without_lost(queue, head.units, run), head.timestamps)
         self._firsts[queue] = first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,8 @@ class RunTask:
 
 
 @dataclass(frozen=True)
-class PackedKeys:
-    """Keys without what the records tell."""
+class RunKeys:
+    """Keys without what the records tell: results are sent between processes, or wait for their turn."""
 
     key_hashes: NDArray[np.int32]
     kinds: NDArray[np.uint8]
@@ -68,78 +68,24 @@ class RunResult:
     optional_units: StoredUnits | None  # what only older releases derive
     has_optional_keys: bool  # whether older releases leave out some of the keys
     batch_units: QueueUnits | None  # those of topics that have batch queues
-    keys: IndexKeys | PackedKeys | None
+    keys: RunKeys | None
     wrong_bodies: list[int]  # physical offsets of records whose body is not what was stored
     batch_topics: frozenset[str]  # topics that turn out to have batch queues
     lost: list[Extent]
+
+    def index_keys(self) -> IndexKeys | None:
+        """The keys, with what their records tell."""
+        if self.keys is None:
+            return None
+        offsets, timestamps = self.physical_offsets.take(self.keys.rows), self.store_timestamps.take(self.keys.rows)
+        return IndexKeys(self.keys.key_hashes, offsets, timestamps, self.keys.kinds, self.keys.rows)
 
 
 Item = RunResult | Blank | Damage
 
 
-def packed(item: Item) -> Item:
-    """An item to be sent: half the size, for what keys tell of their records is left out."""
-    if not isinstance(item, RunResult) or item.keys is None:
-        return item
-    keys = item.keys
-    return replace(item, keys=PackedKeys(keys.key_hashes, keys.kinds, keys.rows))
-
-
-def unpacked(item: Item) -> Item:
-    """An item that was packed."""
-    if not isinstance(item, RunResult) or not isinstance(item.keys, PackedKeys):
-        return item
-    found = item.keys
-    offsets, times = item.physical_offsets.take(found.rows), item.store_timestamps.take(found.rows)
-    return replace(item, keys=IndexKeys(found.key_hashes, offsets, times, found.kinds, found.rows))
-
-
-class PassNumbers:
-    """The numbers of queues in a whole pass: of two topics that are one to Java, for it decodes them alike, one."""
-
-    def __init__(self) -> None:
-        self.names: list[QueueName] = []
-        self._numbers: dict[QueueName, int] = {}
-
-    def of(self, names: Sequence[QueueName]) -> list[int]:
-        """The number of each queue."""
-        return [self._number(name) for name in names]
-
-    def _number(self, name: QueueName) -> int:
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._numbers[name] = len(self.names)
-            self.names.append(name)
-        return number
-
-
-class Renumbering:
-    """From the queue numbers of one digester to those of the pass."""
-
-    def __init__(self, numbers: PassNumbers) -> None:
-        self._numbers = numbers
-        self._table = np.empty(0, dtype=np.int32)
-        self._is_identity = True
-
-    def apply(self, item: Item, names: Sequence[QueueName]) -> Item:
-        """An item with the pass's numbers; `names` are the queues that the digester has met since its last item."""
-        if names:
-            found = np.array(self._numbers.of(names), dtype=np.int32)
-            self._table = np.concatenate([self._table, found])
-            self._is_identity = bool((self._table == np.arange(len(self._table))).all())
-        if self._is_identity or not isinstance(item, RunResult):
-            return item
-        units, optional, batch = item.units, item.optional_units, item.batch_units
-        return replace(
-            item,
-            units=units and units._replace(queues=self._table[units.queues]),
-            optional_units=optional and optional._replace(queues=self._table[optional.queues]),
-            batch_units=batch and replace(batch, queues=self._table[batch.queues]),
-        )
-
-
 class RunReader:
-    """Turns runs of records into digests."""
+    """Turns runs of records into results."""
 
     def __init__(self, task: RunTask) -> None:
         self._task = task
@@ -156,9 +102,9 @@ class RunReader:
     def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:
         """What begins at physical offsets from `start` to before `stop`. Raises UnreadableError."""
         for event in scan_files(self._task.files, start, stop, self._task.reading):
-            yield self._digest(event) if isinstance(event, RecordRun) else event
+            yield self._result_of(event) if isinstance(event, RecordRun) else event
 
-    def _digest(self, frames: RecordRun) -> RunResult:
+    def _result_of(self, frames: RecordRun) -> RunResult:
         task = self._task
         dispatched = self._dispatcher.dispatch(frames)
         wrong = wrong_bodies(frames) if task.checks_bodies else np.zeros(len(frames.physical_offsets), dtype=np.bool_)
@@ -197,17 +143,18 @@ class RunReader:
         found: NDArray[np.bool_] = self._is_batch[units.queues]
         return found if found.any() else None
 
-    def _selected_keys(self, dispatched: Dispatched, frames: RecordRun, dropped: NDArray[np.bool_] | None) -> IndexKeys:
+    def _selected_keys(self, dispatched: Dispatched, frames: RecordRun, dropped: NDArray[np.bool_] | None) -> RunKeys:
         selection, keys = self._task.selection, dispatched.keys
         if dropped is not None:
             keys = keys[~dropped[keys.rows]]
         if selection.is_all:
-            return keys
+            return RunKeys(keys.key_hashes, keys.kinds, keys.rows)
         numbers = self._dispatcher.queue_numbers(
             self._dispatcher.topic_numbers(frames), frames.headers.field("queue_id")
         )
         taken = np.array([selection.takes(*name) for name in self._dispatcher.queues])[numbers]
-        return keys[taken[keys.rows]]
+        rows = taken[keys.rows]
+        return RunKeys(keys.key_hashes[rows], keys.kinds[rows], keys.rows[rows])
 
     def _batch_topics(self, frames: RecordRun) -> frozenset[str]:
         flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0

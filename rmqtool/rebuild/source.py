@@ -9,6 +9,7 @@ from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import UNLIMITED, OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.conf_limits import apply_conf
@@ -19,13 +20,15 @@ from rmqtool.rebuild.options import Progress, RebuildOptions
 from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.version_choice import version_findings
-from rmqtool.rebuild.workers import PiecesDoNotMeetError, pieces_of
+from rmqtool.rebuild.workers import PartsDoNotMeetError
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.splits import log_parts
 from rmqtool.store.store import Store
+from rmqtool.store.unit_files import UnitFiles
 
 
 @dataclass
@@ -90,7 +93,9 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
     )
     for kind, units in UNIT_FORMATS.items():
         grid = FileGrid(sizes.queues[kind], units.dtype.itemsize)
-        source.existing[kind] = ExistingQueues(kind, grid, snapshot.log_min_offset, source.open_files, snapshot.queues)
+        of_kind = (queue for queue in snapshot.queues if queue.kind == kind)
+        queues = {QueueName(queue.topic, queue.queue_id): UnitFiles(queue, source.open_files) for queue in of_kind}
+        source.existing[kind] = ExistingQueues(kind, grid, snapshot.log_min_offset, queues)
     return source
 
 
@@ -100,16 +105,17 @@ def derive(
     """Go over the log once.
 
     None where the pass has to begin again with new outputs: a topic turned out to have batch queues, or the log cannot
-    be read in pieces. The source knows it then.
+    be read in parts. The source knows it then.
     """
     jobs = source.options.jobs
     task = replace(_task(source), checks_bodies=checks_bodies)
     derivation = Derivation(task, outputs, source.existing, source.sizes.index)
+    parts = log_parts(source.snapshot.log.files, source.snapshot.reading) if jobs > 1 else ()
     try:
-        derivation.run(progress, pieces_of(source.snapshot.log.files) if jobs > 1 else (), jobs)
+        derivation.run(progress, parts, jobs)
     except BatchTopicFoundError as error:
         source.batch_topics |= error.topics
-    except PiecesDoNotMeetError:
+    except PartsDoNotMeetError:
         source.options = replace(source.options, jobs=1)
     else:
         return derivation

@@ -34,6 +34,14 @@ class StoredUnits(NamedTuple):
         return StoredUnits(*(column[rows] for column in self))
 
 
+class Prefix(NamedTuple):
+    """Units before the first one of the log, from unit `number` on."""
+
+    number: int
+    units: Units
+    timestamps: Timestamps
+
+
 class UnitBuffer:
     """Holds units until there are enough of them, in arrays that are filled again: fresh memory costs page faults."""
 

@@ -1,78 +1,118 @@
-"""A pass over the log in several processes: each reads pieces of the log, which are put together in order.
+"""A pass over the log, in one process or several: each reads parts of the log, which are put together in order.
 
-What comes of a piece does not depend on those before it, so the whole is the same whoever reads it.
+What comes of a part does not depend on those before it, so the whole is the same whoever reads it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from rmqtool.base.files import RateLimit
 from rmqtool.base.limits import memory_is_short
-from rmqtool.base.mapped_files import MappedFile
-from rmqtool.base.parallel import MAX_PARTS, WorkerPool
+from rmqtool.base.parallel import WorkerPool
 from rmqtool.base.worker import Job
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.rebuild.run_result import Item, PassNumbers, Renumbering, RunReader, RunTask, packed, unpacked
+from rmqtool.rebuild.run_result import Item, RunReader, RunResult, RunTask
 
-_SMALLEST_PIECE, _LARGEST_PIECE = 64 << 20, 256 << 20  # a scan that begins in the middle reads 8 MiB before it too
-_USUAL_PIECES = 16  # of a log: the last process that works has no more than one of them to do
 _MOST_AHEAD = (8 if memory_is_short() else 128) << 20  # bytes of the log that this process reads before their turn
 
 
-class PiecesDoNotMeetError(Exception):
-    """A piece does not begin where the one before it has ended: bytes look like a record that are none."""
+class PartsDoNotMeetError(Exception):
+    """A part does not begin where the one before it has ended: bytes look like a record that are none."""
 
 
-def pieces_of(files: Sequence[MappedFile], size: int | None = None) -> list[tuple[int, int]]:
-    """The log in pieces of about `size` bytes: physical offsets, the end exclusive."""
-    if not files:
-        return []
-    total = sum(file.size for file in files)
-    usual = min(max(total // _USUAL_PIECES, _SMALLEST_PIECE), _LARGEST_PIECE)
-    size = max(size or usual, total // MAX_PARTS)
-    places = {files[0].start_offset}
-    for file in files:
-        places.update(range(file.start_offset, file.end_offset, size))
-    end, borders = files[-1].end_offset, [files[0].start_offset]
-    borders.extend(place for place in sorted(places) if place - borders[-1] >= size and end - place >= size // 2)
-    return list(zip(borders, [*borders[1:], end], strict=True))
+class PassNumbers:
+    """The numbers of queues in a whole pass: of two topics that are one to Java, for it decodes them alike, one."""
+
+    def __init__(self) -> None:
+        self.names: list[QueueName] = []
+        self._numbers: dict[QueueName, int] = {}
+
+    def of(self, names: Sequence[QueueName]) -> list[int]:
+        """The number of each queue."""
+        return [self._number(name) for name in names]
+
+    def _number(self, name: QueueName) -> int:
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(name)
+        return number
 
 
-class _ReadPieces(Job[tuple[Item, list[QueueName]]]):
-    """Reads pieces; each result is an item, and the queues that this process has met since the last one."""
+class _Renumbering:
+    """From the queue numbers of one reader to those of the pass."""
 
-    def __init__(self, task: RunTask, pieces: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, numbers: PassNumbers) -> None:
+        self._numbers = numbers
+        self._table = np.empty(0, dtype=np.int32)
+        self._is_identity = True
+
+    def apply(self, item: Item, names: Sequence[QueueName]) -> Item:
+        """An item with the pass's numbers; `names` are the queues that the reader has met since its last item."""
+        if names:
+            found = np.array(self._numbers.of(names), dtype=np.int32)
+            self._table = np.concatenate([self._table, found])
+            self._is_identity = bool((self._table == np.arange(len(self._table))).all())
+        if self._is_identity or not isinstance(item, RunResult):
+            return item
+        units, optional, batch = item.units, item.optional_units, item.batch_units
+        return replace(
+            item,
+            units=units and units._replace(queues=self._table[units.queues]),
+            optional_units=optional and optional._replace(queues=self._table[optional.queues]),
+            batch_units=batch and replace(batch, queues=self._table[batch.queues]),
+        )
+
+
+class _ReadParts(Job[tuple[Item, list[QueueName]]]):
+    """Reads parts; each result is an item, and the queues that this process has met since the last one."""
+
+    def __init__(self, task: RunTask, parts: Sequence[tuple[int, int]]) -> None:
         self._reader = RunReader(task)
-        self._pieces = pieces
+        self._parts = parts
 
     def do(self, part: int) -> Iterator[tuple[int, tuple[Item, list[QueueName]]]]:
-        for item in self._reader.items(*self._pieces[part]):
-            yield item.size, (packed(item), self._reader.new_queues())
+        for item in self._reader.items(*self._parts[part]):
+            yield item.size, (item, self._reader.new_queues())
 
 
-def items_of_processes(
-    task: RunTask, numbers: PassNumbers, pieces: Sequence[tuple[int, int]], jobs: int
-) -> Iterator[Item]:
-    """All items of the log in order. Raises PiecesDoNotMeetError, and what a process raises."""
-    jobs = min(jobs, len(pieces))
+def items_of(
+    task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int, int]], jobs: int
+) -> Generator[Item, None, None]:
+    """All items of the log in order, with several `jobs` read in `parts`.
+
+    Raises PartsDoNotMeetError, UnreadableError, and what a process raises.
+    """
+    jobs = min(jobs, len(parts))
+    if jobs > 1:
+        yield from _of_processes(task, numbers, parts, jobs)
+        return
+    reader, renumbering = RunReader(task), _Renumbering(numbers)
+    for item in reader.items():
+        yield renumbering.apply(item, reader.new_queues())
+
+
+def _of_processes(task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int, int]], jobs: int) -> Iterator[Item]:
     limit = task.reading.rate_limit
     if limit:
         slower = RateLimit(max(1, limit.bytes_per_second // jobs))
         task = replace(task, reading=replace(task.reading, rate_limit=slower))
-    make = partial(_ReadPieces, task, pieces)
-    renumberings: dict[int, Renumbering] = defaultdict(partial(Renumbering, numbers))  # of each process
+    make = partial(_ReadParts, task, parts)
+    renumberings: dict[int, _Renumbering] = defaultdict(partial(_Renumbering, numbers))  # of each process
     end = None
     with WorkerPool[tuple[Item, list[QueueName]]](jobs - 1) as pool:
-        pool.begin(make, range(len(pieces)), make())
+        pool.begin(make, range(len(parts)), make())
         for step in pool.steps_in_order(_MOST_AHEAD):
             if step.result is None:
                 continue
             item, queues = step.result
             if end not in (None, item.physical_offset):
-                raise PiecesDoNotMeetError
+                raise PartsDoNotMeetError
             end = item.physical_offset + item.size
-            yield renumberings[step.worker].apply(unpacked(item), queues)
+            yield renumberings[step.worker].apply(item, queues)

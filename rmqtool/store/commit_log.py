@@ -64,6 +64,21 @@ def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: R
     return end
 
 
+def log_start(files: Sequence[MappedFile]) -> int:
+    """Physical offset at which a log begins, 0 without a file."""
+    return files[0].start_offset if files else 0
+
+
+def data_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED) -> int:
+    """Physical offset behind the last byte of a log that is not zero; where it begins without one."""
+    for mapped in reversed(files):
+        with InputFile(mapped.path, reading) as file:
+            end = file.data_end()
+        if end:
+            return mapped.start_offset + end
+    return log_start(files)
+
+
 def readable_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, *, live: bool) -> int:
     """Where a scan of a log has to stop: `written_end` of a `live` one, of others nowhere."""
     return written_end(files, reading=reading) if live else MAX_OFFSET

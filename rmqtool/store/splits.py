@@ -1,4 +1,13 @@
-"""Parts of commit logs that can be read apart from each other, and together give every record once."""
+"""Parts of commit logs that can be read apart from each other, and together give every record once.
+
+A border may be any byte. `scan_files` looks for a sound record before a part begins, and reads on behind its end what
+begins in it. So the parts need only meet, and who cuts is free in where:
+
+* `split_source` cuts each file by itself, into what export and Spark hand to other machines with the few files that a
+  scan of it must know;
+* `log_parts` cuts what processes of one machine share, large parts first; small files are one part;
+* `parts_from_end` are for a reader that goes backwards and keeps what begins in one part.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +18,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
-from rmqtool.base.files import InputFile, ReadPolicy
+from rmqtool.base.errors import UnreadableError
+from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.store.commit_log import log_range, written_end
+from rmqtool.store.commit_log import data_end, log_range, log_start, written_end
 from rmqtool.store.lock import lock_holder
 from rmqtool.store.named_stores import NamedStore
 
 SPLIT_SIZE = 128 << 20
 """Default size of a split, bytes."""
 
+PART_SIZE = 64 << 20
+"""Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
+
 _PLANNING_THREADS = 16  # planning waits for disks
+_LARGEST = 4  # no part is more than this part of a log, unless all are as small as can be
+_MOST_PARTS = 256  # that are as small, in a log; of a larger log all parts are larger
+_LOOK = 64 << 10  # bytes behind a border in which there must be something
 
 
 @dataclass(frozen=True)
@@ -85,7 +101,7 @@ def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> So
         # The broker allocates a file ahead only when the one before it is there: a gap is a loss, whatever follows.
         gaps = (after.start_offset + 1 for before, after in pairwise(files) if before.end_offset < after.start_offset)
         end = max(end, *gaps, 0)
-    min_offset = files[0].start_offset if files else 0
+    min_offset = log_start(files)
     first, held = max(start, min_offset), tuple(file for file in files if file.start_offset < end)
     return Source(
         named.name, store.root.absolute(), held, last, first, max(first, min(stop, end)), min_offset, end, live
@@ -127,16 +143,73 @@ def _ends(files: Sequence[MappedFile]) -> list[int]:
 def _end_of(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool) -> int:
     """End of the log: of its last whole record, which may be zeros; unless a broker writes, of all data behind it."""
     end = _records_end(files, reading, live=live)
-    if live:
-        return end
-    for mapped in reversed(files):
-        with InputFile(mapped.path, reading) as file:
-            data_end = file.data_end()
-            if data_end:
-                return max(end, mapped.start_offset + data_end)
-    return end
+    return end if live else max(end, data_end(files, reading))
 
 
 def _records_end(files: Sequence[MappedFile], reading: ReadPolicy, *, live: bool, near: int | None = None) -> int:
     """End of the last whole record; of a log to which a broker appends all before it are whole by then, bytes."""
     return written_end(files, near, reading) if live else log_range(files, near, reading).max_offset
+
+
+def log_parts(
+    files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, least: int = PART_SIZE
+) -> list[tuple[int, int]]:
+    """Cut a log for several processes, by the log alone: physical offsets from and to, the first and the last open.
+
+    No part is of less than half of `least` bytes, and where files overlap there is only one.
+    """
+    size = sum(file.size for file in files)
+    return list(pairwise([0, *_borders(files, max(least, size // _MOST_PARTS), reading), MAX_OFFSET]))
+
+
+def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    """Parts of `size` bytes from physical offset `stop` back to `start`; zeros at the log's end are in the first."""
+    start, top = max(start, files[0].start_offset) if files else stop, min(stop, data_end(files))
+    while stop > start:
+        first = max(start, min(top, stop) - size)
+        yield first, stop
+        stop = first
+
+
+def _borders(files: Sequence[MappedFile], least: int, reading: ReadPolicy) -> Iterator[int]:
+    """Physical offsets at which the log is cut, ascending: beginnings of files, and others within them."""
+    if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
+        return  # what begins at an offset is not one thing then
+    sizes = _Sizes(files, least)
+    last = log_start(files)
+    for file in files:
+        if file.end_offset <= last + sizes.at(last) // 2:
+            continue
+        try:
+            with InputFile(file.path, reading) as opened:
+                place = file.start_offset
+                while place < file.end_offset:
+                    # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
+                    if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
+                        last = place
+                        yield place
+                    left = file.end_offset - place
+                    place += -(-left // max(1, round(left / sizes.at(place))))
+        except UnreadableError:
+            continue  # one part meets what cannot be read
+
+
+class _Sizes:
+    """How large parts are: large at the log's beginning, for each has its costs; at its end processes end together."""
+
+    def __init__(self, files: Sequence[MappedFile], least: int) -> None:
+        self._start = log_start(files)
+        self._end = files[-1].end_offset if files else 0
+        self._least = least
+
+    def at(self, offset: int) -> int:
+        """Size of a part that begins at a physical offset, bytes."""
+        left = self._end - offset
+        whole = self._end - self._start
+        times = 4 if 2 * left > whole else 2 if 4 * left > whole else 1
+        return max(self._least, min(times * self._least, whole // _LARGEST))
+
+
+def _holds_something(file: InputFile, position: int) -> bool:
+    stop = min(position + _LOOK, file.size)
+    return file.next_data(position, stop) < stop

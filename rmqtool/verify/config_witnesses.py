@@ -2,76 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.mapped_files import MappedFile
-from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.rules.versions import NEWEST, Version
 from rmqtool.store.config_json import ConfigFile, read_config_file
-from rmqtool.store.consumer_offsets import load_offsets
-from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import CONFIG, Store
-from rmqtool.store.topics import Topics
-from rmqtool.verify.config_loss import DELAYS, Contents, check_losses, report_loss
+from rmqtool.store.store import CONFIG
+from rmqtool.verify.config_loss import check_losses, report_loss
 from rmqtool.verify.deliveries import Deliveries, Level
-from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
-from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.record_checks import RecordTotals
-from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.topic_checks import check_topic_lines
+from rmqtool.verify.witnesses import DELAYS, Witnesses
 
 _FLUSH_MS = 60_000  # delay offsets are written every 10 s; with room for slow machines
 _CLOCK_MS = 1_000
 
 
-@dataclass(frozen=True)
-class Witnesses:
-    """What the verification has seen of a stopped store."""
-
-    store: Store
-    files: Sequence[MappedFile]
-    topics: Topics
-    ranges: Ranges
-    states: Mapping[QueueName, QueueProgress]
-    totals: RecordTotals
-    version: Version | None = None
-
-
 def check_witnesses(seen: Witnesses, report: Report) -> None:
     """Report what the configuration has lost."""
-    messages = SingleMessages(seen.store, seen.files, seen.version or NEWEST)
-    filled = {name.topic for name, found in seen.ranges.items() if found.max_offset > found.min_offset}
-    contents = Contents(
-        seen.store,
-        frozenset(filled | {name.topic for name in seen.states}),
-        seen.totals.latest - seen.totals.earliest,
-        (seen.store.root / ABORT_FILE).exists(),
-    )
-    committed = load_offsets(seen.store)
-    check_losses(contents, {one.group for one in committed.offsets}, report)
-    check_topic_lines(seen.store, seen.topics, committed, seen.states, messages, filled, report)
-    check_offset_witnesses(contents, committed, seen.ranges, messages, seen.totals.latest, report)
-    _check_delays(contents, messages, seen.totals.latest, report)
+    check_losses(seen, report)
+    check_topic_lines(seen, report)
+    check_offset_witnesses(seen, report)
+    _check_delays(seen, report)
 
 
-def _check_delays(contents: Contents, messages: SingleMessages, newest: int, report: Report) -> None:
-    file = contents.file(DELAYS)
+def _check_delays(seen: Witnesses, report: Report) -> None:
+    file, newest = seen.file(DELAYS), seen.totals.latest
     table = main_table(DELAYS, file.content)
     offsets = _offsets_of(table)
     report.check("config.delay-offset", len(offsets))
-    lost = contents.state(DELAYS)
+    lost = seen.state(DELAYS)
     written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
-    if contents.is_unclean and (not table or written > newest + _FLUSH_MS):  # not the time of a write but of a copy
+    if seen.is_unclean and (not table or written > newest + _FLUSH_MS):  # not the time of a write but of a copy
         written = newest - _FLUSH_MS
-    levels = list(Deliveries(messages, newest, written - _CLOCK_MS).levels(offsets))
+    levels = list(Deliveries(seen.messages, newest, written - _CLOCK_MS).levels(offsets))
     again = sum(level.again for level in levels)
     if lost in ("gone", "without its table", "empty") and again:
         shown = f"and {counted(again, 'message')} of {counted(len(levels), 'delay level')} were delivered"

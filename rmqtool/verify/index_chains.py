@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.base.files import InputFile, ReadPolicy
+from rmqtool.base.files import InputFile
 from rmqtool.base.limits import memory_is_short
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import (
@@ -26,6 +25,7 @@ from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import Store
 from rmqtool.verify.index_sequence import FileUnits
+from rmqtool.verify.task import StoreReader
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
 _PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
@@ -83,69 +83,94 @@ def _header_problems(file: IndexFile, geometry: Geometry, *, live: bool) -> list
     return found
 
 
-def check_timestamps(store: Store, parts: Sequence[FileUnits], lookups: Lookups, report: Report) -> None:
+def check_timestamps(reader: StoreReader, report: Report) -> None:
     """The header's timestamps are those of the messages that it names."""
-    for part in parts:
+    for part in reader.index.parts:
         for name in ("begin", "end") if part.units else ():
             stored = getattr(part.file, f"{name}_timestamp")
-            found = lookups.store_timestamp_at(getattr(part.file, f"{name}_physical_offset"))
+            found = reader.lookups.store_timestamp_at(getattr(part.file, f"{name}_physical_offset"))
             if found is not None and found != stored:
                 message = f"{name} timestamp {stored}, its message was stored at {found}"
-                report.add("index.header", message, file=store.relative(part.file.path),
+                report.add("index.header", message, file=reader.store.relative(part.file.path),
                            offset=position_of(HEADER_DTYPE, f"{name}_timestamp"))  # fmt: skip
 
 
-def check_chains(store: Store, part: FileUnits, report: Report, reading: ReadPolicy, *, live: bool) -> Iterator[int]:
-    """Walk all units of one file in the order of the puts, with the table of slots as it was then.
+class ChainCheck:
+    """Walks all units of one file in the order of the puts, with the table of slots as it was then."""
 
-    Yields how many more bytes are done, those of slots and of what was not used with the last units.
-    """
-    slots = np.zeros(part.geometry.slots, dtype=np.int32)
-    used, left = 0, part.file.size
-    report.check("index.slot", part.units)
-    report.check("index.chain", part.units)
-    with InputFile(part.file.path, reading) as file:
-        for first in range(1, part.units + 1, _CHUNK):
-            count = min(_CHUNK, part.units + 1 - first)
-            data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
-            used += _check_chunk(store, part, decode_units(data), first, slots, report)
-            yield count * UNIT_SIZE
-            left -= count * UNIT_SIZE
-        yield left
-        if live:
-            return  # header and slots are ahead of what was walked
-        _check_ends(store, part, file, report)
-        _check_slots(store, part, file, slots, report)
-    if part.units and part.file.hash_slot_count not in (used, part.file.keys):
-        message = f"{counted(part.file.hash_slot_count, 'used hash slot')}, found {used}"
-        report.add("index.header", message, file=store.relative(part.file.path),
-                   offset=position_of(HEADER_DTYPE, "hash_slot_count"))  # fmt: skip
+    def __init__(self, reader: StoreReader, part: FileUnits, report: Report) -> None:
+        self._part = part
+        self._report = report
+        self._shown = reader.store.relative(part.file.path)
+        self._reading = reader.reading
+        self._live = reader.task.live
+        self._slots = np.zeros(part.geometry.slots, dtype=np.int32)
 
+    def run(self) -> Iterator[int]:
+        """Yields how many more bytes are done, those of slots and of what was not used with the last units."""
+        part = self._part
+        used, left = 0, part.file.size
+        self._report.check("index.slot", part.units)
+        self._report.check("index.chain", part.units)
+        with InputFile(part.file.path, self._reading) as file:
+            for first in range(1, part.units + 1, _CHUNK):
+                count = min(_CHUNK, part.units + 1 - first)
+                data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
+                used += self._check_units(decode_units(data), first)
+                yield count * UNIT_SIZE
+                left -= count * UNIT_SIZE
+            yield left
+            if self._live:
+                return  # header and slots are ahead of what was walked
+            self._check_ends(file)
+            self._check_slots(file)
+        if part.units and part.file.hash_slot_count not in (used, part.file.keys):
+            message = f"{counted(part.file.hash_slot_count, 'used hash slot')}, found {used}"
+            self._add("index.header", message, position_of(HEADER_DTYPE, "hash_slot_count"))
 
-def _check_chunk(
-    store: Store, part: FileUnits, units: NDArray[np.void], first: int, slots: NDArray[np.int32], report: Report
-) -> int:
-    """Check the links of units from number `first` on and enter them into `slots`; how many found theirs empty."""
-    numbers = np.arange(first, first + len(units), dtype=np.int32)
-    hashes = units["key_hash"].astype(np.int32)
-    previous = units["previous"].astype(np.int32)
-    expected = np.empty(len(units), dtype=np.int32)
-    at = _slots_of(hashes, len(slots))
-    for low in range(0, len(units), _PIECE):
-        piece = slice(low, low + _PIECE)
-        expected[piece] = previous_units(at[piece], numbers[piece], slots)
-    wrong = previous != expected
-    wrong |= hashes < 0
-    for row in np.flatnonzero(wrong).tolist():
-        code, message = "index.slot", f"links to unit {int(previous[row])}, expected {int(expected[row])}"
-        if hashes[row] < 0:
-            code, message = "index.unit", f"a hash below 0: {int(hashes[row])}"
-        elif previous[row] >= numbers[row]:
-            code, message = "index.chain", f"links to unit {int(previous[row])}, which is not older"
-        number = int(numbers[row])
-        report.add(code, f"unit {number}: {message}", file=store.relative(part.file.path),
-                   offset=unit_position(part.geometry.slots, number))  # fmt: skip
-    return int(np.count_nonzero(expected == 0))
+    def _check_units(self, units: NDArray[np.void], first: int) -> int:
+        """Check the links of units from number `first` on, enter them into the slots; how many found theirs empty."""
+        numbers = np.arange(first, first + len(units), dtype=np.int32)
+        hashes = units["key_hash"].astype(np.int32)
+        previous = units["previous"].astype(np.int32)
+        expected = np.empty(len(units), dtype=np.int32)
+        at = _slots_of(hashes, len(self._slots))
+        for low in range(0, len(units), _PIECE):
+            piece = slice(low, low + _PIECE)
+            expected[piece] = previous_units(at[piece], numbers[piece], self._slots)
+        wrong = previous != expected
+        wrong |= hashes < 0
+        for row in np.flatnonzero(wrong).tolist():
+            code, message = "index.slot", f"links to unit {int(previous[row])}, expected {int(expected[row])}"
+            if hashes[row] < 0:
+                code, message = "index.unit", f"a hash below 0: {int(hashes[row])}"
+            elif previous[row] >= numbers[row]:
+                code, message = "index.chain", f"links to unit {int(previous[row])}, which is not older"
+            number = int(numbers[row])
+            self._add(code, f"unit {number}: {message}", unit_position(len(self._slots), number))
+        return int(np.count_nonzero(expected == 0))
+
+    def _check_slots(self, file: InputFile) -> None:
+        for first in range(0, len(self._slots), _CHUNK):
+            count = min(_CHUNK, len(self._slots) - first)
+            stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
+            wanted = self._slots[first : first + len(stored)]
+            for row in np.flatnonzero(stored != wanted).tolist():
+                message = f"hash slot {first + row}: leads to unit {int(stored[row])}, expected {int(wanted[row])}"
+                self._add("index.slot", message, slot_position(first + row))
+
+    def _check_ends(self, file: InputFile) -> None:
+        """The header's first and last physical offset are those of the first and the last unit."""
+        part = self._part
+        for name, number in (("begin", 1), ("end", part.units)) if part.units else ():
+            unit = decode_units(file.read(unit_position(part.geometry.slots, number), UNIT_SIZE))[0]
+            stored = getattr(part.file, f"{name}_physical_offset")
+            if int(unit["physical_offset"]) != stored:
+                message = f"{name} physical offset {stored}, that of unit {number} is {int(unit['physical_offset'])}"
+                self._add("index.header", message, position_of(HEADER_DTYPE, f"{name}_physical_offset"))
+
+    def _add(self, code: str, message: str, offset: int) -> None:
+        self._report.add(code, message, file=self._shown, offset=offset)
 
 
 def _slots_of(hashes: NDArray[np.int32], slots: int) -> NDArray[np.intp]:
@@ -167,27 +192,3 @@ def previous_units(at: NDArray[np.intp], numbers: NDArray[np.int32], slots: NDAr
         again = np.flatnonzero(at[order[1:]] == at[order[:-1]])
         expected[order[again + 1]] = numbers[order[again]]
     return expected
-
-
-def _check_slots(store: Store, part: FileUnits, file: InputFile, slots: NDArray[np.int32], report: Report) -> None:
-    for first in range(0, len(slots), _CHUNK):
-        count = min(_CHUNK, len(slots) - first)
-        stored = np.frombuffer(file.read(slot_position(first), SLOT_DTYPE.itemsize * count), SLOT_DTYPE)
-        wanted = slots[first : first + len(stored)]
-        for row in np.flatnonzero(stored != wanted).tolist():
-            message = f"hash slot {first + row}: leads to unit {int(stored[row])}, expected {int(wanted[row])}"
-            report.add("index.slot", message, file=store.relative(part.file.path),
-                       offset=slot_position(first + row))  # fmt: skip
-
-
-def _check_ends(store: Store, part: FileUnits, file: InputFile, report: Report) -> None:
-    """The header's first and last physical offset are those of the first and the last unit."""
-    if not part.units:
-        return
-    for name, number in (("begin", 1), ("end", part.units)):
-        unit = decode_units(file.read(unit_position(part.geometry.slots, number), UNIT_SIZE))[0]
-        stored = getattr(part.file, f"{name}_physical_offset")
-        if int(unit["physical_offset"]) != stored:
-            message = f"{name} physical offset {stored}, that of unit {number} is {int(unit['physical_offset'])}"
-            report.add("index.header", message, file=store.relative(part.file.path),
-                       offset=position_of(HEADER_DTYPE, f"{name}_physical_offset"))  # fmt: skip

@@ -6,24 +6,16 @@ they compared as sets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
-
 import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import OpenFiles, ReadPolicy
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
-from rmqtool.findings.report import Report
 from rmqtool.formats.index_file import unit_position
-from rmqtool.store.store import Store
-from rmqtool.verify.bad_extents import Extents
 from rmqtool.verify.index_duty import IndexDuty
-from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.task import StoreReader
 
 _AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
 _CHUNK = 1 << 16
@@ -33,27 +25,21 @@ _HASH_BITS = 31
 
 
 class IndexCheck:
-    """Compares keys of one part of the log with units `start` to before `stop`.
+    """Compares keys of one part of the log with units `start` to before `stop`, without it to the last one."""
 
-    `tags_expected` tells whether a missing unit of tags is one: since 5.4.0 they are put.
-    """
-
-    def __init__(
-        self, store: Store, report: Report, units: IndexUnits, extents: Extents, lookups: Lookups,
-        start: int, stop: int, *, tags_expected: bool, log_start: int, live: bool,
-    ) -> None:  # fmt: skip
-        self._store = store
-        self._report = report
-        self._units = units
-        self._extents = extents
-        self._lookups = lookups
-        self._at = start
-        self._stop = stop
-        self._tags_expected = tags_expected
+    def __init__(self, reader: StoreReader, result: PartResult, start: int, stop: int | None = None) -> None:
+        self._store = reader.store
+        self._report = result.report
+        self._extents = result.extents
+        self._units = reader.index
+        self._lookups = reader.lookups
+        self._log_start = reader.log_start
+        self._live = reader.task.live
+        self._tags_expected = reader.task.tags_expected
         self._with_tags = True
-        self._log_start = log_start
-        self._live = live
-        self._duty = IndexDuty.of(store, live=live)
+        self._at = start
+        self._stop = reader.index.total if stop is None else stop
+        self._duty = IndexDuty.of(reader.store, live=self._live)
 
     @property
     def at(self) -> int:
@@ -259,12 +245,6 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
     return int(np.argmax(runs)) if runs.any() else len(rows)
 
 
-def check_index_end(
-    store: Store, parts: Sequence[FileUnits], total: PartResult, lookups: Lookups, log_start: int, reading: ReadPolicy
-) -> None:
+def check_index_end(reader: StoreReader, total: PartResult) -> None:
     """Look at the units behind those of all messages; `total` is what all parts of the log have found."""
-    with closing(OpenFiles(reading)) as open_files:
-        units = IndexUnits(parts, open_files)
-        rest = IndexCheck(store, total.report, units, total.extents, lookups, total.seam.index_at,
-                          units.total, tags_expected=False, log_start=log_start, live=False)  # fmt: skip
-        rest.finish(total.log_end or 0)
+    IndexCheck(reader, total, total.seam.index_at).finish(total.log_end or 0)

@@ -7,21 +7,17 @@ time only what is older than `fileReservedTime` (`MappedFileQueue#deleteExpiredF
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import OpenFiles
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
-from rmqtool.verify.index_sequence import FileUnits
+from rmqtool.verify.task import StoreReader
 
 _FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
 _HOUR = 3_600_000  # ms; fileReservedTime is in whole hours
@@ -51,14 +47,15 @@ class LogHead:
         if len(units) and units["message_size"][0] > 0 and int(units["physical_offset"][0]) < self.start:
             self.left += 1
 
-    def check(self, store: Store, log: Sequence[MappedFile], index: Sequence[FileUnits], lookups: Lookups,
-              report: Report) -> None:  # fmt: skip
+    def check(self, reader: StoreReader, report: Report) -> None:
         """Report files that no cleaner has deleted; after a crash it may have been stopped half-way."""
-        if not log or not self.start or (store.root / ABORT_FILE).exists():
+        if not reader.files or not self.start or (reader.store.root / ABORT_FILE).exists():
             return
         report.check("commitlog.head-missing")
-        left_index = sum(part.units > 0 and part.file.end_physical_offset < self.start for part in index[:-1])
-        early = None if self.trimmed else _deleted_early(store, log[0], lookups)
+        left_index = sum(
+            part.units > 0 and part.file.end_physical_offset < self.start for part in reader.index.parts[:-1]
+        )
+        early = None if self.trimmed else _deleted_early(reader)
         found = []
         if self.left or left_index:
             left = f"{counted(self.left, 'queue')} and {counted(left_index, 'index file')}"
@@ -70,21 +67,22 @@ class LogHead:
             report.add("commitlog.head-missing", message, offset=self.start)
 
 
-def _deleted_early(store: Store, first: MappedFile, lookups: Lookups) -> str | None:
+def _deleted_early(reader: StoreReader) -> str | None:
     """Whether the log's directory was last changed before its deleted files can have expired.
 
     A file is written until the next one has its first message. Without broker.conf the shortest time counts. On a disk
     that is nearly full the cleaner may have deleted what had not expired.
     """
+    first = reader.files[0]
     try:
-        stored = lookups.store_timestamp_at(first.start_offset)
+        stored = reader.lookups.store_timestamp_at(first.start_offset)
         changed = first.path.parent.stat().st_mtime_ns // 10**6
         disk = shutil.disk_usage(first.path.parent)
     except (RmqtoolError, OSError):
         return None
     if disk.used > _FULL * disk.total:
         return None
-    hours = store.conf.size("fileReservedTime") or 1
+    hours = reader.store.conf.size("fileReservedTime") or 1
     if stored is None or not 0 <= changed - stored < hours * _HOUR:
         return None
     minutes = (changed - stored) // 60_000

@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import InputFile, read_all
-from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
@@ -30,6 +30,7 @@ from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.record_checks import RecordTotals
+from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_wheel import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"
@@ -41,17 +42,20 @@ _MOST_SHOWN = 4  # groups in one message
 class LogSeen:
     """What a scan has seen of the log; `queue_ends` are queue offsets behind the last message of each queue."""
 
-    files: Sequence[MappedFile]
-    start: int
+    reader: StoreReader
     end: int
     totals: RecordTotals
     committed: Sequence[CommittedOffset]
     queue_ends: Mapping[QueueName, int]
 
     @property
-    def files_end(self) -> int:
-        """Physical offset behind the last file."""
-        return self.files[-1].end_offset if self.files else self.start
+    def store(self) -> Store:
+        """The store."""
+        return self.reader.store
+
+    def witnesses(self) -> list[Witness]:
+        """What knows of newer messages than the log does."""
+        return [*_of_checkpoint(self), *_of_index(self), *_of_epochs(self)]
 
 
 @dataclass(frozen=True)
@@ -65,15 +69,15 @@ class Witness:
     physical_offset: int | None = None
 
 
-def check_log_end(store: Store, log: LogSeen, index: Sequence[FileUnits], report: Report) -> None:
+def check_log_end(log: LogSeen, report: Report) -> None:
     """Compare the end of a stopped broker's log with what its other files know."""
     if not log.totals.messages:
-        _check_nothing_left(store, log, index, report)
+        _check_nothing_left(log, report)
         return
     report.check("commitlog.end-missing")
-    witnesses = [*_of_checkpoint(store, log), *_of_index(store, index, log.end), *_of_epochs(store, log.end)]
-    if (store.root / ABORT_FILE).exists():  # the system may have kept these files, and not the end of the log
-        beyond = log.files_end
+    witnesses = log.witnesses()
+    if (log.store.root / ABORT_FILE).exists():  # the system may have kept these files, and not the end of the log
+        beyond = log.reader.files[-1].end_offset
         witnesses = [each for each in witnesses if each.physical_offset is not None and each.physical_offset >= beyond]
     if witnesses:
         newest = f"the newest message is of {rfc3339(log.totals.latest)}, the log ends at {log.end}"
@@ -81,21 +85,21 @@ def check_log_end(store: Store, log: LogSeen, index: Sequence[FileUnits], report
         report.add("commitlog.end-missing", f"{newest}, but {found}", offset=log.end)
 
 
-def _check_nothing_left(store: Store, log: LogSeen, index: Sequence[FileUnits], report: Report) -> None:
+def _check_nothing_left(log: LogSeen, report: Report) -> None:
     report.check("commitlog.missing")
-    witnesses = [*_of_checkpoint(store, log), *_of_index(store, index, log.end), *_of_epochs(store, log.end)]
-    texts = [each.text for each in witnesses] + [*_of_offsets(store, log.committed), *_of_timer_files(store)]
-    if log.files and (store.root / ABORT_FILE).exists():
+    store, files = log.store, log.reader.files
+    texts = [each.text for each in log.witnesses()] + [*_of_offsets(store, log.committed), *_of_timer_files(store)]
+    if files and (store.root / ABORT_FILE).exists():
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
     if texts:
         places = ", ".join(map(store.relative, store.commit_log_directories))
-        there = f"no message is in {places}" if log.files else f"no log file is in {places}"
+        there = f"no message is in {places}" if files else f"no log file is in {places}"
         report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG)
 
 
-def _of_checkpoint(store: Store, log: LogSeen) -> Iterator[Witness]:
+def _of_checkpoint(log: LogSeen) -> Iterator[Witness]:
     try:
-        checkpoint = read_checkpoint(store) or {}
+        checkpoint = read_checkpoint(log.store) or {}
     except RmqtoolError:
         return  # which has its own finding
     newest = max((checkpoint.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
@@ -108,13 +112,13 @@ def _of_checkpoint(store: Store, log: LogSeen) -> Iterator[Witness]:
             yield Witness(f"{CHECKPOINT} has {name} {offset}", offset)
 
 
-def _of_index(store: Store, index: Sequence[FileUnits], log_end: int) -> Iterator[Witness]:
+def _of_index(log: LogSeen) -> Iterator[Witness]:
     """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
-    for part in reversed(index):
+    for part in reversed(log.reader.index.parts):
         offset = part.file.end_physical_offset
-        if part.units and offset >= log_end and _last_offset(part) == offset:
+        if part.units and offset >= log.end and _last_offset(part) == offset:
             time = rfc3339(part.file.end_timestamp) or part.file.end_timestamp
-            yield Witness(f"{store.relative(part.file.path)} knows a message of {time} at {offset}", offset)
+            yield Witness(f"{log.store.relative(part.file.path)} knows a message of {time} at {offset}", offset)
             return
 
 
@@ -128,14 +132,14 @@ def _last_offset(part: FileUnits) -> int | None:
     return int(units["physical_offset"][0]) if len(units) else None
 
 
-def _of_epochs(store: Store, log_end: int) -> Iterator[Witness]:
+def _of_epochs(log: LogSeen) -> Iterator[Witness]:
     """The last epoch of a broker under a controller began where the log ended then (`EpochFileCache`)."""
     try:
-        text = read_all(store.root / _EPOCHS, 1 << 20).decode("ascii", "replace")
+        text = read_all(log.store.root / _EPOCHS, 1 << 20).decode("ascii", "replace")
     except RmqtoolError:
         return
     epoch, _, start = (text.split() or [""])[-1].partition("-")
-    if epoch.isdecimal() and start.isdecimal() and int(start) > log_end:
+    if epoch.isdecimal() and start.isdecimal() and int(start) > log.end:
         yield Witness(f"{_EPOCHS} has epoch {epoch} begin at {start}", int(start))
 
 

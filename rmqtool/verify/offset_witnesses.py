@@ -21,12 +21,12 @@ from rmqtool.findings.report import Report
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.message_id import parse_message_id
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
-from rmqtool.store.consumer_offsets import CommittedOffset, CommittedOffsets, load_offsets_in
+from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_in
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.store import Store
-from rmqtool.verify.config_loss import Contents
 from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.single_messages import Message, SingleMessages
+from rmqtool.verify.witnesses import Witnesses
 
 _FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, is not that far behind
 _SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: a client does not run further ahead
@@ -45,19 +45,17 @@ class _Wrong:
     effect: str
 
 
-def check_offset_witnesses(
-    contents: Contents, found: CommittedOffsets, ranges: Ranges, messages: SingleMessages, newest: int, report: Report
-) -> None:
-    """Report offsets that another part of the store contradicts; `newest` is the last store timestamp, epoch ms."""
-    file, committed = found.file, found.offsets
+def check_offset_witnesses(seen: Witnesses, report: Report) -> None:
+    """Report offsets that another part of the store contradicts."""
+    file, committed = seen.committed.file, seen.committed.offsets
     report.check("config.wrong-offset", len(committed))
-    if file.path is None or contents.is_in_rocksdb:
+    if file.path is None or seen.is_in_rocksdb:
         return
     wrong = {(one.committed.group, one.committed.topic, one.committed.queue_id): one
-             for one in (*_behind_retries(committed, ranges, messages), *_behind_backup(file.path, committed),
-                         *_out_of_reach(committed, ranges))}  # fmt: skip
-    _report(contents.store, file.path, wrong, report)
-    _check_age(contents.store, file.path, newest, report)
+             for one in (*_behind_retries(seen), *_behind_backup(file.path, committed),
+                         *_out_of_reach(committed, seen.ranges))}  # fmt: skip
+    _report(seen.store, file.path, wrong, report)
+    _check_age(seen.store, file.path, seen.totals.latest, report)
 
 
 def _report(store: Store, path: Path, wrong: Mapping[Place, _Wrong], report: Report) -> None:
@@ -100,12 +98,13 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator
             yield _Wrong(one, f"its .bak, written earlier, has {earlier}", _AGAIN)
 
 
-def _behind_retries(committed: Sequence[CommittedOffset], ranges: Ranges, messages: SingleMessages) -> Iterator[_Wrong]:
+def _behind_retries(seen: Witnesses) -> Iterator[_Wrong]:
     """Groups that have failed on a message, and so consumed it, that is far behind their offset."""
+    committed = seen.committed.offsets
     offsets = {(one.group, one.topic, one.queue_id): one.offset for one in committed}
     groups = {one.group for one in committed}
-    for (group, topic, queue_id), consumed in _consumed(ranges, messages).items():
-        if group not in groups or QueueName(topic, queue_id) not in ranges:
+    for (group, topic, queue_id), consumed in _consumed(seen.ranges, seen.messages).items():
+        if group not in groups or QueueName(topic, queue_id) not in seen.ranges:
             continue  # the group or the topic was deleted
         offset = offsets.get((group, topic, queue_id), 0)
         if offset <= 0 or consumed - offset > _SPAN:

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueUnits
-from rmqtool.findings.finding import counted
-from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import relative_to
 from rmqtool.store.unit_files import UnitFiles, count_leading
-from rmqtool.verify.bad_extents import Extents
-from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueProgress
+from rmqtool.verify.part_result import PartResult
+from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueProgress, report_jump
+from rmqtool.verify.task import StoreReader
 from rmqtool.verify.unit_diff import differences
 
 
 class OneQueue:
     """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
 
-    def __init__(
-        self, state: QueueProgress, files: UnitFiles | None, report: Report, extents: Extents, lookups: Lookups,
-        root: Path,
-    ) -> None:  # fmt: skip
+    def __init__(self, reader: StoreReader, result: PartResult, state: QueueProgress, files: UnitFiles | None) -> None:
         self.state = state
-        self._root = root
         self._files = files
-        self._report = report
-        self._extents = extents
-        self._lookups = lookups
-        self._has_ext_files = (root / CONSUME_QUEUE_EXT).is_dir()
+        self._store = reader.store
+        self._has_ext_files = reader.has_ext_files
+        self._lookups = reader.lookups
+        self._report = result.report
+        self._extents = result.extents
         self._shift = 0
         self._looks = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
@@ -183,21 +175,6 @@ class OneQueue:
             self._report.count(code, 1)
             return
         path, position = self._files.place_of(number)
-        file = None if path is None else relative_to(path, self._root)
+        file = None if path is None else self._store.relative(path)
         self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip
-
-
-def report_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
-    """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
-    if offset == state.next_offset:
-        return
-    place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
-    if offset < state.next_offset:
-        message = f"queue offset {offset} where {state.next_offset} was expected"
-        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
-        state.restart()
-    elif not (extents.between(state.last_physical_offset, physical_offset) or state.may_hold_all_to(offset)):
-        missing = offset - state.next_offset
-        message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
-        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)

@@ -4,65 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.worker import Job
-from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_record import Lookups
-from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.log_walk import LogWalker
-from rmqtool.findings.report import Report, Selection
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.releases import ANY_RELEASE, Releases
-from rmqtool.rules.versions import Version
 from rmqtool.scan.events import Blank
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import Event
-from rmqtool.store.store import Store
 from rmqtool.verify.damage_checks import DamageChecks
-from rmqtool.verify.index_chains import check_chains
+from rmqtool.verify.index_chains import ChainCheck
 from rmqtool.verify.index_check import IndexCheck
-from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.log_reading import UnreadExtent, scan_live, scan_readable
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.parts import AnyPart, LogPart, log_start_of
-from rmqtool.verify.queue_check import FoundQueues, QueueCheck
+from rmqtool.verify.parts import AnyPart, LogPart
+from rmqtool.verify.queue_check import QueueCheck
 from rmqtool.verify.read_errors import INDEX_UNREAD
 from rmqtool.verify.record_checks import RecordChecks
-
-
-@dataclass(frozen=True)
-class VerifyTask:
-    """What a verification is asked for, as every part of it needs it; can be sent to another process."""
-
-    store: Store
-    version: Version | None
-    rules: DispatchRules
-    batch_topics: frozenset[str] | None = None  # topics that have batch queues; None when nothing shows them
-    selection: Selection = field(default_factory=Selection)
-    max_examples: int = 10
-    bodies: bool = True
-    tags_expected: bool = False
-    live: bool = False
-    queues: bool = True
-    index: bool = True
-    files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
-    index_parts: tuple[FileUnits, ...] = ()  # likewise
-    rate: int | None = None  # bytes per second
-    recovery: RecoveryRules | None = None  # of the start that is predicted
-    releases: Releases = ANY_RELEASE  # those that may start on the store
-
-    def reading(self) -> ReadPolicy:
-        """How files are read."""
-        return ReadPolicy(RateLimit(self.rate) if self.rate else None, drop_page_cache=self.live)
-
-    def report(self) -> Report:
-        """An empty report."""
-        return Report(self.selection, self.max_examples, str(self.store.root))
+from rmqtool.verify.task import StoreReader, VerifyTask
 
 
 class PartCheck(Job[PartResult]):
@@ -71,9 +30,7 @@ class PartCheck(Job[PartResult]):
     def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
         self._task = task
         self._parts = parts
-        self._reading = task.reading()
-        self._open = OpenFiles(self._reading)
-        self._found: FoundQueues = {}
+        self._reader = StoreReader(task, task.reading())
         self._unfinished: tuple[int, PartResult] | None = None
 
     def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
@@ -98,7 +55,7 @@ class PartCheck(Job[PartResult]):
 
     def close(self) -> None:
         """Close what was opened."""
-        self._open.close()
+        self._reader.close()
 
     def _check(self, part: AnyPart, result: PartResult) -> Iterator[int]:
         """Check one part, by and by: how many more bytes are done."""
@@ -107,19 +64,16 @@ class PartCheck(Job[PartResult]):
             return
         for index_file in self._task.index_parts[part.first : part.stop]:
             with result.read_errors.part():
-                yield from check_chains(
-                    self._task.store, index_file, result.report, self._reading, live=self._task.live
-                )
+                yield from ChainCheck(self._reader, index_file, result.report).run()
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
         if self._task.live:
-            self._found.clear()
+            self._reader.queues.clear()
         result.reached.append([part.start, part.start])
         scan = scan_live if self._task.live else scan_readable
-        files = self._task.files
         try:
-            check = _LogCheck(self._task, part, result, self._open, self._found)
-            for event in scan(files, part.start, part.stop, self._reading):
+            check = _LogCheck(self._reader, part, result)
+            for event in scan(self._task.files, part.start, part.stop, self._reader.reading):
                 if not check.take(event):
                     break
                 yield event.size
@@ -134,35 +88,22 @@ class PartCheck(Job[PartResult]):
 class _LogCheck:
     """Takes the events of a scan and hands them to all checks."""
 
-    def __init__(
-        self, task: VerifyTask, part: LogPart, result: PartResult, open_files: OpenFiles, found: FoundQueues
-    ) -> None:
-        store, files = task.store, task.files
+    def __init__(self, reader: StoreReader, part: LogPart, result: PartResult) -> None:
         self._part = part
-        self._live = task.live
         self._result = result
         self._seam = result.seam
         self._seam.index_start = self._seam.index_at = part.index_start
-        self._dispatcher = Dispatcher(task.rules, task.batch_topics)
-        lookups = Lookups(files, Dispatcher(task.rules, task.batch_topics))
+        task = self._task = reader.task
         report, extents = result.report, result.extents
+        self._dispatcher = task.dispatcher()
         self._records = RecordChecks(report, extents, task.version, task.bodies, result.totals)
-        self._damage = DamageChecks(store, files, report, extents, task.version)
-        self._queues: QueueCheck | None = None
-        self._index: IndexCheck | None = None
-        if task.queues:
-            is_batch = self._dispatcher.is_batch_topic
-            self._queues = QueueCheck(store.root, report, extents, open_files, lookups, is_batch,
-                                      live=task.live, found=found, read_errors=result.read_errors)  # fmt: skip
-            result.states = self._queues.states
+        self._damage = DamageChecks(reader.store, task.files, report, extents, task.version)
+        self._queues = QueueCheck(reader, result, self._dispatcher) if task.queues else None
         rules = task.recovery
-        self._walker = LogWalker(files, rules, part.start, part.stop) if rules is not None else None
+        self._walker = LogWalker(task.files, rules, part.start, part.stop) if rules is not None else None
+        self._index: IndexCheck | None = None
         if task.index and part.index_start != INDEX_UNREAD:
-            units = IndexUnits(task.index_parts, open_files)
-            stop = units.total if part.index_stop is None else part.index_stop
-            self._index = IndexCheck(store, report, units, extents, lookups, part.index_start, stop,
-                                     tags_expected=task.tags_expected, log_start=log_start_of(files),
-                                     live=task.live)  # fmt: skip
+            self._index = IndexCheck(reader, result, part.index_start, part.index_stop)
 
     def take(self, event: Event | UnreadExtent) -> bool:
         """Check one event; whether the log goes on behind it."""
@@ -213,14 +154,14 @@ class _LogCheck:
         self._damage.frames(frames)
         end = self._result.log_end = frames.physical_offset + frames.size
         if self._queues is not None:
-            self._queues.add(dispatched.units, self._dispatcher.queues, dispatched.optional_units)
+            self._queues.add(dispatched.units, dispatched.optional_units)
         if self._index is not None:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
         """Do a part of the comparison with the index, unless that gives an error."""
         errors = len(self._result.read_errors.errors)
-        with self._result.read_errors.part() if not self._live else nullcontext():
+        with self._result.read_errors.part() if not self._task.live else nullcontext():
             if self._index is not None:
                 work(self._index)
         if len(self._result.read_errors.errors) > errors:
@@ -234,7 +175,7 @@ class _LogCheck:
         if self._walker is not None:
             self._result.walks = self._walker.finish()
         if self._queues is not None:
-            self._queues.flush(self._dispatcher.queues)
+            self._queues.flush()
         if self._index is not None:
             self._seam.index_at = self._index.at
             if self._part.index_stop is not None:

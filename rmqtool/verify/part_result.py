@@ -1,4 +1,4 @@
-"""What one part of a verification has found, and whether what the next part of the log has found goes on there."""
+"""What the parts of a verification have found, put together as if one pass over the log had found it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.base.errors import UnreadableError
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.base.parallel import uninterrupted
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.file_walk import FileWalk
 from rmqtool.broker.log_walk import join_walks
@@ -14,10 +15,12 @@ from rmqtool.findings.report import Report
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import UNREAD, Extents
 from rmqtool.verify.log_reading import UnreadExtent
-from rmqtool.verify.one_queue import report_jump
-from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.parts import AnyPart, LogPart
+from rmqtool.verify.queue_progress import QueueProgress, report_jump
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
+
+_MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
 
 
 @dataclass
@@ -114,6 +117,76 @@ class PartResult:
     def extents_end(self) -> int:
         """Behind the last extent without a record; 0 without one."""
         return self.extents.starts[-1] + self.extents.sizes[-1] if len(self.extents) else 0
+
+
+class PartMerger:
+    """Puts results together, as they come from several processes, where the seams of their parts meet.
+
+    Where damage lies at a border, or the index is not in the order of the log, they do not: both parts are to be
+    checked again, as one.
+    """
+
+    def __init__(self, parts: Sequence[AnyPart], total: PartResult) -> None:
+        self._parts = [part for part in parts if isinstance(part, LogPart)]  # the first ones
+        self._of_index: dict[int, PartResult] = {}
+        self._total = total
+        self._waiting: dict[int, PartResult] = {}
+        self._next = 0
+        self._open: tuple[LogPart, PartResult] | None = None
+        self._left = _MOST_AGAIN
+
+    def add(self, number: int, result: PartResult) -> LogPart | None:
+        """Take the result of a part; a part to check again, whose result `replace` takes, where two do not meet."""
+        self.keep(number, result)
+        return self._merge()
+
+    def replace(self, part: LogPart, result: PartResult) -> LogPart | None:
+        """Take the result of a part that was checked again; the next such part."""
+        self._go_on(part, result)
+        return self._merge()
+
+    def keep(self, number: int, result: PartResult) -> None:
+        """Take what is known of a part that was interrupted: it is added to the total as it is."""
+        if number >= len(self._parts):
+            self._of_index[number] = result
+        elif self._left >= 0:  # else it is in the part that is the last now
+            self._waiting[number] = result
+
+    def total(self) -> PartResult:
+        """All that has come, whether or not it is complete; nothing can be added then."""
+        with uninterrupted():  # what is half done is worth nothing
+            last = [self._open[1]] if self._open else []
+            left = {**self._waiting, **self._of_index}
+            for result in (*last, *(left[number] for number in sorted(left))):
+                self._total.extend(result)
+            self._open, self._waiting, self._of_index = None, {}, {}
+        return self._total
+
+    def _merge(self) -> LogPart | None:
+        while self._next in self._waiting:
+            part, result = self._parts[self._next], self._waiting[self._next]
+            first, before = self._open or (part, None)
+            if before is not None and part.index_stop is None and result.seam.first is None:
+                before.reached.extend(result.reached)  # nothing begins there: what is before goes on
+                self._go_on(LogPart(first.start, part.stop, first.index_start), before)
+            elif before is None or part.index_stop is not None or before.meets(result):
+                self._go_on(part, result, done=before)
+            else:
+                self._left -= 1
+                stop = part.stop if self._left >= 0 else self._parts[-1].stop
+                return LogPart(first.start, stop, first.index_start)
+        return None
+
+    def _go_on(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
+        """Take `part` for the last one that has come; the one before is `done`, unless it is in there."""
+        with uninterrupted():
+            if done is not None:
+                self._total.extend(done)
+            self._open = part, result
+            del self._waiting[self._next]
+            self._next += 1
+            if self._left < 0:
+                self._waiting.clear()
 
 
 def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResult) -> None:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-from rmqtool.base.errors import UnreadableError
-from rmqtool.base.files import InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.store.splits import PART_SIZE
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
-
-PART_SIZE = 64 << 20
-"""Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
-
-_LARGEST = 4  # no part is more than this part of a log, unless all are as small as can be
-_MOST_PARTS = 256  # that are as small, in a log; of a larger log all parts are larger
-_LOOK = 64 << 10  # bytes behind a border in which there must be something
 
 
 @dataclass(frozen=True)
@@ -45,26 +36,12 @@ class IndexPart:
 AnyPart = LogPart | IndexPart
 
 
-def log_start_of(files: Sequence[MappedFile]) -> int:
-    """Where the log begins, bytes."""
-    return files[0].start_offset if files else 0
-
-
-def log_parts(
-    files: Sequence[MappedFile],
-    units: IndexUnits,
-    reading: ReadPolicy,
-    read_errors: UnreadFiles,
-    least: int = PART_SIZE,
-) -> list[LogPart]:
-    """Cut the log into parts that meet and cover all of it; raises UnreadableError."""
-    size = sum(file.size for file in files)
-    starts = [0, *_borders(files, max(least, size // _MOST_PARTS), reading)]
-    firsts = [INDEX_UNREAD] * len(starts)
+def with_index(parts: Sequence[tuple[int, int]], units: IndexUnits, read_errors: UnreadFiles) -> list[LogPart]:
+    """Parts of the log that meet and cover all of it, each with the number of its first index unit."""
+    firsts = [INDEX_UNREAD] * len(parts)
     with read_errors.part():
-        firsts = [0, *(units.first_from(start) for start in starts[1:])]
-    ends = [*starts[1:], MAX_OFFSET]
-    return [LogPart(start, end, first) for start, end, first in zip(starts, ends, firsts, strict=True)]
+        firsts = [0, *(units.first_from(start) for start, _ in parts[1:])]
+    return [LogPart(start, stop, first) for (start, stop), first in zip(parts, firsts, strict=True)]
 
 
 def live_parts(files: Sequence[MappedFile], units: IndexUnits, jobs: int) -> list[LogPart]:
@@ -97,47 +74,3 @@ def order_of(parts: Sequence[AnyPart]) -> list[int]:
     while the others have nothing left to do. The log's parts are begun in their order, so that few wait to be joined.
     """
     return sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))
-
-
-def _borders(files: Sequence[MappedFile], least: int, reading: ReadPolicy) -> Iterator[int]:
-    """Physical offsets at which the log is cut, ascending: beginnings of files, and others within them."""
-    if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
-        return  # what begins at an offset is not one thing then
-    sizes = _Sizes(files, least)
-    last = log_start_of(files)
-    for file in files:
-        if file.end_offset <= last + sizes.at(last) // 2:
-            continue
-        try:
-            with InputFile(file.path, reading) as opened:
-                place = file.start_offset
-                while place < file.end_offset:
-                    # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
-                    if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
-                        last = place
-                        yield place
-                    left = file.end_offset - place
-                    place += -(-left // max(1, round(left / sizes.at(place))))
-        except UnreadableError:
-            continue  # one part meets what cannot be read
-
-
-class _Sizes:
-    """How large parts are: large at the log's beginning, for each has its costs; at its end processes end together."""
-
-    def __init__(self, files: Sequence[MappedFile], least: int) -> None:
-        self._start = log_start_of(files)
-        self._end = files[-1].end_offset if files else 0
-        self._least = least
-
-    def at(self, offset: int) -> int:
-        """Size of a part that begins at a physical offset, bytes."""
-        left = self._end - offset
-        whole = self._end - self._start
-        times = 4 if 2 * left > whole else 2 if 4 * left > whole else 1
-        return max(self._least, min(times * self._least, whole // _LARGEST))
-
-
-def _holds_something(file: InputFile, position: int) -> bool:
-    stop = min(position + _LOOK, file.size)
-    return file.next_data(position, stop) < stop

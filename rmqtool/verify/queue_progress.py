@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
+from rmqtool.verify.bad_extents import Extents
 
 MOST_LOOKS = 4096
 """Wrong units of one queue that are looked into one by one; others that point elsewhere are counted with them."""
@@ -105,3 +109,18 @@ class QueueProgress:
         if at < stop:
             found.append((at, stop))
         return found
+
+
+def report_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
+    """Tell where a record's queue offset does not go on where the last record of its queue has left off."""
+    if offset == state.next_offset:
+        return
+    place: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
+    if offset < state.next_offset:
+        message = f"queue offset {offset} where {state.next_offset} was expected"
+        report.add("commitlog.queue-offset-restart", message, queue_offset=offset, **place)
+        state.restart()
+    elif not (extents.between(state.last_physical_offset, physical_offset) or state.may_hold_all_to(offset)):
+        missing = offset - state.next_offset
+        message = f"no record of {counted(missing, 'queue offset')} from {state.next_offset} on"
+        report.add("commitlog.queue-offset-gap", message, queue_offset=offset, **place)

@@ -13,7 +13,6 @@ from rmqtool.base.errors import WrongKindError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.base.tolerant import skip_wrong_type
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.layout import position_of
@@ -28,6 +27,7 @@ from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
 from rmqtool.verify.file_type_checks import check_kinds
 from rmqtool.verify.record_checks import RecordTotals
+from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
@@ -108,15 +108,16 @@ def _status_of(path: Path) -> os.stat_result | None:
         return None
 
 
-def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_end: int, lookups: Lookups,
-                     report: Report, *, is_end_read: bool) -> None:  # fmt: skip
+def check_checkpoint(
+    reader: StoreReader, totals: RecordTotals, log_end: int, report: Report, *, is_end_read: bool
+) -> None:
     """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
     Where the log's end cannot be read its newest message may be of any later time.
     """
     report.check("checkpoint.missing")
     try:
-        checkpoint = read_checkpoint(store)
+        checkpoint = read_checkpoint(reader.store)
     except WrongKindError:
         return  # told already
     if not totals.messages:
@@ -136,9 +137,9 @@ def check_checkpoint(store: Store, log: MappedFiles, totals: RecordTotals, log_e
         report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]
     report.check("checkpoint.logics-offset")
-    begins = not offset or offset < log.files[0].start_offset or lookups.begins_at(offset) is not False
+    begins = not offset or offset < reader.log_start or reader.lookups.begins_at(offset) is not False
     if offset and (offset > log_end or not begins):
-        is_used = (store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
+        is_used = (reader.store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
         report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT,
                    offset=position_of(CHECKPOINT_DTYPE, "logics_physical_offset"),
                    severity="error" if is_used else None)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy, read_all
-from rmqtool.base.mapped_files import MappedFile, MappedFiles, file_at, list_mapped_files
+from rmqtool.base.files import InputFile, ReadPolicy, read_all
+from rmqtool.base.mapped_files import MappedFiles, file_at, list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
@@ -19,6 +19,7 @@ from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
 from rmqtool.store.store import CONFIG, Store
+from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_messages import TIMER_TOPIC, TimerState, check_timers
 from rmqtool.verify.timer_wheel import WHEEL
 
@@ -39,22 +40,20 @@ def check_wheel_size(store: Store, report: Report) -> None:
         report.add("timer.wheel-size", f"{size} bytes, expected {timer_wheel.FILE_SIZE}", file=WHEEL)
 
 
-def check_timer(
-    store: Store, ends: Mapping[QueueName, int], commit_log: Sequence[MappedFile], latest: int, report: Report,
-    reading: ReadPolicy = UNLIMITED,
-) -> None:  # fmt: skip
+def check_timer(reader: StoreReader, ends: Mapping[QueueName, int], latest: int, report: Report) -> None:
     """Check the timer's files and messages; `ends` are the queues' maximum offsets, `latest` is the newest timestamp.
 
     Of a running broker they change meanwhile.
     """
+    store = reader.store
     log = list_mapped_files(store.root / _LOG, scope=skip_wrong_type)
     precision = store.conf.size("timerPrecisionMs") or timer_wheel.DEFAULT_PRECISION_MS
-    check_timers(store, TimerState(log, _read_check(store), precision), commit_log, latest, report, reading)
+    check_timers(reader, TimerState(log, _read_check(store), precision, latest), report)
     report.check("timer.log", len(log.files))
     for file, message in (*_files_out_of_line(store, log), *_checkpoint_ahead(store, log, ends)):
         report.add("timer.log", message, file=file)
     if log.files:
-        _check_slots(store, log, report, reading)
+        _check_slots(reader, log, report)
 
 
 def _read_check(store: Store) -> Any:
@@ -100,12 +99,12 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
         yield _CHECK, f"has read up to {check.last_timer_queue_offset} of {_QUEUE.topic}, {has}"
 
 
-def _check_slots(store: Store, log: MappedFiles, report: Report, reading: ReadPolicy) -> None:
+def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
     """The newest position in the wheel must be that of a unit in the timer log; slots are never cleared."""
-    path = store.root / WHEEL
+    path = reader.store.root / WHEEL
     if not path.is_file():
         return
-    newest = _newest_position(path, reading)
+    newest = _newest_position(path, reader.reading)
     if newest is None:
         return
     file = file_at(log.files, newest)
@@ -115,7 +114,7 @@ def _check_slots(store: Store, log: MappedFiles, report: Report, reading: ReadPo
         end = log.files[-1].end_offset
         report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=WHEEL)
         return
-    with InputFile(file.path, reading) as opened:
+    with InputFile(file.path, reader.reading) as opened:
         units = timer_log.decode_units(opened.read(newest - file.start_offset, timer_log.UNIT_SIZE))
     if not len(units) or not timer_log.is_written(units)[0]:
         report.add("timer.log", f"a slot points at {newest}, where no unit of the timer log is", file=WHEEL)

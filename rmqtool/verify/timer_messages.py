@@ -26,6 +26,7 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import find_queue
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import count_leading, open_units
+from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_wheel import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
@@ -43,6 +44,7 @@ class TimerState:
     log: MappedFiles
     check: Any
     precision: int  # ms
+    latest: int  # the newest store timestamp in the commit log, epoch ms
 
     @property
     def revised_from(self) -> int:
@@ -57,6 +59,11 @@ class TimerState:
         """Up to when the wheel has been read, epoch ms."""
         return int(self.check.last_read_timestamp) if self.check else 0
 
+    @property
+    def delivered_until(self) -> int:
+        """Up to when messages that are due may have been delivered, epoch ms."""
+        return self.read_until if self.check else self.latest
+
 
 @dataclass(frozen=True)
 class TimerQueue:
@@ -65,29 +72,36 @@ class TimerQueue:
     numbers: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
-    def place_of(self, physical_offset: int) -> int | None:
-        """The queue offset of a message."""
+    def behind(self, physical_offset: int) -> int | None:
+        """The queue offset behind a message."""
         found = np.flatnonzero(self.offsets == physical_offset)
-        return int(self.numbers[found[-1]]) if len(found) else None
+        return int(self.numbers[found[-1]]) + 1 if len(found) else None
 
 
-def check_timers(
-    store: Store, state: TimerState, log: Sequence[MappedFile], latest: int, report: Report, reading: ReadPolicy
-) -> None:
-    """Compare each unit of the queue with the timer log; `latest` is the newest store timestamp, epoch ms."""
-    if _is_elsewhere(store):
+@dataclass(frozen=True)
+class NextRead:
+    """Where a start goes on in the queue, and before which queue offset all had been read.
+
+    `logged` are the messages that it finds through the wheel or has delivered.
+    """
+
+    begin: int
+    end: int
+    logged: NDArray[np.bool_]
+
+
+def check_timers(reader: StoreReader, state: TimerState, report: Report) -> None:
+    """Compare each unit of the queue with the timer log."""
+    if _is_elsewhere(reader.store):
         return
-    queue = _read_queue(store, log, reading)
+    queue = _read_queue(reader)
     if queue is None:
         return
     report.check("timer.lost", len(queue.numbers))
     report.check("timer.again", len(queue.numbers))
-    logged, newest = _in_reach(store, state, queue, reading)
-    own = state.check.last_timer_queue_offset if state.check else 0
-    begin = min(own if newest is None else newest + 1, state.check.master_timer_queue_offset if state.check else 0)
-    _report_lost(queue, (queue.numbers < begin) & ~logged, state, log, report)
-    end = max(own, 0 if newest is None else newest + 1) or int(queue.numbers[-1]) + 1
-    _report_again(store, queue, begin, end, logged, state, log, latest, report)
+    next_read = _next_read(reader, state, queue)
+    _report_lost(reader, state, queue, next_read, report)
+    _report_again(reader, state, queue, next_read, report)
 
 
 def _is_elsewhere(store: Store) -> bool:
@@ -95,12 +109,12 @@ def _is_elsewhere(store: Store) -> bool:
     return settings[0] == "false" or settings[1].lower() == "true"
 
 
-def _read_queue(store: Store, log: Sequence[MappedFile], reading: ReadPolicy) -> TimerQueue | None:
-    queue = find_queue(store, TIMER_TOPIC, 0)
+def _read_queue(reader: StoreReader) -> TimerQueue | None:
+    log, queue = reader.files, find_queue(reader.store, TIMER_TOPIC, 0)
     if queue is None or not log or queue.kind != "simple":
         return None
     numbers, offsets, count = [], [], 0
-    with open_units(queue, reading) as files:
+    with open_units(queue, reader.reading) as files:
         for mapped in reversed(files.files):
             if count >= _MOST:
                 break
@@ -115,10 +129,8 @@ def _read_queue(store: Store, log: Sequence[MappedFile], reading: ReadPolicy) ->
     return TimerQueue(np.concatenate(numbers[::-1]), np.concatenate(offsets[::-1]))
 
 
-def _in_reach(
-    store: Store, state: TimerState, queue: TimerQueue, reading: ReadPolicy
-) -> tuple[NDArray[np.bool_], int | None]:
-    """Which messages a start finds through the wheel or has delivered, and the queue offset of the newest one.
+def _next_read(reader: StoreReader, state: TimerState, queue: TimerQueue) -> NextRead:
+    """How a start goes on behind the newest message of the timer log, or where `timercheck` says.
 
     The newest one counts only in the last file: a start looks right before the end that it has found.
     """
@@ -127,7 +139,7 @@ def _in_reach(
     recent = [file for file in state.log.files if file.start_offset >= state.revised_from]
     for mapped in recent:
         newest, is_cut = None, False
-        for _, units, goes_on in _written_units(mapped, reading):
+        for _, units, goes_on in _written_units(mapped, reader.reading):
             is_cut = not goes_on
             logged |= np.isin(queue.offsets, units["physical_offset"].astype(np.int64))
             known = np.union1d(known, _times(units) // state.precision)
@@ -135,15 +147,18 @@ def _in_reach(
         if is_cut:
             break
     for mapped in state.log.files[: -len(recent)]:
-        for start, units, _ in _written_units(mapped, reading):
+        for start, units, _ in _written_units(mapped, reader.reading):
             times = _times(units)
             slots = times // state.precision
             found = (times < state.read_until) | np.isin(slots, known)
             rows = np.flatnonzero(~found)
             positions = start + timer_log.UNIT_SIZE * rows
-            found[rows] = slots_lead_to(newest_wheel(store), slots[rows], positions, reading)
+            found[rows] = slots_lead_to(newest_wheel(reader.store), slots[rows], positions, reader.reading)
             logged |= np.isin(queue.offsets, units["physical_offset"][found].astype(np.int64))
-    return logged, None if newest is None else queue.place_of(newest)
+    behind = None if newest is None else queue.behind(newest)
+    own = state.check.last_timer_queue_offset if state.check else 0
+    begin = min(own if behind is None else behind, state.check.master_timer_queue_offset if state.check else 0)
+    return NextRead(begin, max(own, behind or 0) or int(queue.numbers[-1]) + 1, logged)
 
 
 def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
@@ -166,9 +181,9 @@ def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[in
 
 
 def _report_lost(
-    queue: TimerQueue, rows: NDArray[np.bool_], state: TimerState, log: Sequence[MappedFile], report: Report
+    reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
 ) -> None:
-    dues = _dues(queue, rows, log)
+    dues = _dues(queue, (queue.numbers < next_read.begin) & ~next_read.logged, reader.files)
     waiting = [(number, due) for number, due in dues if due >= state.read_until + _LAG]
     if waiting:
         message = f"{counted(len(waiting), 'message')} due from {rfc3339(min(due for _, due in waiting))} on: read " \
@@ -178,19 +193,17 @@ def _report_lost(
 
 
 def _report_again(
-    store: Store, queue: TimerQueue, begin: int, end: int, logged: NDArray[np.bool_], state: TimerState,
-    log: Sequence[MappedFile], latest: int, report: Report,
-) -> None:  # fmt: skip
-    """Messages from queue offset `begin` on, of which those before `end` had been read before."""
+    reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
+) -> None:
+    begin, logged = next_read.begin, next_read.logged
     read_again = queue.numbers >= begin
     waiting = int(np.count_nonzero(read_again & logged))
-    delivered_until = state.read_until if state.check else latest
-    dues = _dues(queue, read_again & ~logged & (queue.numbers < end), log)
-    delivered = sum(due < delivered_until for _, due in dues)
+    dues = _dues(queue, read_again & ~logged & (queue.numbers < next_read.end), reader.files)
+    delivered = sum(due < state.delivered_until for _, due in dues)
     if not waiting and not delivered:
         return
     was_reset = not waiting and state.check is None  # as somebody does it who wants the queue to be read again
-    is_mild = was_reset or (store.root / ABORT_FILE).exists()  # a crash loses what timercheck did not write yet
+    is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses what timercheck did not write yet
     severity: Severity | None = "info" if is_mild else None
     message = f"the queue is read again from {max(begin, int(queue.numbers[0]))} on: " \
               f"{counted(waiting, 'message')} of the timer log, and {delivered} more that were delivered"  # fmt: skip

@@ -6,12 +6,11 @@ the table of topics was changed last, or when groups still have offsets in it, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
-from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
 from rmqtool.rules.system_topics import (
@@ -24,12 +23,10 @@ from rmqtool.rules.system_topics import (
     TIMER_TOPIC,
 )
 from rmqtool.store.config_json import read_config_file
-from rmqtool.store.consumer_offsets import CommittedOffsets
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.offset_checks import is_system_topic
-from rmqtool.verify.queue_progress import QueueProgress
-from rmqtool.verify.single_messages import SingleMessages
+from rmqtool.verify.witnesses import Witnesses
 
 _TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
 _ROUNDING_MS = 1_000
@@ -37,31 +34,25 @@ _OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator 
 _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
-def check_topic_lines(
-    store: Store, topics: Topics, committed: CommittedOffsets, states: Mapping[QueueName, QueueProgress],
-    messages: SingleMessages, queued: Set[str], report: Report,
-) -> None:  # fmt: skip
-    """Report topics that the store proves to have been configured, and those whose permission stops consumers.
-
-    `queued` are topics whose queues hold units: a broker that deletes a topic deletes its queues.
-    """
+def check_topic_lines(seen: Witnesses, report: Report) -> None:
+    """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
+    topics = seen.topics
     for name, table in _TABLES.items():
-        _check_backup(store, name, table, report)
+        _check_backup(seen.store, name, table, report)
     if not topics.is_known or not topics.by_name:
         return
-    missing = sorted({name.topic for name in states} - topics.by_name.keys())
-    report.check("config.topic-missing", len(states))
-    changed = _changed(topics)
+    missing = sorted({name.topic for name in seen.states} - topics.by_name.keys())
+    report.check("config.topic-missing", len(seen.states))
     for topic in missing:
         if topic.startswith(_UNUSED):
             continue
         if topic.startswith(RETRY_PREFIX):
             message = "topics.json does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
-            severity: Severity | None = None if topic in queued else "info"
+            severity: Severity | None = None if topic in seen.topics_with_units else "info"
             report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
         elif not is_system_topic(topic):
-            proof = _proof(topic, committed, states, changed, messages)
+            proof = _proof(topic, seen)
             if proof:
                 report.add("config.topic-missing", proof, file=f"{CONFIG}/{TOPICS}", topic=topic)
     _check_permissions(topics, report)
@@ -74,13 +65,11 @@ def _changed(topics: Topics) -> int | None:
     return timestamp if type(timestamp) is int else None
 
 
-def _proof(
-    topic: str, committed: CommittedOffsets, states: Mapping[QueueName, QueueProgress], changed: int | None,
-    messages: SingleMessages,
-) -> str | None:  # fmt: skip
+def _proof(topic: str, seen: Witnesses) -> str | None:
     """Why a topic that is not configured was not deleted; None when it may have been."""
-    last = (messages.at(state.last_physical_offset) for name, state in states.items() if name.topic == topic)
+    last = (seen.messages.at(state.last_physical_offset) for name, state in seen.states.items() if name.topic == topic)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
+    changed, committed = _changed(seen.topics), seen.committed
     if changed is not None and newest > changed + _ROUNDING_MS:
         return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
                f"stored {rfc3339(newest)}"  # fmt: skip

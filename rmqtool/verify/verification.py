@@ -11,46 +11,38 @@ from functools import partial
 from typing import ParamSpec
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles, RateLimit
+from rmqtool.base.files import RateLimit
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.broker.dispatch_rules import DispatchRules
-from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
-from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import NEEDING_INDEX, NEEDING_QUEUES, Report, Selection, verdict_of
 from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
+from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_range import QueueRange, queue_range
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
-from rmqtool.verify.config_witnesses import Witnesses, check_witnesses
+from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
-from rmqtool.verify.index_sequence import IndexUnits, parts_of, tags_expected
+from rmqtool.verify.index_sequence import parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
-from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
-from rmqtool.verify.part_check import PartCheck, VerifyTask
-from rmqtool.verify.part_result import PartResult, report_unreadable
-from rmqtool.verify.parts import (
-    PART_SIZE,
-    AnyPart,
-    index_parts,
-    live_parts,
-    log_parts,
-    log_start_of,
-    order_of,
-)
+from rmqtool.verify.part_check import PartCheck
+from rmqtool.verify.part_result import PartMerger, PartResult, report_unreadable
+from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, with_index
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
+from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
@@ -59,7 +51,9 @@ from rmqtool.verify.store_checks import (
     check_preallocated,
     check_surroundings,
 )
+from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
+from rmqtool.verify.witnesses import Witnesses
 
 _CLOCK_TOLERANCE = 60_000  # ms
 P = ParamSpec("P")
@@ -88,7 +82,7 @@ class Verification:
         self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.part)
         self.complete = False
         self.lost: Counter[str] = Counter()
-        self.log_start = log_start_of(self.snapshot.log.files)
+        self.log_start = log_start(self.snapshot.log.files)
         self.log_end = self.log_start
         self.stale_from: int | None = None
         self.starts: list[Prediction] = []
@@ -158,8 +152,9 @@ class Verification:
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         _ = self.snapshot.committed  # read before the queues, which a running broker makes longer
         self._check_surroundings()
-        self._check_parts(progress, pool)
-        self._check_whole(self.merged())
+        with closing(StoreReader(self.task, self.snapshot.reading)) as reader:
+            self._check_parts(self._parts_to_check(reader), progress, pool)
+            self._check_whole(reader, self.merged())
         self.complete = True
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
@@ -176,43 +171,41 @@ class Verification:
         check(check_headers, store, self._index, report, live=live)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
-    def _check_parts(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
+    def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """The log against queues and index, and the index by itself, part by part."""
-        task, parts = self.task, self._parts_to_check()
+        task = self.task
         pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
         pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
-        self._merger = PartMerger(parts, PartResult(task.report()), check.again)
+        self._merger = merger = PartMerger(parts, PartResult(task.report()))
         with closing(check):
             try:
                 for step in pool.steps():
-                    if step.result is not None:
-                        self._merger.add(step.part, step.result)
+                    part = None if step.result is None else merger.add(step.part, step.result)
+                    while part is not None:
+                        part = merger.replace(part, check.again(part))
                     if step.size:
                         progress(step.size)
             except KeyboardInterrupt:
                 for step in pool.stop():
                     if step.result is not None:
-                        self._merger.keep(step.part, step.result)
+                        merger.keep(step.part, step.result)
                 raise
 
-    def _parts_to_check(self) -> list[AnyPart]:
+    def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
         """Of the log, then of the index, the same for any number of processes unless a broker writes."""
-        reading, files, index = self.snapshot.reading, self.task.files, self.task.index_parts
-        with closing(OpenFiles(reading)) as open_files:
-            units = IndexUnits(index, open_files)
-            if self.task.live:
-                of_log = live_parts(files, units, self.request.jobs)
-            else:
-                of_log = log_parts(files, units, reading, self.read_errors, self.request.part_size)
-        return [*of_log, *index_parts(index, self.request.part_size)]
+        files, size = self.task.files, self.request.part_size
+        if self.task.live:
+            of_log = live_parts(files, reader.index, self.request.jobs)
+        else:
+            of_log = with_index(log_parts(files, reader.reading, size), reader.index, self.read_errors)
+        return [*of_log, *index_parts(self.task.index_parts, size)]
 
-    def _check_whole(self, total: PartResult) -> None:
+    def _check_whole(self, reader: StoreReader, total: PartResult) -> None:
         """What only the whole log shows; each check may build on what those before it have found."""
         check, snapshot, task, report = self._check, self.snapshot, self.task, self._report
-        store, live, files, index = snapshot.store, task.live, task.files, task.index_parts
+        store, live, files = snapshot.store, task.live, task.files
         totals, log_end = total.totals, self.log_end
-        lookups = Lookups(files, Dispatcher(task.rules, task.batch_topics))
         is_end_read = not total.extents.end_unread(log_end)
         now = max(int(time.time() * 1000), latest_modification(files))
         if is_end_read:
@@ -220,17 +213,17 @@ class Verification:
         check(finish_times, totals, report, now + _CLOCK_TOLERANCE)
         self._predict(total)
         if task.queues:
-            self._check_queues(total, lookups)
+            self._check_queues(reader, total)
         if not live and task.index and not self.read_errors.index_in(store):
-            check(check_index_end, store, index, total, lookups, self.log_start, snapshot.reading)
+            check(check_index_end, reader, total)
         if not live:
-            check(check_timestamps, store, index, lookups, report)
-            check(check_checkpoint, store, snapshot.log, totals, log_end, lookups, report, is_end_read=is_end_read)
+            check(check_timestamps, reader, report)
+            check(check_checkpoint, reader, totals, log_end, report, is_end_read=is_end_read)
         if not live and is_end_read:
-            seen = LogSeen(files, self.log_start, log_end, totals, snapshot.committed.offsets, total.queue_ends)
-            check(check_log_end, store, seen, index, report)
+            seen = LogSeen(reader, log_end, totals, snapshot.committed.offsets, total.queue_ends)
+            check(check_log_end, seen, report)
         with self.read_errors.part():
-            firsts = list(first_records(files, lookups))
+            firsts = list(first_records(files, reader.lookups))
             check(check_times, store, firsts, report)
             check(check_hosts, store, firsts, self.report_with(total.report), report)
         check(check_preallocated, store, files, max(log_end, total.extents_end()), report)
@@ -240,12 +233,12 @@ class Verification:
         if not live:
             check(check_abort_missing, self.report_with(total.report).seen(), report)
 
-    def _check_queues(self, total: PartResult, lookups: Lookups) -> None:
+    def _check_queues(self, reader: StoreReader, total: PartResult) -> None:
         """What only all queues show, and what is in none."""
         check, snapshot, report, live = self._check, self.snapshot, self._report, self.task.live
-        store, topics, files = snapshot.store, snapshot.topics, self.task.files
+        store, topics = snapshot.store, snapshot.topics
         head = LogHead(self.log_start)
-        ranges = self._match_queues(total, lookups, head)
+        ranges = self._match_queues(reader, total, head)
         for state in total.states.values():
             check(report_missing_units, state, topics, report, self.start, snapshot.releases, live=live)
         if not ranges and report.seen().get("commitlog.deleted-topic"):
@@ -256,28 +249,28 @@ class Verification:
         check(check_delay_offsets, store, ranges, report)
         if live:
             return
-        check(head.check, store, files, self.task.index_parts, lookups, report)
-        seen = Witnesses(store, files, topics, ranges, total.states, total.totals, snapshot.release)
+        check(head.check, reader, report)
+        messages = SingleMessages(store, self.task.files, snapshot.release)
+        seen = Witnesses(reader, topics, ranges, total.states, total.totals, messages)
         check(check_witnesses, seen, report)
         ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
-        check(check_timer, store, ends, files, total.totals.latest, report, snapshot.reading)
+        check(check_timer, reader, ends, total.totals.latest, report)
 
-    def _match_queues(self, total: PartResult, lookups: Lookups, head: LogHead) -> dict[QueueName, QueueRange]:
+    def _match_queues(self, reader: StoreReader, total: PartResult, head: LogHead) -> dict[QueueName, QueueRange]:
         """Look at each queue on disk for units that no message of the log has; the range of each."""
         snapshot, files = self.snapshot, self.task.files
         files_end = files[-1].end_offset if files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
         ranges: dict[QueueName, QueueRange] = {}
-        with closing(OpenFiles(snapshot.reading)) as open_files:
-            rest = UnmatchedUnits(snapshot.store, self._report, bounds, open_files, lookups, self.lost,
-                                  releases=snapshot.releases, start=self.start)  # fmt: skip
-            for queue in snapshot.queues:
-                name = QueueName(queue.topic, queue.queue_id)
-                with self.read_errors.queue(name):
-                    rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
-                    check_kind(snapshot.topics, queue, self._report)
-                    head.look(queue, open_files)
-                    ranges[name] = queue_range(queue, self.log_start, snapshot.release)
+        rest = UnmatchedUnits(snapshot.store, self._report, bounds, reader.open_files, reader.lookups, self.lost,
+                              releases=snapshot.releases, start=self.start)  # fmt: skip
+        for queue in snapshot.queues:
+            name = QueueName(queue.topic, queue.queue_id)
+            with self.read_errors.queue(name):
+                rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
+                check_kind(snapshot.topics, queue, self._report)
+                head.look(queue, reader.open_files)
+                ranges[name] = queue_range(queue, self.log_start, snapshot.release)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
             self._report.add("commitlog.last-file-missing", message, offset=files_end)

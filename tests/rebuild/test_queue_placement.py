@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.lost_extents import Extent, LostExtents
 from rmqtool.rebuild.queue_placement import Order, SimpleQueues
+from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.stored_units import StoredUnits
 from tests.rebuild.units import SIZE, Kept, units
 
@@ -26,7 +29,8 @@ def place(
     if lost:
         lost_extents.add_extent(lost)
     names = [QueueName("orders", number) for number in range(1000)]
-    queues = SimpleQueues(names, [sink], PER_FILE, order, lost_extents)
+    none = ExistingQueues("simple", FileGrid(PER_FILE * UNIT_SIZE, UNIT_SIZE), -1, {})
+    queues = SimpleQueues(names, [sink], none, order, lost_extents)
     for batch in batches:
         queues.add(StoredUnits.of(batch))
     queues.finish()

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import shutil
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rebuild import source
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
 from rmqtool.rebuild.plan import RebuildPlan
-from rmqtool.rebuild.run_result import PassNumbers, RunTask
+from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.source import open_source
-from rmqtool.rebuild.workers import PiecesDoNotMeetError, items_of_processes, pieces_of
+from rmqtool.rebuild.workers import PartsDoNotMeetError, PassNumbers, items_of
+from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -40,27 +42,28 @@ def test_every_number_of_processes_writes_the_same(
     golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     root = golden_store(name)
-    monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=4000))
+    monkeypatch.setattr(source, "log_parts", partial(log_parts, least=1000))
     one = write(root, tmp_path / "one", jobs=1)
     two = write(root, tmp_path / "two", jobs=2)
 
-    assert len(pieces_of(open_store(root).commit_log().files, 4000)) > 10
+    assert len(log_parts(open_store(root).commit_log().files, least=1000)) > 10
     assert files(tmp_path / "two", ".") == files(tmp_path / "one", ".")
     assert told(two) == told(one)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("position", "size"), [(3000, 9000), (5990, 20), (4000, 4), (3999, 1)])
-def test_damage_across_pieces(
+def test_damage_across_parts(
     unpacked: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, position: int, size: int
 ) -> None:
-    """Extents that cover whole pieces, and such that begin, lie or end at a border."""
+    """Extents that cover whole parts, and such that begin, lie or end at a border."""
     root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
     log = open_store(root).commit_log()
     with log.files[0].path.open("r+b") as file:
         file.seek(position)
         file.write(b"\x55" * size)
-    monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=2000))
+    parts = list(pairwise([*range(0, log.files[-1].end_offset, 2000), MAX_OFFSET]))
+    monkeypatch.setattr(source, "log_parts", lambda *_: parts)
 
     one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 3))
 
@@ -69,18 +72,18 @@ def test_damage_across_pieces(
     assert files(tmp_path / "3", ".") == files(tmp_path / "1", ".")
 
 
-def test_pieces_that_do_not_meet_are_read_again_in_one(
+def test_parts_that_do_not_meet_are_read_again_in_one(
     golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What one piece takes for a record the one before it may hold in a body: nothing of that is believed."""
+    """What one part takes for a record the one before it may hold in a body: nothing of that is believed."""
     root = golden_store("5.3.3-clean")
     log = open_store(root).commit_log()
     wrong = [(0, 6000), (0, log.files[-1].end_offset)]
-    with pytest.raises(PiecesDoNotMeetError):
-        list(items_of_processes(RunTask(log.files, DispatchRules()), PassNumbers(), wrong, 2))
+    with pytest.raises(PartsDoNotMeetError):
+        list(items_of(RunTask(log.files, DispatchRules()), PassNumbers(), wrong, 2))
 
     one = write(root, tmp_path / "one", jobs=1)
-    monkeypatch.setattr(source, "pieces_of", lambda files: wrong)
+    monkeypatch.setattr(source, "log_parts", lambda *_: wrong)
     again = write(root, tmp_path / "again", jobs=2)
 
     assert told(again) == told(one)
@@ -92,24 +95,9 @@ def test_topics_with_batch_queues_are_learnt(
 ) -> None:
     root = shutil.copytree(unpacked("5.3.3-clean"), tmp_path / "store")
     (root / "config" / "topics.json").unlink()
-    monkeypatch.setattr(source, "pieces_of", partial(pieces_of, size=20_000))
+    monkeypatch.setattr(source, "log_parts", partial(log_parts, least=20_000))
 
     one, two = (write(root, tmp_path / str(jobs), jobs) for jobs in (1, 2))
 
     assert any(queue.kind == "batch" for queue in one.queues)
     assert told(two) == told(one)
-
-
-def test_pieces(tmp_path: Path) -> None:
-    """As large as asked for at least, and all of the log once; small files are put together."""
-
-    def mapped(start: int, size: int) -> MappedFile:
-        return MappedFile(tmp_path / str(start), start, size)
-
-    assert pieces_of([]) == []
-    assert pieces_of([mapped(100, 50)], 1000) == [(100, 150)]
-    assert pieces_of([mapped(0, 1000), mapped(1000, 1000)], 300) == [
-        *((0, 300), (300, 600), (600, 900), (900, 1300), (1300, 1600)),
-        (1600, 2000),
-    ]
-    assert pieces_of([mapped(0, 100), mapped(100, 100), mapped(200, 100)], 200) == [(0, 200), (200, 300)]

@@ -185,7 +185,7 @@ def test_what_gives_out_in_another_process_is_said(tmp_path: Path) -> None:
         builder.put("orders", 0, store_timestamp=START_TIME + number, body=bytes(2000))
     store = derive(builder.write(tmp_path / "store"))
     patch = IN_PARTS.format(where="os.getpid() != ours", error="raise MemoryError", target=TARGETS["verify"])
-    small = "import rmqtool.verify.parts as planning, rmqtool.verify.verification as verification\n"
+    small = "import rmqtool.verify.verification as verification\n"
     small += "import dataclasses\nkept_request = verification.VerifyRequest\n"
     small += "verification.VerifyRequest = lambda **given: kept_request(**{**given, 'part_size': 1 << 16})\n"
     wait = "import time, rmqtool.base.parallel as parallel\nkept_do_parts = parallel.do_parts\n"

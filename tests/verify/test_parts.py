@@ -7,27 +7,21 @@ import random
 import shutil
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import OpenFiles, ReadPolicy
-from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.report import Report
-from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.message import MAGIC_CODE_V1
 from rmqtool.show.verify_json import outcome_json
+from rmqtool.store.splits import log_parts
 from rmqtool.store.store import open_store
-from rmqtool.verify.index_sequence import IndexUnits
-from rmqtool.verify.merge_parts import PartMerger
 from rmqtool.verify.outcome import Outcome, outcome_of
-from rmqtool.verify.part_result import PartBoundary, PartResult
-from rmqtool.verify.parts import LogPart, log_parts
-from rmqtool.verify.read_errors import UnreadFiles
+from rmqtool.verify.part_result import PartBoundary, PartMerger, PartResult
+from rmqtool.verify.parts import LogPart
 from rmqtool.verify.verification import Verification, VerifyRequest
 from rmqtool.verify.workers import WORTH, workers_for
 from tests.building import START_TIME
@@ -133,7 +127,11 @@ def test_damage_at_borders(
     apply: Callable[[Path, int, int], None], number: int, shift: int, size: int, healthy: Path, tmp_path: Path
 ) -> None:
     """Before, behind and across the borders of parts: the same counts, extents and start."""
-    borders = [part.start for part_size in SIZES for part in parts_of(healthy, part_size)[1:]]
+    borders = [
+        start
+        for part_size in SIZES
+        for start, _ in log_parts(open_store(healthy).commit_log().files, least=part_size)[1:]
+    ]
     if apply in (tear, bury):
         borders = [border for border in borders if border > LAST_START]
     store = Path(shutil.copytree(healthy, tmp_path / "store"))
@@ -215,73 +213,37 @@ def test_how_many_processes(tmp_path: Path) -> None:
         assert not pool.workers
 
 
-def parts_of(store: Path, size: int) -> list[LogPart]:
-    """The parts of a log without an index."""
-    files = list_mapped_files(store / "commitlog").files
-    return log_parts(files, IndexUnits([], OpenFiles(ReadPolicy())), ReadPolicy(), UnreadFiles(), size)
-
-
-def test_parts_meet(store: Path) -> None:
-    """They cover all, begin where something stands, and files are no borders of large parts."""
-    for size in (500, 1000, 4096, 6000, WHOLE):
-        parts = parts_of(store, size)
-        assert (parts[0].start, parts[-1].stop) == (0, MAX_OFFSET)
-        assert all(before.stop == after.start for before, after in pairwise(parts))
-        assert all(2 * (part.stop - part.start) >= size for part in parts)
-    assert [part.start for part in parts_of(store, 1 << 12)] == [0, 4096, 8192]
-    assert [part.start for part in parts_of(store, 1 << 10)] == [0, 4096, 8192, 10240]
-
-
-def test_no_part_begins_behind_the_log(tmp_path: Path) -> None:
-    """Files that were allocated ahead are left to the part in which the log ends."""
-    folder = tmp_path / "commitlog"
-    folder.mkdir()
-    (folder / f"{0:020}").write_bytes(b"x" * 5000)
-    (folder / f"{5000:020}").write_bytes(bytes(5000))
-    assert [part.start for part in parts_of(tmp_path, 1000)] == [0, 2500]
-
-
-def test_a_large_log_has_few_parts(tmp_path: Path) -> None:
-    """Then they are larger."""
-    folder = tmp_path / "commitlog"
-    folder.mkdir()
-    for number in range(300):
-        (folder / f"{1000 * number:020}").write_bytes(b"x" * 1000)
-    assert 100 <= len(parts_of(tmp_path, 10)) <= 256
-
-
 def result_from(first: int | None, end: int | None) -> PartResult:
     """The result of a part that met what begins at `first` and ends at `end`."""
     return PartResult(Report(), log_end=end, seam=PartBoundary(first, end))
 
 
+def merge(merger: PartMerger, number: int, result: PartResult) -> list[tuple[int, int]]:
+    """Add a result; the parts that were checked again."""
+    again = []
+    part = merger.add(number, result)
+    while part is not None:
+        again.append((part.start, part.stop))
+        part = merger.replace(part, result_from(part.start, part.stop))
+    return again
+
+
 def test_parts_that_do_not_meet() -> None:
     """They are checked again as one; when that happens too often, all that is left is one part."""
     parts = [LogPart(start, start + 10) for start in range(0, 100, 10)]
-    again: list[tuple[int, int]] = []
-
-    def check(part: LogPart) -> PartResult:
-        again.append((part.start, part.stop))
-        return result_from(part.start, part.stop)
-
-    joining = PartMerger(parts, result_from(None, None), check)
+    merger = PartMerger(parts, result_from(None, None))
+    again = []
     for number in (1, 0, 3, 2, 5, 4, 9, 8, 7, 6):
         start = 10 * number
-        joining.add(number, result_from(start + (number in (2, 4, 6, 8)), start + 10))
+        again += merge(merger, number, result_from(start + (number in (2, 4, 6, 8)), start + 10))
     assert again == [(10, 30), (30, 50), (50, 70), (70, 100)]
-    assert joining.total().log_end == 100
+    assert merger.total().log_end == 100
 
 
 def test_a_part_in_which_nothing_begins() -> None:
     """What begins before goes through it."""
-    again: list[LogPart] = []
-    parts = [LogPart(0, 10), LogPart(10, 20), LogPart(20, 30)]
-
-    def check(part: LogPart) -> PartResult:
-        again.append(part)
-        return result_from(0, 30)
-
-    joining = PartMerger(parts, result_from(None, None), check)
+    merger = PartMerger([LogPart(0, 10), LogPart(10, 20), LogPart(20, 30)], result_from(None, None))
+    again = []
     for number, result in enumerate((result_from(0, 22), result_from(None, None), result_from(23, 30))):
-        joining.add(number, result)
-    assert again == [LogPart(0, 30)]
+        again += merge(merger, number, result)
+    assert again == [(0, 30)]

@@ -1,0 +1,81 @@
+"""What a verification is asked for, and what each of its processes reads the store with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.dispatch_rules import DispatchRules
+from rmqtool.broker.dispatched_record import Lookups
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.findings.report import Report, Selection
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.releases import ANY_RELEASE, Releases
+from rmqtool.rules.versions import Version
+from rmqtool.store.commit_log import log_start
+from rmqtool.store.consume_queues import Kind
+from rmqtool.store.paths import CONSUME_QUEUE_EXT
+from rmqtool.store.store import Store
+from rmqtool.store.unit_files import UnitFiles
+from rmqtool.verify.index_sequence import FileUnits, IndexUnits
+
+
+@dataclass(frozen=True)
+class VerifyTask:
+    """What a verification is asked for, as every part of it needs it; can be sent to another process."""
+
+    store: Store
+    version: Version | None
+    rules: DispatchRules
+    batch_topics: frozenset[str] | None = None  # those that have batch queues, where a file tells
+    selection: Selection = field(default_factory=Selection)
+    max_examples: int = 10
+    bodies: bool = True
+    tags_expected: bool = False
+    live: bool = False
+    queues: bool = True
+    index: bool = True
+    files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
+    index_parts: tuple[FileUnits, ...] = ()  # likewise
+    rate: int | None = None  # bytes per second
+    recovery: RecoveryRules | None = None  # of the start that is predicted
+    releases: Releases = ANY_RELEASE  # those that may start on the store
+
+    def reading(self) -> ReadPolicy:
+        """How files are read."""
+        return ReadPolicy(RateLimit(self.rate) if self.rate else None, drop_page_cache=self.live)
+
+    def report(self) -> Report:
+        """An empty report."""
+        return Report(self.selection, self.max_examples, str(self.store.root))
+
+    def dispatcher(self) -> Dispatcher:
+        """What derives units and keys from records."""
+        return Dispatcher(self.rules, self.batch_topics)
+
+
+class StoreReader:
+    """The store as one process reads it: files stay open, and single records of the log are found again."""
+
+    def __init__(self, task: VerifyTask, reading: ReadPolicy) -> None:
+        self.store = task.store
+        self.task = task
+        self.files = task.files
+        self.log_start = log_start(task.files)
+        self.reading = reading
+        self.open_files = OpenFiles(self.reading)
+        self.lookups = Lookups(task.files, task.dispatcher())
+        self.index = IndexUnits(task.index_parts, self.open_files)
+        self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # that were asked for; None without files
+
+    @cached_property
+    def has_ext_files(self) -> bool:
+        """Whether there are ext units that tags codes may lead to."""
+        return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self.open_files.close()

@@ -1,0 +1,147 @@
+"""What a verification has seen of a stopped store, and its config files: each is the witness of the other."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+from rmqtool.base.files import list_directory
+from rmqtool.base.tolerant import skip_wrong_type
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rules.config_shapes import main_table
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.topics import TOPICS, Topics
+from rmqtool.verify.offset_checks import Ranges, is_system_topic
+from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.record_checks import RecordTotals
+from rmqtool.verify.single_messages import SingleMessages
+from rmqtool.verify.task import StoreReader
+
+GROUPS = "subscriptionGroup.json"
+DELAYS = "delayOffset.json"
+
+_BY_BROKERS = (
+    *(GROUPS, DELAYS, LMQ_CONSUMER_OFFSET, "consumerFilter.json", "consumerOrderInfo.json", "topicQueueMapping.json"),
+    *("messageRequestMode.json", "transactionMetrics"),
+)
+"""Files that a whole broker writes, within the first 10 s or when it stops."""
+
+_BROKER_TOPICS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+BUILT_IN_GROUPS = re.compile(r"TOOLS_CONSUMER|FILTERSRV_CONSUMER|SELF_TEST_C_GROUP|CID_(ONS|RMQ_SYS|SYS_RMQ)\S*")
+_ROCKSDB = (*ROCKSDB_CONFIGS, f"{CONFIG}/topics", f"{CONFIG}/subscriptionGroups")
+
+State = Literal["there", "gone", "unreadable", "without its table", "empty"]
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """A stopped store: topics as they are configured, queues by their files and by the log, and the log's records."""
+
+    reader: StoreReader
+    topics: Topics
+    ranges: Ranges
+    states: Mapping[QueueName, QueueProgress]
+    totals: RecordTotals
+    messages: SingleMessages
+    _files: dict[str, ConfigFile] = field(default_factory=dict, compare=False)
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self.reader.store
+
+    @cached_property
+    def is_unclean(self) -> bool:
+        """Whether the last broker was killed or crashed."""
+        return (self.store.root / ABORT_FILE).exists()
+
+    @cached_property
+    def committed(self) -> CommittedOffsets:
+        """The offsets of all groups."""
+        return load_offsets(self.store)
+
+    @cached_property
+    def topics_with_units(self) -> set[str]:
+        """Topics whose queues hold units: a broker that deletes a topic deletes its queues."""
+        return {name.topic for name, found in self.ranges.items() if found.max_offset > found.min_offset}
+
+    @cached_property
+    def used_topics(self) -> set[str]:
+        """Topics with messages in the log or units in queues."""
+        return self.topics_with_units | {name.topic for name in self.states}
+
+    @cached_property
+    def is_in_rocksdb(self) -> bool:
+        """Whether topics, groups or offsets are kept in a database."""
+        return any(holds_rocksdb(self.store.root / name) for name in _ROCKSDB)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the files in `config/`, those included of which only the ``.bak`` is left."""
+        entries: list[os.DirEntry[str]] = []
+        with skip_wrong_type():
+            entries += list_directory(self.store.root / CONFIG)
+        return frozenset(entry.name.removesuffix(".bak") for entry in entries if entry.is_file())
+
+    @property
+    def user_topics(self) -> list[str]:
+        """Topics that were made for producers."""
+        return sorted(topic for topic in self.used_topics if not is_system_topic(topic))
+
+    @property
+    def is_brokers(self) -> bool:
+        """Whether a whole broker has written the store, rather than the store classes alone."""
+        alone = not any(name.endswith(".json") for name in self.names)
+        return any(name in self.names for name in _BY_BROKERS) or (alone and self.has_broker_topics)
+
+    @property
+    def has_broker_topics(self) -> bool:
+        """Whether there are messages in topics that a broker uses for itself."""
+        return any(topic.startswith(_BROKER_TOPICS) for topic in self.used_topics)
+
+    def file(self, name: str) -> ConfigFile:
+        """A file as a start finds it; each is read once."""
+        if name not in self._files:
+            self._files[name] = load_config(self.store.root / CONFIG / name)
+        return self._files[name]
+
+    def state(self, name: str) -> State:
+        """Whether a file and its table are there, as a start finds them."""
+        file = self.file(name)
+        if file.path is None:
+            return "gone" if file.problem is None else "unreadable"
+        table = main_table(name, file.content)
+        lmq = file.content.get("lmqOffsetTable")
+        return "there" if table or lmq else "without its table" if table is None else "empty"
+
+    def retrying_groups(self) -> set[str]:
+        """Groups that have had retries or dead letters: they have consumed, and committed."""
+        pairs = product(self.used_topics, (RETRY_PREFIX, DEAD_LETTER_PREFIX))
+        return {topic.removeprefix(prefix) for topic, prefix in pairs if topic.startswith(prefix)}
+
+    def configured_groups(self) -> set[str]:
+        """Groups that other config files name."""
+        topics = _names(self.file(TOPICS).content.get("topicConfigTable"))
+        groups = _names(self.file(GROUPS).content.get("subscriptionGroupTable"))
+        retries = {topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)}
+        return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)} | retries
+
+
+def _names(table: object) -> Iterable[str]:
+    return table.keys() if isinstance(table, Mapping) else ()

@@ -1,0 +1,69 @@
+"""The parts of a log that several processes share, and those of a reader that goes backwards."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+from rmqtool.base.mapped_files import MappedFile, list_mapped_files
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.store.splits import log_parts, parts_from_end
+from tests.verify.small_store import small_store
+
+WHOLE = 1 << 40
+
+
+def log_of(folder: Path, *files: bytes) -> tuple[MappedFile, ...]:
+    """A log of such files, one behind the other."""
+    start = 0
+    for data in files:
+        (folder / f"{start:020}").write_bytes(data)
+        start += len(data)
+    return tuple(list_mapped_files(folder).files)
+
+
+def starts(files: tuple[MappedFile, ...], size: int) -> list[int]:
+    return [start for start, _ in log_parts(files, least=size)]
+
+
+def test_parts_meet(tmp_path: Path) -> None:
+    """They cover all, begin where something stands, and files are no borders of large parts."""
+    files = list_mapped_files(small_store(tmp_path / "store") / "commitlog").files
+    for size in (500, 1000, 4096, 6000, WHOLE):
+        parts = log_parts(files, least=size)
+        assert (parts[0][0], parts[-1][1]) == (0, MAX_OFFSET)
+        assert all(before[1] == after[0] for before, after in pairwise(parts))
+        assert all(2 * (stop - start) >= size for start, stop in parts)
+    assert starts(files, 1 << 12) == [0, 4096, 8192]
+    assert starts(files, 1 << 10) == [0, 4096, 8192, 10240]
+
+
+def test_parts_of_no_log_and_of_small_files(tmp_path: Path) -> None:
+    assert log_parts([]) == [(0, MAX_OFFSET)]
+    assert starts(log_of(tmp_path, b"x" * 100, b"x" * 100, b"x" * 100), 200) == [0, 100, 200]
+
+
+def test_files_that_overlap_are_one_part(tmp_path: Path) -> None:
+    """What begins at an offset is not one thing then."""
+    (tmp_path / f"{0:020}").write_bytes(b"x" * 5000)
+    (tmp_path / f"{4000:020}").write_bytes(b"x" * 5000)
+    assert log_parts(list_mapped_files(tmp_path).files, least=1000) == [(0, MAX_OFFSET)]
+
+
+def test_no_part_begins_behind_the_log(tmp_path: Path) -> None:
+    """Files that were allocated ahead are left to the part in which the log ends."""
+    assert starts(log_of(tmp_path, b"x" * 5000, bytes(5000)), 1000) == [0, 2500]
+
+
+def test_a_large_log_has_few_parts(tmp_path: Path) -> None:
+    """Then they are larger."""
+    assert 100 <= len(starts(log_of(tmp_path, *[b"x" * 1000] * 300), 10)) <= 256
+
+
+def test_parts_from_the_end(tmp_path: Path) -> None:
+    """They meet; zeros at the end are in the first of them."""
+    files = log_of(tmp_path, b"x" * 1000, b"x" * 500 + bytes(500), bytes(1000))
+    assert list(parts_from_end(files, 0, MAX_OFFSET, 600)) == [(900, MAX_OFFSET), (300, 900), (0, 300)]
+    assert list(parts_from_end(files, 800, 1200, 600)) == [(800, 1200)]
+    assert list(parts_from_end(files[1:], 0, 1200, 600)) == [(1000, 1200)]
+    assert list(parts_from_end([], 0, MAX_OFFSET, 600)) == []
