@@ -17,38 +17,40 @@ from rmqtool.store.splits import parts_from_end
 _WINDOW = 16 << 20  # of a log that is read from its end, bytes: its rows are kept at once
 
 
-def list_log(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_log(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """Messages that pass the filters, with blanks and damage between them."""
-    yield from log_rows(place.files, place, options)
+    yield from log_rows(location.files, location, options)
 
 
-def list_compaction(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_compaction(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The logs of compacted queues: each file on its own, for gaps between them are normal and their ends are zeros."""
-    files = [file for part in place.groups for file in part.files]
+    files = [file for group in location.groups for file in group.files]
     for file in reversed(files) if options.reverse else files:
-        yield from log_rows([file], place, options)
+        yield from log_rows([file], location, options)
 
 
-def log_rows(files: Sequence[MappedFile], place: Location, options: ListingOptions) -> Iterator[Rows]:
+def log_rows(files: Sequence[MappedFile], location: Location, options: ListingOptions) -> Iterator[Rows]:
     """Messages, blanks and damage of the files of a log."""
     end = written_end(files, reading=options.reading) if options.live else _end_of(files)
     start, stop = options.filters.start, min(options.filters.stop, end)
     if not options.reverse:
         for event in scan_files(files, start, stop, options.reading):
-            yield from event_rows(event, files, place, options)
+            yield from event_rows(event, files, location, options)
         return
     for first, last in parts_from_end(files, start, stop, _WINDOW):
-        found = []
+        items = []
         for event in scan_files(files, first, last, options.reading):
-            found += list(event_rows(event, files, place, options))
-        yield from (rows.reversed() for rows in reversed(found))
+            items += list(event_rows(event, files, location, options))
+        yield from (rows.reversed() for rows in reversed(items))
 
 
-def event_rows(event: Event, files: Sequence[MappedFile], place: Location, options: ListingOptions) -> Iterator[Rows]:
+def event_rows(
+    event: Event, files: Sequence[MappedFile], location: Location, options: ListingOptions
+) -> Iterator[Rows]:
     """One event of a scan as rows; none for messages that do not pass."""
     if isinstance(event, RecordRun):
         mapped = file_at(files, event.physical_offset) or files[-1]  # which may have grown since it was listed
-        file = place.relative(mapped.path)
+        file = location.relative(mapped.path)
         frames = options.filters.select(event)
         if frames is not None:
             short = options.limit is not None and not options.reverse and len(frames) > options.limit

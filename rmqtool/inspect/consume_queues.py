@@ -28,54 +28,55 @@ _EMPTY, _MESSAGE, _OTHER = range(3)
 QUEUE_OPTIONAL = ("delivery_timestamp", "delivery_time", "ext_offset")
 
 
-def list_queues(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of simple consume queues, queue after queue; zeros behind the last written unit are left out."""
-    for part, mapped, block in _blocks(place, options, consume_queue.UNIT_DTYPE):
+    for group, mapped, block in _blocks(location, options, consume_queue.UNIT_DTYPE):
         units = block.units
         codes = np.where(consume_queue.is_written(units), _MESSAGE, _EMPTY)
         codes[consume_queue.is_pre_blank(units)] = _OTHER
-        kept = _kept(part, units, codes == _MESSAGE, options)
-        columns = _columns(part, _queue_offsets(mapped, block), units, options)
-        columns |= _meaning_of_tags_codes(part, units["tags_code"], codes)
-        yield _rows(_KINDS, codes, columns, kept, reverse=options.reverse, optional=QUEUE_OPTIONAL)
+        kept = _kept(group, units, codes == _MESSAGE, options)
+        columns = _columns(group, _queue_offsets(mapped, block), units, options)
+        columns |= _meaning_of_tags_codes(group, units["tags_code"], codes)
+        rows = make_rows(names_taken(_KINDS, codes), columns, QUEUE_OPTIONAL)
+        yield rows.filter(kept, reverse=options.reverse)
 
 
-def list_batch_queues(place: Location, options: ListingOptions) -> Iterator[Rows]:
+def list_batch_queues(location: Location, options: ListingOptions) -> Iterator[Rows]:
     """The units of batch queues, and of compactions' queues with the marks that end their files."""
-    for part, _, block in _blocks(place, options, batch_consume_queue.UNIT_DTYPE):
+    for group, _, block in _blocks(location, options, batch_consume_queue.UNIT_DTYPE):
         units = block.units
         codes = np.where(batch_consume_queue.is_written(units), _MESSAGE, _EMPTY)
         codes[batch_consume_queue.is_end_mark(units)] = _OTHER
         times = units["store_timestamp"].astype(np.int64)
-        kept = _kept(part, units, codes == _MESSAGE, options, times)
-        columns = _columns(part, units["base_queue_offset"], units, options)
+        kept = _kept(group, units, codes == _MESSAGE, options, times)
+        columns = _columns(group, units["base_queue_offset"], units, options)
         columns |= {"store_timestamp": times, "store_time": times_of(pa.array(times))}
         columns |= {name: units[name] for name in ("batch_size", "compacted_offset", "reserved")}
-        yield _rows(_BATCH_KINDS, codes, columns, kept, reverse=options.reverse, optional=())
+        yield make_rows(names_taken(_BATCH_KINDS, codes), columns).filter(kept, reverse=options.reverse)
 
 
 def _blocks(
-    place: Location, options: ListingOptions, dtype: np.dtype[np.void]
+    location: Location, options: ListingOptions, dtype: np.dtype[np.void]
 ) -> Iterator[tuple[FileGroup, MappedFile, UnitBlock]]:
     """The units of all queues that the filters let through."""
-    for part in reversed(place.groups) if options.reverse else place.groups:
-        if not is_wanted(part, options.filters):
+    for group in reversed(location.groups) if options.reverse else location.groups:
+        if not is_wanted(group, options.filters):
             continue
-        for mapped in reversed(part.files) if options.reverse else part.files:
-            require_kind(mapped.path, place.kind)
+        for mapped in reversed(group.files) if options.reverse else group.files:
+            require_kind(mapped.path, location.kind)
             for block in read_units(mapped, dtype, options.reading, reverse=options.reverse):
-                yield part, mapped, block
+                yield group, mapped, block
 
 
-def is_wanted(part: FileGroup, filters: Filters) -> bool:
+def is_wanted(group: FileGroup, filters: Filters) -> bool:
     """Whether the filters on topic and queue let a queue's files through."""
-    return (part.topic is None or not filters.topics or part.topic in filters.topics) and (
-        part.queue_id is None or not filters.queue_ids or part.queue_id in filters.queue_ids
+    return (group.topic is None or not filters.topics or group.topic in filters.topics) and (
+        group.queue_id is None or not filters.queue_ids or group.queue_id in filters.queue_ids
     )
 
 
 def _kept(
-    part: FileGroup,
+    group: FileGroup,
     units: NDArray[np.void],
     has_message: Mask,
     options: ListingOptions,
@@ -91,51 +92,36 @@ def _kept(
         masks += [has_message, offsets >= filters.start, offsets < filters.stop]
     if options.by_record:
         masks.append(has_message)
-    return options.by_records(part, all_of(masks, len(units)), units["physical_offset"], units["message_size"])
+    return options.by_records(group, all_of(masks, len(units)), units["physical_offset"], units["message_size"])
 
 
 def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:
-    """The number of each unit in its queue; null in a copy whose name does not tell where the file belongs."""
+    """The queue offset of each unit; null in a copy whose name is no start offset."""
     if start_offset_of(mapped.path.name) is None:
         return pa.nulls(len(block.units), pa.int64())
     return block.numbers + mapped.start_offset // consume_queue.UNIT_SIZE
 
 
-def _columns(part: FileGroup, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:
+def _columns(group: FileGroup, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:
     count = len(units)
     columns: dict[str, Any] = {
-        "topic": pa.nulls(count, pa.string()) if part.topic is None else constant_strings(part.topic, count),
-        "queue_id": pa.nulls(count, pa.int32()) if part.queue_id is None else np.full(count, part.queue_id, np.int32),
+        "topic": pa.nulls(count, pa.string()) if group.topic is None else constant_strings(group.topic, count),
+        "queue_id": pa.nulls(count, pa.int32()) if group.queue_id is None else np.full(count, group.queue_id, np.int32),
         "queue_offset": queue_offsets,
         **{name: units[name] for name in ("physical_offset", "message_size", "tags_code")},
     }
     return {**columns, "hex": hex_of(units)} if options.with_hex else columns
 
 
-def _meaning_of_tags_codes(part: FileGroup, stored: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
-    """What a tags code is that is no hash: a delivery time, or where the ext unit is."""
+def _meaning_of_tags_codes(group: FileGroup, stored: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
+    """Columns for tags codes that are no hash: the delivery time, or the position of the ext unit."""
     tags = stored.astype(np.int64)
     is_ext = (tags <= consume_queue.MAX_EXT_ADDRESS) & (codes == _MESSAGE)
     columns: dict[str, Any] = {}
-    if part.topic == SCHEDULE_TOPIC:
+    if group.topic == SCHEDULE_TOPIC:
         times = pa.array(tags, mask=is_ext | (codes != _MESSAGE))
         columns = {"delivery_timestamp": times, "delivery_time": times_of(times)}
     if is_ext.any():
         offsets = (tags.view(np.uint64) + np.uint64(1 << 63)).view(np.int64)
         columns["ext_offset"] = pa.array(offsets, mask=~is_ext)
     return columns
-
-
-def _rows(
-    names: tuple[str, ...],
-    codes: NDArray[Any],
-    columns: dict[str, Any],
-    kept: NDArray[np.bool_],
-    *,
-    reverse: bool,
-    optional: tuple[str, ...],
-) -> Rows:
-    rows = make_rows(names_taken(names, codes), columns, optional)
-    if not kept.all():
-        rows = Rows(rows.batch.filter(pa.array(kept)), rows.optional)
-    return rows.reversed() if reverse else rows
