@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
@@ -131,7 +132,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ranks: dict[Path, int] = {}
     for item in chosen:
         ranks[item.path] = min(ranks.get(item.path, len(_MARKERS)), _rank(item))
-    items[:] = sorted(chosen, key=lambda item: ranks[item.path])
+    sizes = Counter(item.path for item in chosen if _rank(item) == ranks[item.path])
+    items[:] = sorted(chosen, key=lambda item: (ranks[item.path], -sizes[item.path]))
 
 
 def _rank(item: pytest.Item) -> int:

@@ -63,14 +63,15 @@ def _digest(path: Path) -> bytes:
     """A digest of the bytes that are not in holes, and of where they stand."""
     digest = hashlib.blake2b()
     with path.open("rb") as file:
-        for start, stop in _data_extents(file.fileno(), os.fstat(file.fileno()).st_size):
+        for start, stop in data_extents(file.fileno(), os.fstat(file.fileno()).st_size):
             digest.update(b"%d:" % start)
             for position in range(start, stop, _CHUNK):
                 digest.update(os.pread(file.fileno(), min(_CHUNK, stop - position), position))
     return digest.digest()
 
 
-def _data_extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+def data_extents(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Start and end of each stretch of a file that is no hole; all of it where the system knows of no holes."""
     if not hasattr(os, "SEEK_DATA"):
         yield 0, size
         return

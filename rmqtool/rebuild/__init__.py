@@ -1,9 +1,9 @@
 """Consume queues and index files anew from the commit log.
 
-`source` is the store that is read. `derive` goes over its log once, `run_result` being what each run of records gives,
-and hands on units and keys in their places: to `queue_diff` and `index_diff`, which compare them with the files that
-are there, to `staged`, which writes what a `plan` names into a transaction (`apply`), or to `file_tree`
-(`output_tree`).
+`source` is the store that is read. `derive` goes over its log once, which `workers` read in one process or several,
+`run_result` being what each run of records gives. It hands on units and keys in their places: to `queue_diff` and
+`index_diff`, which compare them with the files that are there, to `staged`, which writes what a `plan` names into a
+transaction (`apply`), or to `file_tree` (`output_tree`).
 
 Placement has a memory: where a unit goes depends on those before it. `queue_placement` and `batch_placement` place the
 units of consume queues and hand them on in pieces of one queue each, `index_builder` does the same for index files.

@@ -11,8 +11,9 @@ from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.store.config_json import backup_problem_of, load_config, read_config_file
-from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, load_offsets
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.file_findings import offset_findings
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, Store, holds_rocksdb
 from rmqtool.store.topics import TOPICS
 
@@ -23,9 +24,10 @@ _VERSIONED = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptio
 """Files whose data version grows with each change, and the table in them; offsets change without it."""
 
 
-def check_config_files(store: Store, report: Report) -> None:
+def check_config_files(snapshot: Snapshot, report: Report) -> None:
     """Check what can be read, and whether two copies of the same version say the same."""
-    for found in offset_findings(store, load_offsets(store).file):
+    store = snapshot.store
+    for found in offset_findings(store, snapshot.committed.file):
         report.take(found)
     for name in _config_names(store):
         report.check("config.unreadable")

@@ -102,7 +102,7 @@ def _check_groups(seen: Witnesses, report: Report) -> None:
     if state in ("there", "unreadable") or (state == "gone" and not seen.is_brokers):
         return
     groups = seen.retrying_groups() | seen.configured_groups()
-    groups |= {one.group for one in seen.committed.offsets}
+    groups |= {one.group for one in seen.snapshot.committed.offsets}
     groups = {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
     if groups or state != "gone":
         lost = f"and the store knows {counted(len(groups), 'group')}: {listed(groups)}" if groups else \

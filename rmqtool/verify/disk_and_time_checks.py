@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.base.errors import RmqtoolError, UnreadableError
-from rmqtool.base.mapped_files import MappedFile, MappedFiles
+from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.delete_when import failing_hours, matching_hours
 from rmqtool.broker.disks import Disk, disk_of
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.findings.report import Report
 from rmqtool.rules.retention import RetentionSettings, settings_of
-from rmqtool.rules.versions import NEWEST, Version
+from rmqtool.rules.versions import NEWEST
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 
 _HOUR = 3_600_000  # ms
@@ -35,19 +36,20 @@ class FirstRecord:
     store_host: str
 
 
-def check_environment(store: Store, log: MappedFiles, version: Version | None, report: Report, *, live: bool) -> None:
-    """Check disk and settings as a broker of `version` meets them; a running one (`live`) meets them now."""
-    settings = settings_of(store.conf.settings, {}, version or NEWEST)
+def check_environment(snapshot: Snapshot, report: Report) -> None:
+    """Check disk and settings as a broker meets them, of the newest release where none is named."""
+    store, log, version = snapshot.store, snapshot.log, snapshot.version or NEWEST
+    settings = settings_of(store.conf.settings, {}, version)
     _check_delete_when(settings, report)
     if not log.files:
         return
     directory = log.files[-1].path.parent
     report.check("store.disk-full")
     try:
-        disk = disk_of(directory, version or NEWEST)
+        disk = disk_of(directory, version)
     except RmqtoolError:
         return
-    _check_disk(disk, disk.ratio(version or NEWEST), settings, live=live, report=report)
+    _check_disk(disk, disk.ratio(version), settings, live=snapshot.holder is not None, report=report)
     _check_inodes(directory, report)
     _check_holes(store, log.files, disk, report)
 

@@ -13,7 +13,6 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.broker.index_keys import TAGS, IndexKeys
 from rmqtool.findings.finding import counted
 from rmqtool.formats.index_file import unit_position
-from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
@@ -39,7 +38,7 @@ class IndexCheck:
         self._with_tags = True
         self._at = start
         self._stop = reader.index.total if stop is None else stop
-        self._duty = IndexDuty.of(reader.store, live=self._live)
+        self._duty = reader.task.index_duty
 
     @property
     def at(self) -> int:

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import Store
+from rmqtool.store.snapshot import Snapshot
 
 _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
 _SETTINGS = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5.4.0
@@ -29,13 +28,13 @@ class IndexDuty:
     derived_from: int | None = None
 
     @classmethod
-    def of(cls, store: Store, *, live: bool) -> IndexDuty:
+    def of(cls, snapshot: Snapshot) -> IndexDuty:
         """As broker.conf, `abort` and the checkpoint say."""
-        off = _switched_off(store.conf)
-        if live or not (store.root / ABORT_FILE).exists():
+        off = _switched_off(snapshot.store.conf)
+        if snapshot.holder is not None or not (snapshot.store.root / ABORT_FILE).exists():
             return cls(off)
         try:
-            checkpoint = read_checkpoint(store) or {}
+            checkpoint = snapshot.checkpoint or {}
         except RmqtoolError:
             checkpoint = {}
         flushed = min(checkpoint.get(f"{name}_message_timestamp", 0) for name in ("physic", "logics"))

@@ -22,11 +22,12 @@ from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.layout import parse
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
 from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.record_checks import RecordTotals
@@ -42,10 +43,10 @@ _MOST_SHOWN = 4  # groups in one message
 class LogSeen:
     """What a scan has seen of the log; `queue_ends` are queue offsets behind the last message of each queue."""
 
+    snapshot: Snapshot
     reader: StoreReader
     end: int
     totals: RecordTotals
-    committed: Sequence[CommittedOffset]
     queue_ends: Mapping[QueueName, int]
 
     @property
@@ -88,7 +89,10 @@ def check_log_end(log: LogSeen, report: Report) -> None:
 def _check_nothing_left(log: LogSeen, report: Report) -> None:
     report.check("commitlog.missing")
     store, files = log.store, log.reader.files
-    texts = [each.text for each in log.witnesses()] + [*_of_offsets(store, log.committed), *_of_timer_files(store)]
+    texts = [each.text for each in log.witnesses()] + [
+        *_of_offsets(store, log.snapshot.committed.offsets),
+        *_of_timer_files(store),
+    ]
     if files and (store.root / ABORT_FILE).exists():
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
     if texts:
@@ -99,7 +103,7 @@ def _check_nothing_left(log: LogSeen, report: Report) -> None:
 
 def _of_checkpoint(log: LogSeen) -> Iterator[Witness]:
     try:
-        checkpoint = read_checkpoint(log.store) or {}
+        checkpoint = log.snapshot.checkpoint or {}
     except RmqtoolError:
         return  # which has its own finding
     newest = max((checkpoint.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
@@ -178,7 +182,7 @@ def _of_timer_files(store: Store) -> Iterator[str]:
 def _consumed_beyond(log: LogSeen) -> list[str]:
     """Groups that have committed more than their queues hold: how much of each queue is gone, at least."""
     beyond = [
-        each for each in log.committed
+        each for each in log.snapshot.committed.offsets
         if each.offset > log.queue_ends.get(QueueName(each.topic, each.queue_id), each.offset)
     ]  # fmt: skip
     return [f"groups have consumed more than their queues hold: {_listed(beyond, log.queue_ends)}"] if beyond else []

@@ -47,7 +47,7 @@ class _Wrong:
 
 def check_offset_witnesses(seen: Witnesses, report: Report) -> None:
     """Report offsets that another part of the store contradicts."""
-    file, committed = seen.committed.file, seen.committed.offsets
+    file, committed = seen.snapshot.committed.file, seen.snapshot.committed.offsets
     report.check("config.wrong-offset", len(committed))
     if file.path is None or seen.is_in_rocksdb:
         return
@@ -100,7 +100,7 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator
 
 def _behind_retries(seen: Witnesses) -> Iterator[_Wrong]:
     """Groups that have failed on a message, and so consumed it, that is far behind their offset."""
-    committed = seen.committed.offsets
+    committed = seen.snapshot.committed.offsets
     offsets = {(one.group, one.topic, one.queue_id): one.offset for one in committed}
     groups = {one.group for one in committed}
     for (group, topic, queue_id), consumed in _consumed(seen.ranges, seen.messages).items():

@@ -16,28 +16,26 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.layout import position_of
-from rmqtool.rules.releases import ANY_RELEASE, Releases
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES
 from rmqtool.store.file_findings import layout_findings, log_findings
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.lock import ABORT_FILE, Holder
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
 from rmqtool.verify.file_type_checks import check_kinds
-from rmqtool.verify.record_checks import RecordTotals
-from rmqtool.verify.task import StoreReader
+from rmqtool.verify.log_witnesses import LogSeen
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
-def check_surroundings(
-    store: Store, log: MappedFiles, holder: Holder | None, report: Report, releases: Releases = ANY_RELEASE
-) -> None:
+def check_surroundings(snapshot: Snapshot, report: Report) -> None:
     """Check what needs no scan."""
+    store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
     if holder is not None:
         report.add("store.in-use", f"a broker runs on this store ({holder.file}); what it writes meanwhile is no fault",
@@ -62,7 +60,7 @@ def check_surroundings(
     if len(store.commit_log_directories) > 1:
         report.add("store.paths", f"{len(store.commit_log_directories)} directories hold the commit log")
     _check_owners(store, log, report)
-    check_config_files(store, report)
+    check_config_files(snapshot, report)
     if holder is None:
         check_ext_files(store, releases, report)
     check_wheel_size(store, report)
@@ -108,38 +106,36 @@ def _status_of(path: Path) -> os.stat_result | None:
         return None
 
 
-def check_checkpoint(
-    reader: StoreReader, totals: RecordTotals, log_end: int, report: Report, *, is_end_read: bool
-) -> None:
+def check_checkpoint(log: LogSeen, report: Report, *, is_end_read: bool) -> None:
     """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
     Where the log's end cannot be read its newest message may be of any later time.
     """
     report.check("checkpoint.missing")
     try:
-        checkpoint = read_checkpoint(reader.store)
+        checkpoint = log.snapshot.checkpoint
     except WrongKindError:
         return  # told already
-    if not totals.messages:
+    if not log.totals.messages:
         return
     if checkpoint is None:
         report.add("checkpoint.missing", "the file is not there", file=CHECKPOINT)
         return
     report.check("checkpoint.future", len(CHECKPOINT_TIMES))
-    ahead = [name for name in CHECKPOINT_TIMES if checkpoint[name] > totals.latest and is_end_read]
+    ahead = [name for name in CHECKPOINT_TIMES if checkpoint[name] > log.totals.latest and is_end_read]
     if ahead:
         newest = max(checkpoint[name] for name in ahead)
         message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of " \
-                  f"{rfc3339(totals.latest)}"  # fmt: skip
+                  f"{rfc3339(log.totals.latest)}"  # fmt: skip
         report.add("checkpoint.future", message, file=CHECKPOINT)
     if checkpoint["physic_message_timestamp"] == 0 or checkpoint["logics_message_timestamp"] == 0:
         effect = "a start after a crash scans the whole log, since 5.4.0 the last ten files of it"
         report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]
     report.check("checkpoint.logics-offset")
-    begins = not offset or offset < reader.log_start or reader.lookups.begins_at(offset) is not False
-    if offset and (offset > log_end or not begins):
-        is_used = (reader.store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
+    begins = not offset or offset < log.reader.log_start or log.reader.lookups.begins_at(offset) is not False
+    if offset and (offset > log.end or not begins):
+        is_used = (log.store.conf.text("enableAcceleratedRecovery") or "").lower() == "true"
         report.add("checkpoint.logics-offset", f"no record begins at {offset}", file=CHECKPOINT,
                    offset=position_of(CHECKPOINT_DTYPE, "logics_physical_offset"),
                    severity="error" if is_used else None)  # fmt: skip

@@ -20,6 +20,7 @@ from rmqtool.store.consume_queues import Kind
 from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
+from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 
 
@@ -40,6 +41,7 @@ class VerifyTask:
     index: bool = True
     files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
     index_parts: tuple[FileUnits, ...] = ()  # likewise
+    index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
     releases: Releases = ANY_RELEASE  # those that may start on the store

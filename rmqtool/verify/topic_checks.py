@@ -36,7 +36,7 @@ _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 def check_topic_lines(seen: Witnesses, report: Report) -> None:
     """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
-    topics = seen.topics
+    topics = seen.snapshot.topics
     for name, table in _TABLES.items():
         _check_backup(seen.store, name, table, report)
     if not topics.is_known or not topics.by_name:
@@ -69,7 +69,7 @@ def _proof(topic: str, seen: Witnesses) -> str | None:
     """Why a topic that is not configured was not deleted; None when it may have been."""
     last = (seen.messages.at(state.last_physical_offset) for name, state in seen.states.items() if name.topic == topic)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
-    changed, committed = _changed(seen.topics), seen.committed
+    changed, committed = _changed(seen.snapshot.topics), seen.snapshot.committed
     if changed is not None and newest > changed + _ROUNDING_MS:
         return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
                f"stored {rfc3339(newest)}"  # fmt: skip

@@ -30,6 +30,7 @@ from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
+from rmqtool.verify.index_duty import IndexDuty
 from rmqtool.verify.index_sequence import parts_of, tags_expected
 from rmqtool.verify.log_head import LogHead
 from rmqtool.verify.log_witnesses import LogSeen, check_log_end
@@ -117,6 +118,7 @@ class Verification:
             queues=store.layout != "rocksdb" and any(map(selection.wants_any, NEEDING_QUEUES)),
             index=wants_index and not (self.read_errors.index_in(store) or changes_too_fast),
             index_parts=tuple(index_parts),
+            index_duty=IndexDuty.of(snapshot),
             tags_expected=wants_index and tags_expected(snapshot),
             files=snapshot.log.files,
             recovery=self._recovery_rules(),
@@ -165,10 +167,9 @@ class Verification:
     def _check_surroundings(self) -> None:
         """What needs no scan of the log."""
         check, snapshot, store, report = self._check, self.snapshot, self.snapshot.store, self._report
-        log, live = snapshot.log, self.task.live
-        check(check_surroundings, store, log, snapshot.holder, report, snapshot.releases)
-        check(check_environment, store, log, self.request.version, report, live=live)
-        check(check_headers, store, self._index, report, live=live)
+        check(check_surroundings, snapshot, report)
+        check(check_environment, snapshot, report)
+        check(check_headers, store, self._index, report, live=self.task.live)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
@@ -217,11 +218,11 @@ class Verification:
         if not live and task.index and not self.read_errors.index_in(store):
             check(check_index_end, reader, total)
         if not live:
+            seen = LogSeen(snapshot, reader, log_end, totals, total.queue_ends)
             check(check_timestamps, reader, report)
-            check(check_checkpoint, reader, totals, log_end, report, is_end_read=is_end_read)
-        if not live and is_end_read:
-            seen = LogSeen(reader, log_end, totals, snapshot.committed.offsets, total.queue_ends)
-            check(check_log_end, seen, report)
+            check(check_checkpoint, seen, report, is_end_read=is_end_read)
+            if is_end_read:
+                check(check_log_end, seen, report)
         with self.read_errors.part():
             firsts = list(first_records(files, reader.lookups))
             check(check_times, store, firsts, report)
@@ -251,7 +252,7 @@ class Verification:
             return
         check(head.check, reader, report)
         messages = SingleMessages(store, self.task.files, snapshot.release)
-        seen = Witnesses(reader, topics, ranges, total.states, total.totals, messages)
+        seen = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, seen, report)
         ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
         check(check_timer, reader, ends, total.totals.latest, report)

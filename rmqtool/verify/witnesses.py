@@ -23,15 +23,15 @@ from rmqtool.rules.system_topics import (
     TIMER_TOPIC,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET, CommittedOffsets, load_offsets
+from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
-from rmqtool.store.topics import TOPICS, Topics
+from rmqtool.store.topics import TOPICS
 from rmqtool.verify.offset_checks import Ranges, is_system_topic
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.single_messages import SingleMessages
-from rmqtool.verify.task import StoreReader
 
 GROUPS = "subscriptionGroup.json"
 DELAYS = "delayOffset.json"
@@ -53,8 +53,7 @@ State = Literal["there", "gone", "unreadable", "without its table", "empty"]
 class Witnesses:
     """A stopped store: topics as they are configured, queues by their files and by the log, and the log's records."""
 
-    reader: StoreReader
-    topics: Topics
+    snapshot: Snapshot
     ranges: Ranges
     states: Mapping[QueueName, QueueProgress]
     totals: RecordTotals
@@ -64,17 +63,12 @@ class Witnesses:
     @property
     def store(self) -> Store:
         """The store."""
-        return self.reader.store
+        return self.snapshot.store
 
     @cached_property
     def is_unclean(self) -> bool:
         """Whether the last broker was killed or crashed."""
         return (self.store.root / ABORT_FILE).exists()
-
-    @cached_property
-    def committed(self) -> CommittedOffsets:
-        """The offsets of all groups."""
-        return load_offsets(self.store)
 
     @cached_property
     def topics_with_units(self) -> set[str]:

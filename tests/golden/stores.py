@@ -17,7 +17,7 @@ _BLOCK = 1 << 16
 _SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
 
 
-class _SparseArchive(tarfile.TarFile):
+class SparseArchive(tarfile.TarFile):
     """Unpacks large files with holes, as a broker has them; the archive holds 38 MB of zeros of a timer wheel."""
 
     def makefile(self, tarinfo: tarfile.TarInfo, targetpath: Any) -> None:
@@ -47,7 +47,7 @@ def driven_names() -> list[str]:
 def unpack(name: str, into: Path) -> Path:
     """Unpack a golden store below `into`, modification times included; its root directory."""
     root = into / name
-    with _SparseArchive.open(HERE / f"{name}{_ARCHIVE}") as archive:
+    with SparseArchive.open(HERE / f"{name}{_ARCHIVE}") as archive:
         # Python before 3.10.12 and 3.11.4 has no filters, and its `extractall` no such argument.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         archive.extractall(root)

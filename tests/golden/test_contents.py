@@ -1,5 +1,6 @@
 """The golden stores hold what they are there for; a test that relies on one of them relies on this."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def test_every_store_is_there_and_listed() -> None:
         how = oracle(name)["how"]
         assert how == HOW[name.partition("-")[2]]
         assert f"| `{name}` | {how} |" in lines
+
+
+def test_the_tests_that_the_page_names_are_there() -> None:
+    page = (stores.HERE / "README.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`(tests/[\w./]+)`", page):
+        assert (stores.HERE.parents[1] / name).exists(), name
 
 
 @every_version

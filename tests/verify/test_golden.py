@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.conftest import GoldenStore
@@ -13,12 +15,20 @@ KILLED = [name for name in stores.names() if name.endswith("-killed")]
 HEALTHY = [name for name in stores.names() if name not in KILLED]
 
 
+def listed(name: str) -> set[str]:
+    """The findings that the page of the golden stores names for a store's scenario."""
+    page = (stores.HERE / "README.md").read_text(encoding="utf-8")
+    [row] = re.findall(rf"^\| `{name.partition('-')[2]}` \|.*$", page, re.MULTILINE)
+    return {*re.findall(r"`([a-z-]+\.[a-z-]+)`", row.split(" | ")[3])}
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.rare)])
 def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStore) -> None:
     """Whatever the release and whatever is in the store; every record is counted."""
     outcome = verify(golden_store(name), jobs=jobs)
     assert codes_of(outcome) == set()
+    assert codes_of(outcome, info=True) <= listed(name)
     assert outcome.verdict == "clean"
     assert outcome.total.totals.messages == len(stores.oracle(name)["records"])
     assert not outcome.total.extents
@@ -38,6 +48,7 @@ def test_killed_stores_are_dirty(name: str, golden_store: GoldenStore) -> None:
     outcome = verify(golden_store(name))
     assert outcome.verdict == "dirty"
     assert "store.unclean-stop" in codes_of(outcome) <= {"store.unclean-stop", "consumequeue.behind"}
+    assert codes_of(outcome, info=True) <= listed(name)
 
 
 @pytest.mark.parametrize("name", HEALTHY)
