@@ -251,7 +251,7 @@ def unreadable(path: Path, position: int | None, error: OSError) -> RmqtoolError
     elif error.errno == errno.EIO:
         hint = "the disk reports an error: copy the store with a tool that skips bad sectors (ddrescue) first"
     elif error.errno == errno.ENOTDIR:
-        hint = "a directory is expected here: move away what stands in its place"
+        hint = "a directory belongs here; something else stands in its place"
     reason = (error.strerror or str(error)).lower()
     return UnreadableError(f"cannot read: {reason}", file=path, offset=position, hint=hint)
 

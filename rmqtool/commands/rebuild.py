@@ -165,7 +165,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         _require_release(plan)
         if not request.yes:
             _show_for_confirmation(style, plan)
-            confirm("Write this?", yes=request.yes)
+            confirm("Write this?", yes=request.yes, recovered=transaction.recovered)
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not request.yes, recovered=recovered)

@@ -24,14 +24,28 @@ def yes_option(command: F) -> F:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool, name: str | None = None, recovered: Iterable[Recovered] = ()) -> None:
     """Return when the user agrees, at a terminal or by ``--yes``; UsageError where nobody can be asked.
 
-    A "no" ends the command as Ctrl-C does: nothing was changed.
+    With a `name` a "y" is not enough: the name must be typed. All else ends the command as Ctrl-C does, and says that
+    nothing was changed (but for the interrupted runs that were `recovered` before).
     """
     require_answer(yes=yes)
-    if not yes:
-        click.confirm(visible(question), default=False, abort=True, err=True)
+    if yes or _agrees(visible(question), name):
+        return
+    note("nothing else was changed" if recovered else "nothing was changed")
+    raise click.Abort
+
+
+def _agrees(question: str, name: str | None) -> bool:
+    try:
+        if name is None:
+            return click.confirm(question, default=False, err=True)
+        typed = click.prompt(f"{question} Type {visible(name)} to agree", default="", show_default=False, err=True)
+        return bool(typed == visible(name))
+    except click.Abort:  # Ctrl-C, or the end of the input, in the line of the question
+        note("")
+        return False
 
 
 def require_answer(*, yes: bool) -> None:

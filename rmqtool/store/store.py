@@ -108,9 +108,15 @@ def holds_rocksdb(directory: Path) -> bool:
 
 
 def _existing_directory(root: Path) -> Path:
-    """`root`; raises UnreadableError when it does not exist. Other errors show when it is listed."""
+    """`root`; raises UnreadableError when it does not exist, NotAStoreError for a file.
+
+    Other errors show when it is listed.
+    """
     try:
         os.stat(os.path.join(root, "."))  # a directory that may be listed and not entered shows names only
+    except NotADirectoryError as error:
+        message = "not a RocketMQ store: a file, not a directory"
+        raise NotAStoreError(message, file=root, hint=_where_else(root, set())) from error
     except FileNotFoundError as error:
         raise UnreadableError("no such file or directory", file=root) from error
     except PermissionError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -152,6 +153,34 @@ def finish(process: subprocess.Popen[bytes]) -> Result:
         process.communicate()
         raise
     return Result(process.returncode, (out or b"").decode(), (err or b"").decode())
+
+
+def answered(answer: bytes, *arguments: str | Path) -> Result:
+    """Answer the question that the program asks at a terminal; Ctrl-C is sent as a signal."""
+    ours, terminal = pty.openpty()
+    process = spawn(*arguments, stdin=terminal, stderr=terminal, start_new_session=True)
+    os.close(terminal)
+    asked = b""
+    while not asked.rstrip().endswith((b"[y/N]:", b"to agree:")):
+        asked += os.read(ours, 1024)
+    os.write(ours, answer)
+    if answer == b"\x03":
+        _press_ctrl_c(process)
+    result = finish(process)
+    with suppress(OSError):  # EIO: the other side is closed
+        while part := os.read(ours, 1024):
+            asked += part
+    os.close(ours)
+    return Result(result.status, result.out, asked.decode())
+
+
+def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
+    """Until it ends: Python does not hear a signal that comes just before it begins to read."""
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10)
+            return
 
 
 def environment(**variables: str) -> dict[str, str]:

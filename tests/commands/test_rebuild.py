@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.formats.message import MAGIC_CODE_V2
 from rmqtool.transaction.system import System
 from tests.building import LogBuilder
-from tests.commands.running import Result, rmqtool
+from tests.commands.running import Result, answered, rmqtool
 from tests.conftest import GoldenStore
 from tests.real_broker.harness import GEOMETRY
 from tests.real_broker.versions import VERSIONS
@@ -267,6 +267,16 @@ def test_nobody_to_ask(one: Path) -> None:
     one_queue_gone(one)
     with unchanged(one):
         assert rmqtool("rebuild-cq", one).status == Exit.USAGE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("answer", [b"n\n", b"\x03"], ids=["no", "Ctrl-C"])
+def test_nothing_is_written_without_a_yes(one: Path, answer: bytes) -> None:
+    """The end says so."""
+    one_queue_gone(one)
+    with unchanged(one):
+        found = answered(answer, "rebuild-cq", one)
+    assert (found.status, found.err.splitlines()[-1]) == (Exit.INTERRUPTED, "nothing was changed")
 
 
 def test_output_must_be_empty_and_elsewhere(one: Path, tmp_path: Path) -> None:

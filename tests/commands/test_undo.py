@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import shutil
-import signal
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +11,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.home import STAGING
-from tests.commands.running import MAX_SECONDS, ROOT, rmqtool
+from tests.commands.running import answered, rmqtool
 from tests.conftest import GoldenStore
 from tests.transaction.faults import Faulty, KilledError
 from tests.transaction.small import Tree, tree
@@ -178,38 +173,18 @@ def test_nobody_to_ask_changes_nothing(store: Path) -> None:
     assert "--yes" in found.err
 
 
-def press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
-    """Until it ends: Python does not hear a signal that comes just before it begins to read."""
-    for _ in range(3):
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10)
-            return
-
-
 @pytest.mark.parametrize(
     ("answer", "status"), [(b"y\n", Exit.OK), (b"n\n", Exit.INTERRUPTED), (b"\x03", Exit.INTERRUPTED)]
 )
 def test_a_terminal_is_asked(store: Path, answer: bytes, status: Exit) -> None:
+    """A no and Ctrl-C change nothing, and say so."""
     before = repair(store)
     after = tree(store)
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "rmqtool", "undo", str(store)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, start_new_session=True
-    ) as process:
-        os.close(theirs)
-        asked = b""
-        while b"[y/N]" not in asked:
-            asked += os.read(ours, 1024)
-        os.write(ours, answer)
-        if answer == b"\x03":
-            press_ctrl_c(process)
-        process.communicate(timeout=MAX_SECONDS)
-    os.close(ours)
-    assert b"Put back what 0001-" in asked
-    assert process.returncode == status
+    found = answered(answer, "undo", store)
+    assert "Put back what 0001-" in found.err
+    assert found.status == status
     assert tree(store) == (before if status == Exit.OK else after)
+    assert ("nothing was changed" in found.err) == (status != Exit.OK)
 
 
 def kill_repair(store: Path, name: str) -> None:

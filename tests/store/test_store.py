@@ -171,9 +171,10 @@ def test_a_missing_directory(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_store(tmp_path: Path) -> None:
-    """A file where the store should be is told as such."""
-    with pytest.raises(UnreadableError, match="not a directory"):
+    """Nobody is told to move it away: it may be any file of the system."""
+    with pytest.raises(NotAStoreError, match="a file, not a directory") as caught:
         opened(make(tmp_path, "file") / "file")
+    assert "move" not in str(caught.value.hint)
 
 
 def test_a_file_in_place_of_the_log(tmp_path: Path) -> None:
