@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from shlex import quote
 
 from rmqtool.base.errors import RmqtoolError, UsageError
 from rmqtool.clean.geometry import geometry_findings
@@ -37,7 +36,7 @@ def refuse(plan: CleanPlan) -> None:
         raise RmqtoolError(
             f"no message would be left: the log ends at {end}, and would begin at {run.log.min_offset}",
             file=store.commit_log_directories[0],
-            hint=f"see rmqtool clean {quote(str(store.root))} --dry-run; nothing was changed",
+            hint="look at the plan with --dry-run; nothing was changed",
         )
 
 

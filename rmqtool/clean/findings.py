@@ -32,8 +32,11 @@ _HOUR_MS = 3_600_000
 _DIFFERENT_RULES = (OLDEST, DISK_RATIO_AS_DF, DISK_LEVELS_CONFIGURED, TEXT_SETTINGS_TRIMMED, NEWEST)
 
 
-def findings_of(plan: CleanPlan) -> Iterator[Finding]:
-    """All findings about a plan and the store below it, the most important first."""
+def findings_of(plan: CleanPlan, options: str = "") -> Iterator[Finding]:
+    """All findings about a plan and the store below it, the most important first.
+
+    The commands that they name have the `options` that the plan was made with, with a blank in front.
+    """
     snapshot, store = plan.snapshot, plan.snapshot.store
     yield from _interrupted(plan)
     yield from geometry_findings(plan.facts)
@@ -42,7 +45,7 @@ def findings_of(plan: CleanPlan) -> Iterator[Finding]:
     yield from _disk(plan)
     yield from _mtimes(plan)
     yield from _overdue(plan)
-    yield from _ambiguous(plan)
+    yield from _ambiguous(plan, options)
     yield from _settings(plan)
     yield from layout_findings(store)
     yield from log_findings(store, snapshot.log, snapshot.releases, live=snapshot.holder is not None)
@@ -207,7 +210,7 @@ def _overdue(plan: CleanPlan) -> Iterator[Finding]:
     )
 
 
-def _ambiguous(plan: CleanPlan) -> Iterator[Finding]:
+def _ambiguous(plan: CleanPlan, options: str) -> Iterator[Finding]:
     """Whether a broker of another version that may have written the store would decide otherwise."""
     snapshot = plan.snapshot
     oldest = snapshot.releases.oldest
@@ -220,7 +223,7 @@ def _ambiguous(plan: CleanPlan) -> Iterator[Finding]:
                 "store.version-ambiguous",
                 message=f"a broker of {version} would delete {len(other)} log files with these settings, "
                 f"one of {snapshot.release} {len(expected)} (shown)",
-                remedy=f"rmqtool clean {quote(str(snapshot.store.root))} --dry-run --broker-version {version}",
+                remedy=f"rmqtool clean {quote(str(snapshot.store.root))}{options} --dry-run --broker-version {version}",
             )
             return
 

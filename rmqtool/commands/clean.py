@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
-from rmqtool.commands.clean_options import cleaner_options, given_options
+from rmqtool.commands.clean_options import cleaner_options, given_options, given_time
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.writing import confirm, print_recovered, recovered_json, yes_option
 from rmqtool.show.output import Style, byte_size, write_document, write_text
@@ -77,7 +77,7 @@ def clean(
         raise UsageError("--all-runs shows runs and deletes nothing: it needs --dry-run")
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
     make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
-    shown = retry_on_deletion(lambda: _explained(style, make_plan(), given_options(asked)))
+    shown = retry_on_deletion(lambda: _explained(style, make_plan(), given_options(asked), given_time(asked)))
     if dry_run:
         shown.show("planned" if shown.plan.runs[0].deletes else "nothing")
         return Exit.OK
@@ -153,7 +153,7 @@ def _in_use(root: Path, holder: Holder) -> StoreInUseError:
 
 @dataclass(frozen=True)
 class _PlanOutput:
-    """A plan with all that is shown of it; `options` are those of the command line that the next one needs, too."""
+    """A plan with all that is shown of it; the next command line has the same `options` and the same `time`."""
 
     style: Style
     plan: CleanPlan
@@ -161,6 +161,7 @@ class _PlanOutput:
     forecast: Forecast
     findings: Sequence[Finding]
     options: str
+    time: str
 
     def show(
         self,
@@ -182,7 +183,7 @@ class _PlanOutput:
             return
         show_plan(self.plan, self.losses, self.forecast, self.findings, self.style)
         if next_commands and not self.style.quiet:
-            note_next(self.plan, self.options)
+            note_next(self.plan, self.options, self.time)
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
         """Print what was done; people have seen the rest."""
@@ -194,13 +195,14 @@ class _PlanOutput:
         if state == "done":
             write_text(f"deleted; {byte_size(self.plan.runs[0].freed_bytes)} are free again\n")
         if not self.style.quiet:
-            note_next(self.plan, self.options, done=True)
+            note_next(self.plan, self.options, self.time, done=True)
 
 
-def _explained(style: Style, plan: CleanPlan, options: str) -> _PlanOutput:
+def _explained(style: Style, plan: CleanPlan, options: str, time: str) -> _PlanOutput:
     """A plan with losses, forecast and findings, computed while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
 
-    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), list(findings_of(plan)), options)
+    findings = list(findings_of(plan, options + time))
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, options, time)

@@ -12,23 +12,57 @@ from typing import Any, TypeVar
 import click
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import parse_time
+from rmqtool.base.times import parse_time, rfc3339
 from rmqtool.broker.delete_when import MAX_TIME, parse_zone
 from rmqtool.rules.retention import NAMES
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HELP = {
-    "fileReservedTime": ("HOURS", "How long a log file stays after its last change. Default: 72."),
-    "deleteWhen": ("HOURS", "Hours of the day at which expired files go, such as 04 or 04;16. Default: 04."),
-    "diskMaxUsedSpaceRatio": ("PERCENT", "Above it expired files go at any hour. Default: 75."),
-    "diskSpaceWarningLevelRatio": ("PERCENT", "Above it the broker refuses messages. Default: 90."),
-    "diskSpaceCleanForciblyRatio": ("PERCENT", "Above it files go regardless of age. Default: 85."),
-    "deleteFileBatchMax": ("N", "Most log files of one run. Default: 10."),
-    "cleanResourceInterval": ("MS", "Time between two runs. Default: 10000."),
-    "replicasPerDiskPartition": ("N", "Brokers that share the disk. Default: 1."),
+_MAX_INT = (1 << 31) - 1
+_HOURS = re.compile(r"(?:[01]?\d|2[0-3])(?:;(?:[01]?\d|2[0-3]))*", re.ASCII)
+_WHOLE = re.compile(r"\d{1,10}", re.ASCII)
+_DECIMAL = re.compile(r"\d{1,10}(?:\.\d{1,10})?", re.ASCII)
+
+Check = Callable[[click.Context, click.Parameter, str | None], str | None]
+
+
+def _number(low: int, high: int, *, whole: bool = True) -> Check:
+    """A check of a number, which stays as it was written: broker.conf would hold it so."""
+    form, kind = (_WHOLE, "whole number") if whole else (_DECIMAL, "number")
+
+    def check(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+        if value is not None and not (form.fullmatch(value) and low <= float(value) <= high):
+            raise click.BadParameter(f"{value!r} is no {kind} from {low} to {high}", ctx, param)
+        return value
+
+    return check
+
+
+def _hours(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _HOURS.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not hours from 0 to 23 such as 04 or 04;16", ctx, param)
+    return value
+
+
+_PERCENT, _LEVEL = _number(0, 100), _number(0, 100, whole=False)
+_COUNT = _number(1, _MAX_INT)
+# What makes no sense is refused here, while a broker.conf is read as the broker reads it.
+_SETTINGS: dict[str, tuple[str, Check, str]] = {
+    "fileReservedTime": (
+        "HOURS",
+        _number(0, _MAX_INT),
+        "How long a log file stays after its last change. Default: 72.",
+    ),
+    "deleteWhen": ("HOURS", _hours, "Hours of the day at which expired files go, such as 04 or 04;16. Default: 04."),
+    "diskMaxUsedSpaceRatio": ("PERCENT", _PERCENT, "Above it expired files go at any hour. Default: 75."),
+    "diskSpaceWarningLevelRatio": ("PERCENT", _LEVEL, "Above it the broker refuses messages. Default: 90."),
+    "diskSpaceCleanForciblyRatio": ("PERCENT", _LEVEL, "Above it files go regardless of age. Default: 85."),
+    "deleteFileBatchMax": ("N", _COUNT, "Most log files of one run. Default: 10."),
+    "cleanResourceInterval": ("MS", _COUNT, "Time between two runs. Default: 10000."),
+    "replicasPerDiskPartition": ("N", _COUNT, "Brokers that share the disk. Default: 1."),
     "logicalDiskSpaceCleanForciblyThreshold": (
         "FRACTION",
+        _number(0, 1, whole=False),
         "With several: of its share, regardless of age. Default: 0.8.",
     ),
 }
@@ -70,7 +104,8 @@ def cleaner_options(command: F) -> F:
         return command(*args, **kwargs)
 
     options = [
-        *(click.option(f"--{_kebab(name)}", metavar=metavar, help=text) for name, (metavar, text) in _HELP.items()),
+        *(click.option(f"--{_kebab(name)}", metavar=metavar, callback=check, help=text)
+          for name, (metavar, check, text) in _SETTINGS.items()),
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
         click.option("--now", callback=_time, metavar="TIME",
@@ -87,16 +122,24 @@ def cleaner_options(command: F) -> F:
 
 
 def given_options(asked: Mapping[str, Any]) -> str:
-    """The settings of a command line as they are written, for the next one; with a blank in front."""
-    version, zone = asked["broker_version"], asked["zone"]
+    """The options of a command line but its time as they are written, for the next one; with a blank in front."""
+    version, zone, rate = asked["broker_version"], asked["zone"], asked["limit_rate"]
+    percent = asked["disk_used_percent"]
     words = [("--broker-conf", asked["broker_conf"].path), ("--broker-version", version and str(version))]
-    words += [("--time-zone", zone and str(zone)), ("--manual", "" if asked["manual"] else None)]
+    words += [("--limit-rate", rate and str(rate.bytes_per_second)), ("--time-zone", zone and str(zone))]
+    words += [("--disk-used-percent", None if percent is None else repr(percent).removesuffix(".0"))]
+    words += [(option, "") for option in ("--manual", "--first-file-in-use") if asked[_parameter(option[2:])]]
     for name, value in asked["options"].items():
         if name == _FORCIBLY:
             words.append((f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""))
         else:
             words.append((f"--{_kebab(name)}", value))
     return "".join(f" {name} {quote(value)}" if value else f" {name}" for name, value in words if value is not None)
+
+
+def given_time(asked: Mapping[str, Any]) -> str:
+    """The time of `--now` for the next command line, with a blank in front; empty without it."""
+    return "" if asked["now"] is None else f" --now {rfc3339(asked['now'])}"
 
 
 def _text(value: object) -> str:

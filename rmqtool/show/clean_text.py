@@ -45,17 +45,18 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
         show_finding(console, finding)
 
 
-def note_next(plan: CleanPlan, options: str, *, done: bool = False) -> None:
-    """Print on stderr what to run next; `options` are those of this run that the next one needs, too."""
+def note_next(plan: CleanPlan, options: str, time: str, *, done: bool = False) -> None:
+    """Print on stderr what to run next, with the `options` of this run and the `time` that it assumed (or "")."""
     command = f"rmqtool clean {quote(str(plan.snapshot.store.root))}{options}"
     note("")
     if done:
-        note(f"what the next run would delete: {command} --dry-run")
+        note(f"what the next run would delete: {command}{time} --dry-run")
         return
     if len(plan.runs) == 1 and plan.runs[0].log.deleted:
-        note(f"the runs that follow: {command} --dry-run --all-runs")
+        note(f"the runs that follow: {command}{time} --dry-run --all-runs")
     if plan.runs[0].deletes and not plan.snapshot.holder:
-        note(f"delete it now, with the broker stopped: {command}")
+        what = "it" if len(plan.runs) == 1 else "the files of the first run"
+        note(f"delete {what} for good, with the broker stopped: {command}{time}")
     elif not plan.runs[0].deletes and plan.next_start is not None:
         when = local_time(plan.next_start, plan.rules.zone).isoformat(timespec="seconds")
         note(f"at the next hour of deleteWhen: {command} --dry-run --now {when}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import threading
 from pathlib import Path
@@ -87,8 +88,6 @@ def test_verbose_shows_each_file_setting_and_queue(golden_store: GoldenStore) ->
     [
         (("--now", "2026-11-22T04:00:00Z"), "no file has expired that could go; the oldest does in"),
         (("--now", "2026-11-25T03:00:00Z"), "9 files have expired, but it is not the hour"),
-        (("--now", "2026-11-25T03:00:00Z", "--delete-when", "24"), "deleteWhen matches no hour"),
-        (("--now", "2026-11-25T03:00:00Z", "--delete-when", "4 ", "--broker-version", "5.1"), "it fails at deleteWhen"),
         (("--now", "2026-11-22T03:00:00Z", "--disk-used-percent", "80"), "not so full that age would not count"),
         (("--now", "2026-11-25T04:00:00Z", "--first-file-in-use"), "still being read"),
         (("--now", "2026-11-25T03:00:00Z", "--manual"), "deletes 9 of 10 log files"),
@@ -102,6 +101,17 @@ def test_the_sentence_on_top(golden_store: GoldenStore, options: tuple[str, ...]
     """It answers: what goes, or why nothing does."""
     common = ("--time-zone", "UTC", "--disk-used-percent", "50")
     assert words in clean(golden_store("5.3.3-clean"), *common, *options).out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("delete_when", "words"), [("24", "deleteWhen matches no hour"), ("4; 5", "it fails at deleteWhen")]
+)
+def test_an_odd_hour_of_broker_conf(golden_store: GoldenStore, tmp_path: Path, delete_when: str, words: str) -> None:
+    """It means what it means to the broker, though no command line may give it."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"deleteWhen={delete_when}\n")
+    options = ("--now", "2026-11-25T03:00:00Z", "--time-zone", "UTC", "--disk-used-percent", "50")
+    assert words in clean(golden_store("5.3.3-clean"), *options, "--broker-conf", conf).out.splitlines()[0]
 
 
 def test_broker_conf(golden_store: GoldenStore, tmp_path: Path) -> None:
@@ -119,9 +129,56 @@ def test_broker_conf(golden_store: GoldenStore, tmp_path: Path) -> None:
     assert (settings["fileReservedTime"]["given"], settings["fileReservedTime"]["effective"]) == ("60", 60)
     assert settings["deleteWhen"]["effective"] == "04"
     assert {finding["code"] for finding in found["findings"]} <= {"clean.overdue"}
-    notes = clean(store, "--broker-conf", conf, "--delete-when", "04; 5", *AT_FOUR).err
+    notes = clean(store, "--broker-conf", conf, "--delete-when", "04;5", *AT_FOUR).err
     assert f"--broker-conf {conf}" in notes
-    assert "--delete-when '04; 5'" in notes
+    assert "--delete-when '04;5'" in notes
+
+
+EVERY_OPTION = (
+    *("--broker-version", "5.3.3", "--limit-rate", "500MiB", "--time-zone", "+08:00", "--manual"),
+    *("--disk-used-percent", "50.25", "--file-reserved-time", "30", "--delete-when", "4;16"),
+    *("--disk-max-used-space-ratio", "70", "--disk-space-warning-level-ratio", "89"),
+    *("--disk-space-clean-forcibly-ratio", "80", "--no-clean-file-forcibly-enable", "--delete-file-batch-max", "2"),
+    *("--clean-resource-interval", "20000", "--replicas-per-disk-partition", "2"),
+    *("--logical-disk-space-clean-forcibly-threshold", "0.75"),
+)
+
+
+@pytest.mark.parametrize("more", [(), ("--first-file-in-use",), ("--all-runs",)])
+def test_the_next_command_does_what_was_shown(golden_store: GoldenStore, more: tuple[str, ...]) -> None:
+    """Each option that was given is in it, also a time of `--now` that counts from the present one."""
+    store = golden_store("5.3.3-clean")
+    shown = clean(store, *EVERY_OPTION, "--now", "+100h", *more, "--json").document["result"]
+    notes = clean(store, *EVERY_OPTION, "--now", str(shown["now_timestamp"]), *more).err
+    commands = [line.partition(": ")[2] for line in notes.splitlines() if ": rmqtool clean " in line]
+    assert commands
+    for command in commands:
+        words = shlex.split(command)[1:]
+        found = rmqtool(*words, "--json", *(() if "--dry-run" in words else ("--dry-run",))).document["result"]
+        for name in ("settings", "time_zone", "broker_version"):
+            assert found[name] == shown[name]
+        assert found["passes"][0]["commit_log"] == shown["passes"][0]["commit_log"]
+        assert ("--first-file-in-use" in words) == ("--first-file-in-use" in more)
+        assert words[words.index("--limit-rate") + 1] == str(500 << 20)
+
+
+def test_the_remedy_for_a_doubt_has_the_options_too(tmp_path: Path) -> None:
+    """What a 4.4.0 broker deletes is shown for the disk and the settings that were given."""
+    options = (*AT_FOUR[:-1], "88", "--disk-max-used-space-ratio", "95", "--delete-when", "5")
+    document = clean(aged_log(tmp_path / "store", 100, 90, 80, 3), *options, "--json").document
+    [doubt] = [finding for finding in document["findings"] if finding["code"] == "store.version-ambiguous"]
+    found = rmqtool(*shlex.split(doubt["remedy"])[1:], "--json").document["result"]
+    assert (found["broker_version"], found["passes"][0]["commit_log"]) == ("4.4.0", [])
+    assert found["settings"][2]["given"] == "95"
+    assert found["now_timestamp"] == document["result"]["now_timestamp"]
+
+
+def test_the_next_hour_takes_the_place_of_the_time_that_was_given(golden_store: GoldenStore) -> None:
+    """One time stands in the command."""
+    options = ("--now", "2026-11-25T03:00:00Z", "--time-zone", "UTC", "--disk-used-percent", "50")
+    notes = clean(golden_store("5.3.3-clean"), *options).err
+    assert notes.count("--now") == 1
+    assert "--disk-used-percent 50 --dry-run --now 2026-11-25T04:00:00+00:00" in notes
 
 
 @pytest.mark.parametrize(
@@ -135,6 +192,20 @@ def test_broker_conf(golden_store: GoldenStore, tmp_path: Path) -> None:
         (("--disk-used-percent", "101"), Exit.USAGE, "--disk-used-percent"),
         (("--disk-used-percent", "nan"), Exit.USAGE, "--disk-used-percent"),
         (("--broker-version", "3.2"), Exit.USAGE, "3.2"),
+        (("--file-reserved-time", "3d"), Exit.USAGE, "'3d' is no whole number from 0 to"),
+        (("--file-reserved-time", "-5"), Exit.USAGE, "'-5' is no whole number from 0 to"),
+        (("--file-reserved-time", ""), Exit.USAGE, "'' is no whole number from 0 to"),
+        (("--file-reserved-time", "9" * 5000), Exit.USAGE, "is no whole number from 0 to"),
+        (("--delete-when", "24"), Exit.USAGE, "'24' is not hours from 0 to 23 such as 04 or 04;16"),
+        (("--delete-when", "04; 16"), Exit.USAGE, "'04; 16' is not hours from 0 to 23"),
+        (("--delete-when", "4,16"), Exit.USAGE, "is not hours from 0 to 23"),
+        (("--disk-max-used-space-ratio", "750"), Exit.USAGE, "'750' is no whole number from 0 to 100"),
+        (("--disk-space-warning-level-ratio", "0,9"), Exit.USAGE, "'0,9' is no number from 0 to 100"),
+        (("--disk-space-clean-forcibly-ratio", "-1"), Exit.USAGE, "'-1' is no number from 0 to 100"),
+        (("--delete-file-batch-max", "0"), Exit.USAGE, "'0' is no whole number from 1 to"),
+        (("--clean-resource-interval", "10s"), Exit.USAGE, "'10s' is no whole number from 1 to"),
+        (("--replicas-per-disk-partition", "two"), Exit.USAGE, "'two' is no whole number from 1 to"),
+        (("--logical-disk-space-clean-forcibly-threshold", "80"), Exit.USAGE, "'80' is no number from 0 to 1"),
         (("--broker-conf", "/nowhere/broker.conf"), Exit.FAILED, "no such file"),
     ],
 )
