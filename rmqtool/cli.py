@@ -25,7 +25,7 @@ _COMPLETE = "_RMQTOOL_COMPLETE"  # click's: a shell asks for the completion of a
 
 _COMMANDS = {
     "clean": (
-        "What the broker's cleaner deletes with its next run, why, when the rest goes, and who loses what.",
+        "Show what the cleaner deletes next, or delete it for good.",
         "rmqtool.commands.clean:clean",
     ),
     "explain": (

@@ -10,6 +10,7 @@ from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered, undelivered_messages
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.store import rocksdb_configs
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,33 @@ class Losses:
     plan: CleanPlan
     groups: Sequence[GroupLoss]
     undelivered: Sequence[Undelivered]
+
+    @property
+    def unread(self) -> int:
+        """Messages that groups have not read, those of each group counted."""
+        return sum(item.messages_lost for item in self.groups)
+
+    @property
+    def losing_groups(self) -> int:
+        """The number of groups that lose unread messages."""
+        return len({item.group for item in self.groups if item.messages_lost})
+
+    @property
+    def undelivered_messages(self) -> int:
+        """Delayed and half messages that wait; at most so many unless all of `undelivered` are exact."""
+        return sum(queue.messages_lost for queue in self.undelivered)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the files say what the groups have read: committed offsets and queues, outside of RocksDB."""
+        store, file = self.plan.snapshot.store, self.plan.snapshot.committed.file
+        is_readable = file.path is not None and file.problem is None
+        return is_readable and store.layout != "rocksdb" and not rocksdb_configs(store)
+
+    @property
+    def may_lose_unread(self) -> bool:
+        """Whether somebody may miss a message that is deleted."""
+        return bool(self.unread or self.undelivered or (self.plan.deleted and not self.is_known))
 
     @property
     def topics(self) -> list[TopicLoss]:

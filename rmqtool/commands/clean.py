@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +13,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit, RmqtoolError, StoreInUseError, UsageError
-from rmqtool.commands.clean_options import cleaner_options, given_options, given_time
+from rmqtool.commands.clean_options import choices, chosen, cleaner_options, next_options, read_choices
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.commands.writing import confirm, print_recovered, recovered_json, yes_option
+from rmqtool.commands.writing import (
+    confirm,
+    print_recovered,
+    recovered_json,
+    saved_plan_options,
+    write_plan,
+    yes_option,
+)
 from rmqtool.show.output import Style, byte_size, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.clean.forecast import Forecast
     from rmqtool.clean.losses import Losses
     from rmqtool.clean.plan import CleanPlan
+    from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.findings.finding import Finding
+    from rmqtool.show.clean_text import NextOptions
     from rmqtool.store.lock import Holder
     from rmqtool.store.store import Store
     from rmqtool.transaction import Recovered
@@ -32,11 +42,13 @@ _EPILOG = examples_and_statuses(
         "rmqtool clean /data/rocketmq/store --dry-run --all-runs",
         "rmqtool clean /data/rocketmq/store --dry-run --file-reserved-time 24",
         "rmqtool clean /data/rocketmq/store --dry-run --disk-used-percent 91",
+        "rmqtool clean /data/rocketmq/store --manual --save-plan /tmp/plan.json",
+        "rmqtool clean /data/rocketmq/store --plan /tmp/plan.json",
     ),
     {
         Exit.OK: "done, whether or not anything would go",
-        Exit.USAGE: "the command line or broker.conf is wrong",
-        Exit.FAILED: "something cannot be read, or a layout is not supported",
+        Exit.USAGE: "a wrong command line or broker.conf, or nobody agreed to what is lost",
+        Exit.FAILED: "something cannot be read or is not supported, or a plan is outdated",
         Exit.IN_USE: "without --dry-run: a broker runs on the store",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },
@@ -45,12 +57,19 @@ _EPILOG = examples_and_statuses(
 
 @click.command("clean", epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Only show what the cleaner's next run would delete.")
+@click.option("--dry-run", is_flag=True, help="Only show what the cleaner's next run deletes; nothing is deleted.")
+@saved_plan_options
 @click.option("--all-runs", is_flag=True, help="With --dry-run: show all runs until one deletes nothing.")
 @click.option("--manual", is_flag=True, help="As after mqadmin deleteExpiredCommitLog: expired files go at any hour.")
 @click.option("--first-file-in-use", is_flag=True, help="As if a consumer still read the first file (hanged file).")
 @cleaner_options
 @yes_option
+@click.option(
+    "--allow-unread",
+    is_flag=True,
+    help="Delete messages, too, that a group has not read or that wait for their delivery; else the store's "
+    "name is asked for.",
+)
 @store_options
 @global_options
 @click.pass_obj
@@ -60,28 +79,45 @@ def clean(
     *,
     path: Path,
     dry_run: bool,
+    save_plan: Path | None,
+    plan: Path | None,
     yes: bool,
+    allow_unread: bool,
     **asked: Any,
 ) -> Exit:
-    """What the broker's cleaner deletes with its next run, why, when the rest goes, and who loses what.
+    """Show what the cleaner deletes next, or delete it for good.
 
-    STORE is the directory that broker.conf calls storePathRootDir. With --dry-run nothing is changed, and a broker
+    STORE is the directory that broker.conf calls storePathRootDir. It shows which files the broker's cleaner deletes
+    with its next run, why, when the rest goes, and who loses what. With --dry-run nothing is changed, and a broker
     may run on it. Without it the files of the next run are deleted for good, after they were shown and you agreed,
-    and only while no broker runs.
+    and only while no broker runs. Where unread messages are among them, a yes is not enough.
     """
+    from rmqtool.clean.saved_plan import SavedCleanPlan
     from rmqtool.clean.snapshot import retry_on_deletion
     from rmqtool.store.store import open_store
 
     style.store = str(path)
-    if asked["all_runs"] and not dry_run:
-        raise UsageError("--all-runs shows runs and deletes nothing: it needs --dry-run")
+    if asked["all_runs"] and (save_plan or not dry_run):
+        raise UsageError(
+            "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
+        )
+    saved = None
+    if plan:
+        if dry_run or save_plan or chosen(asked):
+            raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+        saved = SavedCleanPlan(plan)
+        asked |= read_choices(saved)
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
     make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
-    shown = retry_on_deletion(lambda: _explained(style, make_plan(), given_options(asked), given_time(asked)))
-    if dry_run:
-        shown.show("planned" if shown.plan.runs[0].deletes else "nothing")
+    following = next_options(asked, save_plan)
+    shown = retry_on_deletion(lambda: _explained(style, make_plan(), following))
+    if save_plan:
+        shown.save(save_plan, asked)
+    if dry_run or save_plan:
+        shown.show(shown.state)
         return Exit.OK
-    _delete(shown, make_plan, yes=yes, as_if=asked["now"] is not None or asked["disk_used_percent"] is not None)
+    as_if = asked["now"] is not None or asked["disk_used_percent"] is not None
+    _delete(shown, make_plan, saved, _Consent(yes, allow_unread, as_if))
     return Exit.OK
 
 
@@ -101,7 +137,18 @@ def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan
     return plan(facts, rules, moment, all_runs=asked["all_runs"])
 
 
-def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool, as_if: bool) -> None:
+@dataclass(frozen=True)
+class _Consent:
+    """What was agreed to on the command line, and whether the time or the disk was given there."""
+
+    yes: bool
+    allow_unread: bool
+    as_if: bool
+
+
+def _delete(
+    shown: _PlanOutput, make_plan: Callable[[], CleanPlan], saved: SavedCleanPlan | None, consent: _Consent
+) -> None:
     """Show the plan, ask, lock the store, plan again, and delete if the plan is the same."""
     from rmqtool.clean.deletion import delete, files_to_delete, refuse, same_deletion
     from rmqtool.transaction import Transaction, interrupted
@@ -110,6 +157,8 @@ def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool
     refuse(plan)
     _require_release(shown)
     unfinished = interrupted(plan.snapshot.store.root)
+    if saved and not unfinished:
+        saved.require_same(plan)
     count = sum(1 for _ in files_to_delete(plan))
     if not count and not unfinished:
         shown.show("nothing")
@@ -118,7 +167,7 @@ def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool
         shown.show("planned", next_commands=False)
     if plan.snapshot.holder:  # before anybody is asked; the transaction checks again
         raise _in_use(plan.snapshot.store.root, plan.snapshot.holder)
-    confirm(_question(count, unfinished, as_if=as_if), yes=yes)
+    _ask(shown, count, unfinished, consent)
     with Transaction(plan.snapshot.store, "clean") as transaction:
         recovered = transaction.recovered
         print_recovered(recovered)
@@ -128,6 +177,8 @@ def _delete(shown: _PlanOutput, make_plan: Callable[[], CleanPlan], *, yes: bool
         if not same_deletion(make_plan(), plan):
             message = "the store or the hour has changed since it was shown: nothing was deleted"
             raise RmqtoolError(message, file=plan.snapshot.store.root, hint="run it again")
+        if saved:
+            saved.require_same(plan)
         committed = delete(plan, transaction)
     shown.done(committed.state, committed.id, ())
 
@@ -139,10 +190,22 @@ def _require_release(shown: _PlanOutput) -> None:
             raise UsageError(finding.message, hint="name the release with --broker-version; nothing was deleted")
 
 
-def _question(count: int, unfinished: str | None, *, as_if: bool) -> str:
+def _ask(shown: _PlanOutput, count: int, unfinished: str | None, consent: _Consent) -> None:
+    """Return when the user agrees; where unread messages go, --yes or a "y" is not enough."""
+    from rmqtool.show.clean_tables import losses_text
+
     first = f"End the interrupted run {unfinished} first, and look again. " if unfinished else ""
-    measured = ", by the time or disk that you gave and not this machine's" if as_if else ""
-    return f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
+    measured = ", by the time or disk that you gave and not this machine's" if consent.as_if else ""
+    question = f"{first}Delete {'this file' if count == 1 else f'these {count} files'} for good{measured}?"
+    if consent.allow_unread or not shown.losses.may_lose_unread:
+        confirm(question, yes=consent.yes)
+        return
+    lost = losses_text(shown.losses)
+    if consent.yes:
+        hint = "look with --dry-run at who loses what; --allow-unread agrees to it; nothing was changed"
+        raise UsageError(f"--yes is not enough: {lost}", file=shown.plan.snapshot.store.root, hint=hint)
+    root = os.path.abspath(shown.plan.snapshot.store.root)
+    confirm(f"{lost[0].upper()}{lost[1:]}. {question}", yes=False, name=os.path.basename(root) or root)
 
 
 def _in_use(root: Path, holder: Holder) -> StoreInUseError:
@@ -153,15 +216,27 @@ def _in_use(root: Path, holder: Holder) -> StoreInUseError:
 
 @dataclass(frozen=True)
 class _PlanOutput:
-    """A plan with all that is shown of it; the next command line has the same `options` and the same `time`."""
+    """A plan with all that is shown of it."""
 
     style: Style
     plan: CleanPlan
     losses: Losses
     forecast: Forecast
     findings: Sequence[Finding]
-    options: str
-    time: str
+    following: NextOptions
+
+    @property
+    def state(self) -> str:
+        """Whether there is something to delete."""
+        return "planned" if self.plan.runs[0].deletes else "nothing"
+
+    def save(self, path: Path, asked: Mapping[str, Any]) -> None:
+        """Write the plan to a file, with the choices that it was made with."""
+        from rmqtool.clean.saved_plan import clean_plan_text
+        from rmqtool.show.clean_json import clean_json
+
+        result = {"state": self.state, **clean_json(self.plan, self.losses, self.forecast)}
+        write_plan(path, clean_plan_text(self.plan, choices(asked), result), self.plan.snapshot.store.root)
 
     def show(
         self,
@@ -183,7 +258,7 @@ class _PlanOutput:
             return
         show_plan(self.plan, self.losses, self.forecast, self.findings, self.style)
         if next_commands and not self.style.quiet:
-            note_next(self.plan, self.options, self.time)
+            note_next(self.plan, self.following)
 
     def done(self, state: str, transaction: str | None, recovered: Sequence[Recovered]) -> None:
         """Print what was done; people have seen the rest."""
@@ -193,16 +268,16 @@ class _PlanOutput:
             self.show(state, transaction, recovered)
             return
         if state == "done":
-            write_text(f"deleted; {byte_size(self.plan.runs[0].freed_bytes)} are free again\n")
+            write_text(f"deleted for good; {byte_size(self.plan.runs[0].freed_bytes)} are free again\n")
         if not self.style.quiet:
-            note_next(self.plan, self.options, self.time, done=True)
+            note_next(self.plan, self.following, done=True)
 
 
-def _explained(style: Style, plan: CleanPlan, options: str, time: str) -> _PlanOutput:
+def _explained(style: Style, plan: CleanPlan, following: NextOptions) -> _PlanOutput:
     """A plan with losses, forecast and findings, computed while its files are there."""
     from rmqtool.clean.findings import findings_of
     from rmqtool.clean.forecast import forecast
     from rmqtool.clean.losses import losses_of
 
-    findings = list(findings_of(plan, options + time))
-    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, options, time)
+    findings = list(findings_of(plan, following.same + following.time))
+    return _PlanOutput(style, plan, losses_of(plan), forecast(plan), findings, following)

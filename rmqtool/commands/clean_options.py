@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import wraps
+from pathlib import Path
 from shlex import quote
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -15,6 +16,11 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import parse_time, rfc3339
 from rmqtool.broker.delete_when import MAX_TIME, parse_zone
 from rmqtool.rules.retention import NAMES
+from rmqtool.rules.versions import parse_version
+
+if TYPE_CHECKING:
+    from rmqtool.show.clean_text import NextOptions
+    from rmqtool.transaction.plan_file import PlanFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,25 +127,77 @@ def cleaner_options(command: F) -> F:
     return wrapped  # type: ignore[no-any-return]
 
 
-def given_options(asked: Mapping[str, Any]) -> str:
-    """The options of a command line but its time as they are written, for the next one; with a blank in front."""
-    version, zone, rate = asked["broker_version"], asked["zone"], asked["limit_rate"]
-    percent = asked["disk_used_percent"]
-    words = [("--broker-conf", asked["broker_conf"].path), ("--broker-version", version and str(version))]
-    words += [("--limit-rate", rate and str(rate.bytes_per_second)), ("--time-zone", zone and str(zone))]
-    words += [("--disk-used-percent", None if percent is None else repr(percent).removesuffix(".0"))]
-    words += [(option, "") for option in ("--manual", "--first-file-in-use") if asked[_parameter(option[2:])]]
+_CHOICES = ("now", "zone", "disk_used_percent", "manual", "first_file_in_use", "options", "broker_version")
+"""What decides which files go, by the names of parameters; broker.conf is read anew each time."""
+
+
+def chosen(asked: Mapping[str, Any]) -> bool:
+    """Whether a command line decides which files go."""
+    return any(asked[name] is not None and asked[name] is not False and asked[name] != {} for name in _CHOICES)
+
+
+def choices(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides which files go, as JSON."""
+    texts = {name: None if asked[name] is None else str(asked[name]) for name in ("zone", "broker_version")}
+    return {name: asked[name] for name in _CHOICES} | texts
+
+
+def read_choices(saved: PlanFile) -> dict[str, Any]:
+    """What a saved plan was made with; raises UsageError for what no plan holds."""
+    found = saved.document.get("options")
+    if not (isinstance(found, dict) and found.keys() == set(_CHOICES) and _are_choices(found)):
+        raise saved.odd_options()
+    zone, version = found["zone"], found["broker_version"]
+    return found | {
+        "zone": None if zone is None else parse_zone(zone),
+        "broker_version": None if version is None else parse_version(version),
+    }
+
+
+def _are_choices(found: Mapping[str, Any]) -> bool:
+    percent, settings = found["disk_used_percent"], found["options"]
+    return (
+        (found["now"] is None or (type(found["now"]) is int and 0 <= found["now"] <= MAX_TIME))
+        and (percent is None or (type(percent) in (int, float) and 0 <= percent <= 100))
+        and all(found[name] is None or isinstance(found[name], str) for name in ("zone", "broker_version"))
+        and all(isinstance(found[name], bool) for name in ("manual", "first_file_in_use"))
+        and isinstance(settings, dict)
+        and all(name in NAMES and isinstance(value, str) for name, value in settings.items())
+    )
+
+
+def next_options(asked: Mapping[str, Any], plan: Path | None) -> NextOptions:
+    """What the next command lines need of this one; `plan` is the file to which the plan is saved.
+
+    The consent of --allow-unread is for one run: it is in none of them.
+    """
+    from rmqtool.show.clean_text import NextOptions
+
+    conf, rate = asked["broker_conf"].path, asked["limit_rate"]
+    read = [("--broker-conf", conf), ("--limit-rate", rate and str(rate.bytes_per_second))]
+    same = _words([*read, *_decisions(asked)])
+    time = _words([("--now", None if asked["now"] is None else rfc3339(asked["now"]))])
+    return NextOptions(same, time, _words([("--plan", str(plan)), *read]) if plan else same + time)
+
+
+def _decisions(asked: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """The options that decide which files go, but for the time; of value None where they were not given."""
+    version, zone, percent = asked["broker_version"], asked["zone"], asked["disk_used_percent"]
+    yield "--broker-version", version and str(version)
+    yield "--time-zone", zone and str(zone)
+    yield "--disk-used-percent", None if percent is None else str(percent).removesuffix(".0")
+    for flag in ("manual", "first_file_in_use"):
+        yield f"--{flag.replace('_', '-')}", "" if asked[flag] else None
     for name, value in asked["options"].items():
         if name == _FORCIBLY:
-            words.append((f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""))
+            yield f"--{'' if value == 'true' else 'no-'}{_kebab(name)}", ""
         else:
-            words.append((f"--{_kebab(name)}", value))
-    return "".join(f" {name} {quote(value)}" if value else f" {name}" for name, value in words if value is not None)
+            yield f"--{_kebab(name)}", value
 
 
-def given_time(asked: Mapping[str, Any]) -> str:
-    """The time of `--now` for the next command line, with a blank in front; empty without it."""
-    return "" if asked["now"] is None else f" --now {rfc3339(asked['now'])}"
+def _words(options: Iterable[tuple[str, str | None]]) -> str:
+    """Options as they are written on a command line, each with a blank in front."""
+    return "".join(f" {name} {quote(value)}" if value else f" {name}" for name, value in options if value is not None)
 
 
 def _text(value: object) -> str:

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, RmqtoolError, UsageError
+from rmqtool.base.errors import Exit, UsageError
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
-from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_interruption, require_answer
+from rmqtool.commands.writing import (
+    confirm,
+    print_recovered,
+    recovered_json,
+    reporting_interruption,
+    require_answer,
+    unwritable,
+    write_plan,
+)
 from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
@@ -114,14 +122,14 @@ def _apply(style: Style, request: RebuildRequest, plan: RebuildPlan, transaction
 
 
 def _show_only(style: Style, request: RebuildRequest) -> Exit:
-    from rmqtool.rebuild.saved_plan import plan_text
+    from rmqtool.rebuild.saved_plan import rebuild_plan_text
     from rmqtool.show.rebuild_json import plan_json
 
     plan = _make_plan(style, request)
     state: PlanState = "nothing" if plan.is_empty else "planned"
     if request.save_plan:
-        text = plan_text(plan, request.command, plan_json(plan, state))
-        _save(request.save_plan, text)
+        text = rebuild_plan_text(plan, request.command, plan_json(plan, state))
+        write_plan(request.save_plan, text, request.store.root)
     following = command_line(request, *(("--plan", str(request.save_plan)) if request.save_plan else ()))
     if plan.written_kinds & plan.source.sizes.assumed:
         following += " --broker-conf BROKER_CONF"  # without it nothing is written
@@ -136,7 +144,7 @@ def _write_elsewhere(style: Style, request: RebuildRequest, directory: Path) -> 
         try:
             plan = write_output(open_source(request.store, request.options), directory, progress.update)
         except OSError as error:
-            raise _unwritable(directory, error) from error
+            raise unwritable(directory, error) from error
     status = _show(style, request, _Outcome(plan, "done", verb="written"))
     if not (style.json or style.quiet):
         note(f"written below {directory}; the store is as it was")
@@ -222,17 +230,3 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     elif outcome.next_command:
         note(f"nothing is written yet; next: {outcome.next_command}")
     return status
-
-
-def _save(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> RmqtoolError:
-    from rmqtool.base.errors import UnwritableError
-
-    file = Path(error.filename) if isinstance(error.filename, str) else path
-    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file)

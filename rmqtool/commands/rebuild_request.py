@@ -11,7 +11,7 @@ import click
 
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.options import F, global_options, store_options
-from rmqtool.commands.writing import yes_option
+from rmqtool.commands.writing import saved_plan_options, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 
@@ -41,9 +41,7 @@ def rebuild_options(command: F) -> F:
             click.option("--output", type=path, metavar="DIR",
                          help="Write the files below DIR; the store is only read."),
             click.option("--dry-run", is_flag=True, help="Show the plan; nothing is written."),
-            click.option("--save-plan", type=path, metavar="FILE", help="Write the plan to FILE; implies --dry-run."),
-            click.option("--plan", type=path, metavar="FILE",
-                         help="Carry out a saved plan, if the store is still the one that it was made from."),
+            saved_plan_options,
             click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True,
                          metavar="N", help="Read the log with so many processes; the result is the same."),
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import UsageError
+from rmqtool.base.errors import UnwritableError, UsageError
 from rmqtool.show.output import Style, note, visible
 
 if TYPE_CHECKING:
@@ -22,6 +22,31 @@ F = TypeVar("F", bound=Callable[..., Any])
 def yes_option(command: F) -> F:
     """``--yes``, for every command that writes to a store."""
     return click.option("-y", "--yes", is_flag=True, help="Do not ask; scripts need this.")(command)
+
+
+def saved_plan_options(command: F) -> F:
+    """``--save-plan`` and ``--plan``, for commands whose plans can be reviewed in between."""
+    path = click.Path(path_type=Path)
+    text = "Carry out a saved plan, if it would still change the same files."
+    command = click.option("--plan", type=path, metavar="FILE", help=text)(command)
+    text = "Write the plan to FILE; implies --dry-run."
+    return click.option("--save-plan", type=path, metavar="FILE", help=text)(command)
+
+
+def write_plan(path: Path, text: str, root: Path) -> None:
+    """Write a plan outside of the store at `root`; raises UnwritableError or UsageError."""
+    if path.resolve().is_relative_to(root.resolve()):
+        raise UsageError("the plan would be a file of the store: give a path outside of it", file=path)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> UnwritableError:
+    """The error for a file outside of the store that cannot be written."""
+    file = Path(error.filename) if isinstance(error.filename, str) else path
+    return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file)
 
 
 def confirm(question: str, *, yes: bool, name: str | None = None, recovered: Iterable[Recovered] = ()) -> None:

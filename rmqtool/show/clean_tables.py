@@ -136,15 +136,37 @@ def answer(plan: CleanPlan, losses: Losses) -> str:
     runs = "The next run deletes" if len(plan.runs) == 1 else f"The next {len(plan.runs)} runs delete"
     size = byte_size(sum(decision.log_file.allocated for decision in deleted))
     reasons = {decision.reason for decision in deleted}
-    why = "they have expired" if "forced" not in reasons else f"the disk is {_used(plan)} % full, whatever their age"
+    why = f"they have expired, and {_at_this_time(plan)}"
+    if "forced" in reasons:
+        why = f"the disk is {_used(plan)} % full, whatever their age"
     if len(reasons) > 1:
         why = f"some have expired, and the disk is {_used(plan)} % full"
-    lost = sum(item.messages_lost for item in losses.groups)
-    groups = len({item.group for item in losses.groups if item.messages_lost})
-    losers = f"; {_counted(groups, 'group')} {'loses' if groups == 1 else 'lose'} {_counted(lost, 'unread message')}"
-    return (
-        f"{runs} {count} of {files} log files ({size}): {why}{losers if lost else '; no group loses unread messages'}."
-    )
+    return f"{runs} {count} of {files} log files ({size}) for good: {why}; {losses_text(losses)}."
+
+
+def _at_this_time(plan: CleanPlan) -> str:
+    """Why expired files are deleted now."""
+    if plan.trigger.time:
+        return "it is the hour"
+    return f"the disk is {_used(plan)} % full" if plan.trigger.space else "--manual deletes at any hour"
+
+
+def losses_text(losses: Losses) -> str:
+    """Who loses unread messages, and how many."""
+    parts = []
+    if losses.unread:
+        groups = losses.losing_groups
+        verb = "loses" if groups == 1 else "lose"
+        parts.append(f"{_counted(groups, 'group')} {verb} {_counted(losses.unread, 'unread message')}")
+    if not losses.is_known:
+        parts.append("what groups have not read is not known")
+    elif not losses.unread:
+        parts.append("no group loses unread messages")
+    if count := losses.undelivered_messages:
+        at_most = "" if all(queue.exact for queue in losses.undelivered) else "up to "
+        verb = "is" if count == 1 else "are"
+        parts.append(f"{at_most}{_counted(count, 'undelivered message')} {verb} lost")
+    return ", ".join(parts)
 
 
 def _followers(plan: CleanPlan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from shlex import quote
 
 from rich.console import Console
@@ -45,18 +46,31 @@ def show_plan(plan: CleanPlan, losses: Losses, forecast: Forecast, findings: Seq
         show_finding(console, finding)
 
 
-def note_next(plan: CleanPlan, options: str, time: str, *, done: bool = False) -> None:
-    """Print on stderr what to run next, with the `options` of this run and the `time` that it assumed (or "")."""
-    command = f"rmqtool clean {quote(str(plan.snapshot.store.root))}{options}"
+@dataclass(frozen=True)
+class NextOptions:
+    """Options that the next command lines need, each with a blank in front.
+
+    Those that this plan was made with, the time that it assumes (or ""), and what deletes its files.
+    """
+
+    same: str
+    time: str
+    deletion: str
+
+
+def note_next(plan: CleanPlan, options: NextOptions, *, done: bool = False) -> None:
+    """Print on stderr what to run next."""
+    clean = f"rmqtool clean {quote(str(plan.snapshot.store.root))}"
+    command = f"{clean}{options.same}"
     note("")
     if done:
-        note(f"what the next run would delete: {command}{time} --dry-run")
+        note(f"what the next run would delete: {command}{options.time} --dry-run")
         return
     if len(plan.runs) == 1 and plan.runs[0].log.deleted:
-        note(f"the runs that follow: {command}{time} --dry-run --all-runs")
+        note(f"the runs that follow: {command}{options.time} --dry-run --all-runs")
     if plan.runs[0].deletes and not plan.snapshot.holder:
         what = "it" if len(plan.runs) == 1 else "the files of the first run"
-        note(f"delete {what} for good, with the broker stopped: {command}{time}")
+        note(f"delete {what} for good, with the broker stopped: {clean}{options.deletion}")
     elif not plan.runs[0].deletes and plan.next_start is not None:
         when = local_time(plan.next_start, plan.rules.zone).isoformat(timespec="seconds")
         note(f"at the next hour of deleteWhen: {command} --dry-run --now {when}")
@@ -80,6 +94,8 @@ def _facts(plan: CleanPlan) -> Iterator[tuple[str, str]]:
     following = f"next {moment(plan.next_start, plan)}" if plan.next_start is not None else "no hour matches"
     yield "time", f"{'yes' if trigger.time else 'no'}, deleteWhen is {settings.delete_when!r}: {following}"
     yield "space", _space_line(plan)
+    if trigger.manual:
+        yield "manual", "yes, as after mqadmin deleteExpiredCommitLog: expired files go at any hour"
 
 
 def _disk_line(plan: CleanPlan) -> str:

@@ -20,7 +20,7 @@ from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.index_files import IndexFile
-from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, Store, rocksdb_configs
 
 _INSPECTED_WITH: Mapping[str, str] = {
     "store.unreadable": "rmqtool inspect {path}",
@@ -61,7 +61,7 @@ def layout_findings(store: Store) -> Iterator[Finding]:
     if store.layout == "rocksdb":
         message = "consume queues are kept in RocksDB, which is not read: queues and lag below may be missing"
         yield finding("store.rocksdb-queues", message)
-    databases = [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
+    databases = rocksdb_configs(store)
     if databases:
         message = "consumer offsets are kept in RocksDB, which is not read: consumers below may be missing or old"
         yield finding("config.rocksdb", message, file=databases[0])

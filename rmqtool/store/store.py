@@ -107,6 +107,11 @@ def holds_rocksdb(directory: Path) -> bool:
     return os.path.isfile(directory / _ROCKSDB_MARK)
 
 
+def rocksdb_configs(store: Store) -> list[str]:
+    """The databases in which a broker keeps committed offsets instead of in files."""
+    return [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
+
+
 def _existing_directory(root: Path) -> Path:
     """`root`; raises UnreadableError when it does not exist, NotAStoreError for a file.
 

@@ -16,11 +16,11 @@ import pytest
 from rmqtool.base.errors import Exit
 from tests.building import LogBuilder
 from tests.clean.planning import FOUR, HOUR, set_mtime
+from tests.commands.cleaning import OPTIONS, files, planned
 from tests.commands.running import KILLED_AT_A_DELETION, ROOT, Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.unchanged import unchanged
 
-OPTIONS = ("--now", "2026-11-25T04:00:00Z", "--time-zone", "UTC", "--disk-used-percent", "50")
 SIZES = {
     "mapedFileSizeCommitLog": 65536,
     "mapedFileSizeConsumeQueue": 600,
@@ -44,17 +44,9 @@ def store(unpacked: GoldenStore, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def files(store: Path) -> set[str]:
-    return {str(path.relative_to(store)) for path in store.rglob("*") if path.is_file()}
-
-
-def planned(store: Path, *options: str) -> set[str]:
-    (first,) = rmqtool("clean", store, "--dry-run", "--json", *OPTIONS, *options).document["result"]["passes"]
-    return {file["file"] for file in first["commit_log"]} | {*first["consume_queues"], *first["index"]}
-
-
 def clean(store: Path, *options: str | Path) -> Result:
-    return rmqtool("clean", store, *OPTIONS, *options)
+    """A run that deletes, unread messages too."""
+    return rmqtool("clean", store, *OPTIONS, "--allow-unread", *options)
 
 
 def test_the_first_pass_and_nothing_else(store: Path) -> None:
@@ -179,7 +171,17 @@ def test_a_store_in_use(store: Path) -> None:
 def test_a_kill_is_finished_by_the_next_run(store: Path, deletions: int) -> None:
     """Whatever had gone, the next run deletes the rest of the same files; before, the log has no hole."""
     doomed, before = planned(store), files(store)
-    command = [sys.executable, "-c", KILLED_AT_A_DELETION, str(deletions), "clean", str(store), *OPTIONS, "--yes"]
+    command = [
+        sys.executable,
+        "-c",
+        KILLED_AT_A_DELETION,
+        str(deletions),
+        "clean",
+        str(store),
+        *OPTIONS,
+        "--yes",
+        "--allow-unread",
+    ]
     killed = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
     assert killed.returncode == 9
     left = files(store)

@@ -166,7 +166,7 @@ def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Pa
     """What the help shows is accepted when its store is there."""
     epilog = COMMANDS[name].epilog or ""
     places = {"/data/rocketmq/store": store, "/brokers/*/store": store}
-    places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new"}
+    places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):
         words = line.split("|")[0]
         for shown, there in places.items():

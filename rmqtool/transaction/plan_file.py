@@ -1,0 +1,78 @@
+"""Plans in files: reviewed by people, and carried out only while the files are those that they were made from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from rmqtool.base.errors import ChangedError, UsageError
+from rmqtool.base.files import read_all
+from rmqtool.store.store import Store
+
+_MAX_SIZE = 1 << 30
+
+
+def fingerprint_of(files: Iterable[Path], store: Store) -> str:
+    """A digest of names, sizes and modification times; a file that does not exist counts, too."""
+    digest = blake2b(digest_size=16)
+    for path in files:
+        digest.update(_line(path, store))
+    return digest.hexdigest()
+
+
+def plan_text(
+    schema: str, command: str, store: Store, *, fingerprint: str, options: Mapping[str, Any], result: Mapping[str, Any]
+) -> str:
+    """A plan as JSON: what it was made from, with which options, and what it does."""
+    document = {
+        "schema": schema,
+        "command": command,
+        "store": str(store.root),
+        "fingerprint": fingerprint,
+        "options": options,
+        "result": result,
+    }
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+class PlanFile:
+    """The plan of a command that was read back. Raises UsageError for a file that is none."""
+
+    def __init__(self, path: Path, schema: str, command: str) -> None:
+        self.path = path
+        try:
+            found = json.loads(read_all(path, _MAX_SIZE))
+        except ValueError as error:
+            raise UsageError(f"not a plan: {error}", file=path) from error
+        if not isinstance(found, dict) or found.get("schema") != schema or found.get("command") != command:
+            raise UsageError(f"not a plan of {command} that this version can carry out", file=path)
+        self.document = found
+
+    def require_fingerprint(self, found: str, store: Store) -> None:
+        """Raise ChangedError when the plan was made from other files."""
+        if found != self.document.get("fingerprint"):
+            raise self.changed(store)
+
+    def changed(self, store: Store) -> ChangedError:
+        """The error for a store of which the plan does not hold any more."""
+        return ChangedError(
+            f"the store is not as it was when {self.path} was made: nothing is written",
+            file=store.root,
+            hint="make the plan anew with --dry-run --save-plan",
+        )
+
+    def odd_options(self) -> UsageError:
+        """The error for options that no plan has."""
+        return UsageError("its options cannot be read: make the plan anew", file=self.path)
+
+
+def _line(path: Path, store: Store) -> bytes:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return b"\0"
+    name = store.relative(path).encode("utf-8", "surrogateescape")
+    return b"%s\0%d\0%d\n" % (name, status.st_size, status.st_mtime_ns)
