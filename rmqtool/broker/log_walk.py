@@ -116,6 +116,10 @@ class LogWalks:
         return walk
 
 
+NO_FILE_FOLLOWS = "no file follows"
+"""Why a log ends with a file that leads on to another one."""
+
+
 @dataclass(frozen=True)
 class LogEnd:
     """Where a scan from one file on ends the log: in the file of that number, at a physical offset, and why."""
@@ -132,7 +136,7 @@ def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
         walk = walks.of(files[number])
         if walk.outcome == "next" and number + 1 < len(files):
             continue
-        why = "no file follows" if walk.outcome == "next" else walk.why
+        why = NO_FILE_FOLLOWS if walk.outcome == "next" else walk.why
         return LogEnd(number, files[number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
     raise ValueError("a log without files has no end")
 
