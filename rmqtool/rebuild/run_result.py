@@ -167,7 +167,7 @@ class RunReader:
 def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
     """Records that are none: to the broker, by our own decision, or because we have put them there."""
     rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
-    rows.update(dict.fromkeys(dispatched.refused.tolist(), _REFUSED))
+    rows.update(dict.fromkeys(dispatched.malformed_rows.tolist(), _REFUSED))
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
     timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)

@@ -131,7 +131,7 @@ def _task(source: RebuildSource) -> RunTask:
             source.version,
             source.snapshot.store.conf,
             source.snapshot.delay_levels,
-            lmq_seen=True,
+            has_light_queues=True,
             may_be_older=not source.releases.is_named,
         ),
         selection=options.selection,

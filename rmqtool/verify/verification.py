@@ -98,7 +98,7 @@ class Verification:
         snapshot, request = self.snapshot, self.request
         store, live, selection = snapshot.store, snapshot.holder is not None, request.selection
         rules = DispatchRules.of(snapshot.release, store.conf, snapshot.delay_levels,
-                                 lmq_seen=snapshot.has_light_queues,
+                                 has_light_queues=snapshot.has_light_queues,
                                  may_be_older=not snapshot.releases.is_named)  # fmt: skip
         wants_index = any(map(selection.wants_any, NEEDING_INDEX))
         self._index = self._readable_index() if wants_index else []
