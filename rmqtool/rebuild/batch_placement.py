@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +22,6 @@ class BatchQueues:
     """
 
     def __init__(self, names: Sequence[QueueName], sinks: Sequence[UnitSink], existing: ExistingQueues) -> None:
-        self.repeated: dict[int, int] = defaultdict(int)
-        self.refused: dict[int, int] = defaultdict(int)  # units whose base offset or size no broker accepts
         self.ranges: dict[int, tuple[int, int]] = {}  # lowest and highest queue offset of each queue, the end exclusive
         self._names = names
         self._sinks = sinks
@@ -51,12 +48,11 @@ class BatchQueues:
             self._add(int(grouped.queues[low]), grouped[low:high])
 
     def _add(self, queue: int, units: QueueUnits) -> None:
-        sound = (units.queue_offsets >= 0) & (units.batch_sizes > 0)
-        new = units.physical_offsets > self._last.get(queue, -1)
-        new[1:] &= np.diff(units.physical_offsets) > 0
-        self.refused[queue] += int((~sound).sum())
-        self.repeated[queue] += int((sound & ~new).sum())
-        units = units[sound & new]
+        """Place units of one queue; a broker accepts no negative offset, no empty batch, and no unit twice."""
+        kept = (units.queue_offsets >= 0) & (units.batch_sizes > 0)
+        kept &= units.physical_offsets > self._last.get(queue, -1)
+        kept[1:] &= np.diff(units.physical_offsets) > 0
+        units = units[kept]
         if not len(units):
             return
         if queue not in self._ends:

@@ -67,7 +67,6 @@ class Derivation:
         self.refused: Counter[QueueName] = Counter()  # units of queues that no directory can have
         self.optional: OptionalUnits | None = None
         self.has_optional_keys = False  # whether older releases leave out some of the keys
-        self.records = 0
         self.last_physical_offset = -1
         self.last_store_timestamp = -1
         self.end = 0  # physical offset behind the last record
@@ -124,7 +123,6 @@ class Derivation:
         if result.batch_topics:
             raise BatchTopicFoundError(result.batch_topics)
         offsets, timestamps = result.physical_offsets, result.store_timestamps
-        self.records += len(offsets)
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
         self.end = result.physical_offset + result.size
         self.wrong_bodies.extend(result.wrong_bodies)

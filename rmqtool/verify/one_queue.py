@@ -174,7 +174,7 @@ class OneQueue:
         if not self._report.wants_example(code) or self._files is None:
             self._report.count(code, 1)
             return
-        path, position = self._files.place_of(number)
+        path, position = self._files.location_of(number)
         file = None if path is None else self._store.relative(path)
         self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip

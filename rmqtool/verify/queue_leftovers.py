@@ -194,7 +194,7 @@ class UnmatchedUnits:
             self._add(code, message, files, number, count)
 
     def _add(self, code: str, message: str, files: UnitFiles, number: int, count: int) -> None:
-        path, position = files.place_of(number)
+        path, position = files.location_of(number)
         file = None if path is None else self.store.relative(path)
         more = f" ({count} units)" if count > 1 else ""
         self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,

@@ -13,6 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
+from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -25,10 +26,10 @@ from rmqtool.rules.system_topics import (
 from rmqtool.store.config_json import read_config_file
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
+from rmqtool.verify.config_checks import VERSIONED_FILES
 from rmqtool.verify.offset_checks import is_system_topic
 from rmqtool.verify.witnesses import Witnesses
 
-_TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
 _ROUNDING_MS = 1_000
 _OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator sets their permission
 _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
@@ -37,8 +38,8 @@ _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 def check_topic_lines(seen: Witnesses, report: Report) -> None:
     """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
     topics = seen.snapshot.topics
-    for name, table in _TABLES.items():
-        _check_backup(seen.store, name, table, report)
+    for name in VERSIONED_FILES:
+        _check_backup(seen.store, name, report)
     if not topics.is_known or not topics.by_name:
         return
     missing = sorted({name.topic for name in seen.states} - topics.by_name.keys())
@@ -93,8 +94,8 @@ def _check_permissions(topics: Topics, report: Report) -> None:
                    file=f"{CONFIG}/{TOPICS}", topic=topic.name)  # fmt: skip
 
 
-def _check_backup(store: Store, name: str, table: str, report: Report) -> None:
-    """A file against its .bak, from which it differs by as many changes as its data version says."""
+def _check_backup(store: Store, name: str, report: Report) -> None:
+    """A file against its .bak: it cannot have lost more entries than its data version has counted changes."""
     path = store.root / CONFIG / name
     report.check("config.older-copy")
     try:
@@ -109,7 +110,7 @@ def _check_backup(store: Store, name: str, table: str, report: Report) -> None:
                   "before"  # fmt: skip
         report.add("config.older-copy", message, file=f"{CONFIG}/{name}")
         return
-    before, after = _names(backup, table), _names(main, table)
+    before, after = set(main_table(name, backup) or ()), set(main_table(name, main) or ())
     if after and len(before - after) > ours[0] - theirs[0] >= 0:
         lost = ", ".join(sorted(before - after)[:4])
         message = f"its data version is {ours[0]}, that of its .bak {theirs[0]}, and it has lost {lost}"
@@ -121,8 +122,3 @@ def _version(content: Mapping[str, Any]) -> tuple[int, int] | None:
     fields = version if isinstance(version, dict) else {}
     counter, timestamp = fields.get("counter"), fields.get("timestamp")
     return (counter, timestamp) if isinstance(counter, int) and isinstance(timestamp, int) else None
-
-
-def _names(content: Mapping[str, Any], table: str) -> set[str]:
-    found = content.get(table)
-    return set(found) if isinstance(found, dict) else set()
