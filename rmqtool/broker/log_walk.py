@@ -115,6 +115,10 @@ class LogWalks:
         return walk
 
 
+NO_FILE_FOLLOWS = "no file follows"
+"""Why a log ends with a file that leads on to another one."""
+
+
 @dataclass(frozen=True)
 class LogEnd:
     """Where a recovery scan ends the log: index of the file, physical offset, and the reason."""
@@ -131,7 +135,7 @@ def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
         walk = walks.of(files[file_number])
         if walk.outcome == "next" and file_number + 1 < len(files):
             continue
-        why = "no file follows" if walk.outcome == "next" else walk.why
+        why = NO_FILE_FOLLOWS if walk.outcome == "next" else walk.why
         return LogEnd(file_number, files[file_number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
     raise ValueError("a log without files has no end")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
 
+from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
@@ -36,15 +39,24 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
 
 
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
-    behind = f"{counted(start.messages_lost, 'readable message')} behind it"
+    behind, root = f"{counted(start.messages_lost, 'readable message')} behind it", recovery.snapshot.store.root
     if start.max_offset_after is None or start.scan_from is None:
-        return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.snapshot.store.root)
+        return finding("start.data-loss", f"{behind} would be out of reach", store=root, remedy=_save(root))
     files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
     message = (
         f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({_why(start.end)}): "
         f"{behind} would be lost, {counted(files, 'commit log file')} deleted"
     )
-    return finding("start.data-loss", message, store=recovery.snapshot.store.root)
+    return finding("start.data-loss", message, store=root, remedy=_cure(root, start.end))
+
+
+def _cure(root: Path, end: str | None) -> str | None:
+    """The page's cure, inert records in place of what ends the log; where a file is missing there is no such place."""
+    return _save(root) if end == NO_FILE_FOLLOWS else None
+
+
+def _save(root: Path) -> str:
+    return f"rmqtool export {quote(str(root))} --output DIRECTORY"
 
 
 def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
@@ -79,7 +91,8 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
         message = f"{worst.when} a start would end the commit log {position} and lose {lost}"
     else:
         return
-    yield finding("start.other-mode-data-loss", message, store=recovery.snapshot.store.root)
+    root = recovery.snapshot.store.root
+    yield finding("start.other-mode-data-loss", message, store=root, remedy=_cure(root, worst.cut.end.why))
 
 
 def _why(end: str | None) -> str | None:
