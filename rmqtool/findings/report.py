@@ -91,7 +91,7 @@ class Report:
     def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
         """Add a finding of the catalogue; `details` as in `catalogue.finding`. It stands for `count`."""
         if self.wants_example(code):
-            self.take(replace(finding(code, message, store=self.root, **details), count=count))
+            self.add_finding(replace(finding(code, message, store=self.root, **details), count=count))
         else:
             self.count(code, count)
 
@@ -106,7 +106,7 @@ class Report:
         elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
-    def take(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         """Add a finding; a remedy that is `rmqtool verify` itself is left out."""
         if not self.selection.wants(finding.code):
             self.count(finding.code, finding.count)
@@ -118,7 +118,7 @@ class Report:
         if len(tally.examples) < self.max_examples:
             tally.examples.append(finding)
 
-    def insist(self, finding: Finding) -> None:
+    def add_always(self, finding: Finding) -> None:
         """Add a finding whatever was selected: something could not be read."""
         tally = self._tallies.setdefault(finding.code, Tally())
         tally.total += finding.count
@@ -140,7 +140,7 @@ class Report:
         """How many findings there are of each code."""
         return {code: tally.total for code, tally in self._tallies.items()}
 
-    def seen(self) -> dict[str, int]:
+    def all_totals(self) -> dict[str, int]:
         """How many findings there are of each code, wanted or not: other checks depend on them."""
         return {**{code: count for code, count in self._unwanted.items() if count}, **self.totals()}
 

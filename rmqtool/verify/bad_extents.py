@@ -46,9 +46,9 @@ class Extents:
 
     def reason_at(self, offset: int) -> str | None:
         """Why nothing can be read at a physical offset; None outside all extents."""
-        number = bisect_right(self.starts, offset) - 1
-        inside = number >= 0 and offset < self.starts[number] + self.sizes[number]
-        return self.reasons[number] if inside else None
+        index = bisect_right(self.starts, offset) - 1
+        inside = index >= 0 and offset < self.starts[index] + self.sizes[index]
+        return self.reasons[index] if inside else None
 
     def end_unread(self, end: int) -> bool:
         """Whether the bytes before `end` could not be read, so that nothing is known of what is last there."""
@@ -56,5 +56,5 @@ class Extents:
 
     def between(self, start: int, stop: int) -> bool:
         """Whether an extent begins from `start` to before `stop`."""
-        number = bisect_right(self.starts, start - 1)
-        return number < len(self) and self.starts[number] < stop
+        index = bisect_right(self.starts, start - 1)
+        return index < len(self) and self.starts[index] < stop

@@ -28,8 +28,8 @@ VERSIONED_FILES = (TOPICS, "subscriptionGroup.json")
 def check_config_files(snapshot: Snapshot, report: Report) -> None:
     """Check that the files can be read, and that two copies of the same data version agree."""
     store = snapshot.store
-    for found in offset_findings(store, snapshot.committed.file):
-        report.take(found)
+    for each in offset_findings(store, snapshot.committed.file):
+        report.add_finding(each)
     for name in _config_names(store):
         report.check("config.unreadable")
         if name not in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
@@ -53,13 +53,13 @@ def _check_readable(store: Store, name: str, report: Report) -> None:
     if file.problem is None:
         return
     message = f"{file.problem}; {f'the broker reads {store.relative(file.path)}' if file.path else 'there is no .bak'}"
-    place = f"{CONFIG}/{name}"
+    path = f"{CONFIG}/{name}"
     if file.has_bad_backup:
         message = f"{file.problem}; its .bak cannot be read either"
-        report.add("config.unreadable", message, file=place, severity="error", effect="the broker refuses to start")
+        report.add("config.unreadable", message, file=path, severity="error", effect="the broker refuses to start")
     else:
         effect = None if file.path else "the broker starts without what was in it"
-        report.add("config.unreadable", message, file=place, effect=effect)
+        report.add("config.unreadable", message, file=path, effect=effect)
 
 
 def _check_backup(store: Store, name: str, report: Report) -> None:

@@ -132,8 +132,8 @@ class DamageChecks:
         if file is None or damage.size > (file.start_offset - start) % _PAGE_SIZE:
             return False
         head = np.frombuffer(self._read(start, _HEADER.itemsize), _HEADER)[0]
-        size, told = int(head["message_size"]), int(head["physical_offset"])
-        return told < start and self._read(start, size) == self._read(told, size)
+        size, stored_offset = int(head["message_size"]), int(head["physical_offset"])
+        return stored_offset < start and self._read(start, size) == self._read(stored_offset, size)
 
     def _is_begun(self, damage: Damage) -> bool:
         """Whether the few bytes at the log's end are the first ones of a record."""

@@ -58,19 +58,19 @@ def first_records(files: Sequence[MappedFile], lookups: Lookups) -> Iterator[Fir
     """The first record of each file that begins with one; files that cannot be read are left out."""
     for file in files:
         try:
-            found = lookups.time_and_host_at(file.start_offset)
+            time_and_host = lookups.time_and_host_at(file.start_offset)
         except UnreadableError:
             continue
-        if found is not None:
-            yield FirstRecord(file, *found)
+        if time_and_host is not None:
+            yield FirstRecord(file, *time_and_host)
 
 
 def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> None:
     """Compare the files' modification times, from which retention counts, with the times of their messages."""
-    found = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
-    times = [modified for _, modified in found]
-    report.check("store.modification-times", len(found))
-    for first, modified in found:
+    modified_files = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
+    times = [modified for _, modified in modified_files]
+    report.check("store.modification-times", len(modified_files))
+    for first, modified in modified_files:
         file = store.relative(first.file.path)
         if modified < first.store_timestamp - _TOLERANCE:
             message = f"modified {rfc3339(modified)}, before its first message: {rfc3339(first.store_timestamp)}"
@@ -80,7 +80,7 @@ def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> 
             report.add("store.retention-blocked", f"modified {rfc3339(modified)}, which is in the future", file=file,
                        effect="keeps it and all newer ones until then, and for the retention time")  # fmt: skip
     if len(times) > 1 and max(times) - min(times) <= _SAME:
-        span = found[-1][0].store_timestamp - found[0][0].store_timestamp
+        span = modified_files[-1][0].store_timestamp - modified_files[0][0].store_timestamp
         if span > _HOUR:
             message = f"all {len(times)} log files were modified at {rfc3339(max(times))}, as by a copy; their " \
                       f"messages are {span // _HOUR} h apart"  # fmt: skip

@@ -31,4 +31,5 @@ def _check_queue(store: Store, directory: Path, releases: Releases, report: Repo
     for file in files:
         if not file.size:
             last = releases if file is files[-1] else None
-            report.take(empty_file_finding("consumequeue.empty-file", store, file, last, topic=directory.parent.name))
+            empty = empty_file_finding("consumequeue.empty-file", store, file, last, topic=directory.parent.name)
+            report.add_finding(empty)

@@ -34,7 +34,7 @@ class LogHead:
     left: int = 0
     trimmed: bool = False
 
-    def look(self, queue: Queue, open_files: OpenFiles) -> None:
+    def add_queue(self, queue: Queue, open_files: OpenFiles) -> None:
         """Look at the first file of one queue; the cleaner keeps the last one whatever it holds."""
         files = queue.files.files
         if not self.start or not files or queue.kind != "simple":
@@ -53,17 +53,18 @@ class LogHead:
             return
         report.check("commitlog.head-missing")
         left_index = sum(
-            part.units > 0 and part.file.end_physical_offset < self.start for part in reader.index.parts[:-1]
+            index_file.units > 0 and index_file.file.end_physical_offset < self.start
+            for index_file in reader.index.files[:-1]
         )
         early = None if self.trimmed else _deleted_early(reader)
-        found = []
+        problems = []
         if self.left or left_index:
             left = f"{counted(self.left, 'queue')} and {counted(left_index, 'index file')}"
-            found.append(f"{left} still begin with files of messages before that, which the cleaner takes along")
+            problems.append(f"{left} still begin with files of messages before that, which the cleaner takes along")
         if early:
-            found.append(early)
-        if found:
-            message = f"the log begins at {self.start}; {'; '.join(found)}"
+            problems.append(early)
+        if problems:
+            message = f"the log begins at {self.start}; {'; '.join(problems)}"
             report.add("commitlog.head-missing", message, offset=self.start)
 
 

@@ -52,14 +52,14 @@ def log_map(
 
 def unreached(reached: Iterable[list[int]], start: int, end: int) -> list[tuple[int, int]]:
     """Offset and size of what of a log from `start` to `end` is in none of the extents `reached` (start, stop)."""
-    found, at = [], start
+    extents, at = [], start
     for low, high in sorted(reached):
         if at < min(low, end):
-            found.append((at, min(low, end) - at))
+            extents.append((at, min(low, end) - at))
         at = max(at, high)
     if at < end:
-        found.append((at, end - at))
-    return found
+        extents.append((at, end - at))
+    return extents
 
 
 def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:
@@ -72,12 +72,12 @@ def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:
 
 def cells(extents: Iterable[MapExtent], start: int, cell_size: int, count: int) -> list[State | None]:
     """The worst state in each of `count` cells of `cell_size` bytes; None where the log is empty."""
-    found: list[State | None] = [None] * count
+    states: list[State | None] = [None] * count
     for extent in extents:
         first = (extent.physical_offset - start) // cell_size
         last = (extent.physical_offset + extent.size - 1 - start) // cell_size
-        for number in range(max(first, 0), min(last + 1, count)):
-            known = found[number]
+        for cell in range(max(first, 0), min(last + 1, count)):
+            known = states[cell]
             if known is None or _RANK[extent.state] > _RANK[known]:
-                found[number] = extent.state
-    return found
+                states[cell] = extent.state
+    return states

@@ -36,11 +36,11 @@ from rmqtool.verify.timer_wheel import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
-_MOST_SHOWN = 4  # groups in one message
+_MAX_SHOWN = 4  # groups in one message
 
 
 @dataclass(frozen=True)
-class LogSeen:
+class ScannedLog:
     """What a scan has seen of the log; `queue_ends` are queue offsets behind the last message of each queue."""
 
     snapshot: Snapshot
@@ -70,7 +70,7 @@ class Witness:
     physical_offset: int | None = None
 
 
-def check_log_end(log: LogSeen, report: Report) -> None:
+def check_log_end(log: ScannedLog, report: Report) -> None:
     """Compare the end of a stopped broker's log with what its other files know."""
     if not log.totals.messages:
         _check_nothing_left(log, report)
@@ -82,11 +82,11 @@ def check_log_end(log: LogSeen, report: Report) -> None:
         witnesses = [each for each in witnesses if each.physical_offset is not None and each.physical_offset >= beyond]
     if witnesses:
         newest = f"the newest message is of {rfc3339(log.totals.latest)}, the log ends at {log.end}"
-        found = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
-        report.add("commitlog.end-missing", f"{newest}, but {found}", offset=log.end)
+        evidence = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
+        report.add("commitlog.end-missing", f"{newest}, but {evidence}", offset=log.end)
 
 
-def _check_nothing_left(log: LogSeen, report: Report) -> None:
+def _check_nothing_left(log: ScannedLog, report: Report) -> None:
     report.check("commitlog.missing")
     store, files = log.store, log.reader.files
     texts = [each.text for each in log.witnesses()] + [
@@ -96,12 +96,12 @@ def _check_nothing_left(log: LogSeen, report: Report) -> None:
     if files and (store.root / ABORT_FILE).exists():
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
     if texts:
-        places = ", ".join(map(store.relative, store.commit_log_directories))
-        there = f"no message is in {places}" if files else f"no log file is in {places}"
+        directories = ", ".join(map(store.relative, store.commit_log_directories))
+        there = f"no message is in {directories}" if files else f"no log file is in {directories}"
         report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG)
 
 
-def _of_checkpoint(log: LogSeen) -> Iterator[Witness]:
+def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
     try:
         checkpoint = log.snapshot.checkpoint or {}
     except RmqtoolError:
@@ -116,27 +116,27 @@ def _of_checkpoint(log: LogSeen) -> Iterator[Witness]:
             yield Witness(f"{CHECKPOINT} has {name} {offset}", offset)
 
 
-def _of_index(log: LogSeen) -> Iterator[Witness]:
+def _of_index(log: ScannedLog) -> Iterator[Witness]:
     """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
-    for part in reversed(log.reader.index.parts):
-        offset = part.file.end_physical_offset
-        if part.units and offset >= log.end and _last_offset(part) == offset:
-            time = rfc3339(part.file.end_timestamp) or part.file.end_timestamp
-            yield Witness(f"{log.store.relative(part.file.path)} knows a message of {time} at {offset}", offset)
+    for index_file in reversed(log.reader.index.files):
+        offset = index_file.file.end_physical_offset
+        if index_file.units and offset >= log.end and _last_offset(index_file) == offset:
+            time = rfc3339(index_file.file.end_timestamp) or index_file.file.end_timestamp
+            yield Witness(f"{log.store.relative(index_file.file.path)} knows a message of {time} at {offset}", offset)
             return
 
 
-def _last_offset(part: FileUnits) -> int | None:
+def _last_offset(index_file: FileUnits) -> int | None:
     """The physical offset of a file's last unit; None when it cannot be read."""
     try:
-        with InputFile(part.file.path) as file:
-            units = decode_units(file.read(unit_position(part.geometry.slots, part.units), UNIT_SIZE))
+        with InputFile(index_file.file.path) as file:
+            units = decode_units(file.read(unit_position(index_file.geometry.slots, index_file.units), UNIT_SIZE))
     except RmqtoolError:
         return None
     return int(units["physical_offset"][0]) if len(units) else None
 
 
-def _of_epochs(log: LogSeen) -> Iterator[Witness]:
+def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
     """The last epoch of a broker under a controller began where the log ended then (`EpochFileCache`)."""
     try:
         text = read_all(log.store.root / _EPOCHS, 1 << 20).decode("ascii", "replace")
@@ -156,7 +156,7 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
     offsets = table.items() if isinstance(table, dict) else ()
     levels = [f"level {level} up to {offset}" for level, offset in offsets if type(offset) is int and offset > 0]
     if levels:
-        yield f"delayOffset.json has delivered {', '.join(levels[:_MOST_SHOWN])}"
+        yield f"delayOffset.json has delivered {', '.join(levels[:_MAX_SHOWN])}"
     try:
         data = read_all(store.root / CONFIG / "timercheck", timer_check.USED_SIZE)
     except RmqtoolError:
@@ -179,7 +179,7 @@ def _of_timer_files(store: Store) -> Iterator[str]:
             yield f"{store.relative(wheel)} has {counted(slots, 'second')} with timer messages"
 
 
-def _consumed_beyond(log: LogSeen) -> list[str]:
+def _consumed_beyond(log: ScannedLog) -> list[str]:
     """Groups that have committed more than their queues hold: how much of each queue is gone, at least."""
     beyond = [
         each for each in log.snapshot.committed.offsets
@@ -190,9 +190,9 @@ def _consumed_beyond(log: LogSeen) -> list[str]:
 
 def _listed(groups: Sequence[CommittedOffset], ends: Mapping[QueueName, int] | None = None) -> str:
     shown = []
-    for each in groups[:_MOST_SHOWN]:
+    for each in groups[:_MAX_SHOWN]:
         end = (ends or {}).get(QueueName(each.topic, each.queue_id))
         which = f"{each.group} {each.offset} of {each.topic}, queue {each.queue_id}"
         shown.append(which if end is None else f"{which}, which ends at {end}")
-    more = len(groups) - _MOST_SHOWN
+    more = len(groups) - _MAX_SHOWN
     return "; ".join(shown) + (f" and {counted(more, 'more offset')}" if more > 0 else "")

@@ -13,7 +13,7 @@ _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.u
 """What is found where the log's files and what was derived are not of one broker."""
 
 
-def check_hosts(store: Store, firsts: Sequence[FirstRecord], found: Report, report: Report) -> None:
+def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Report, report: Report) -> None:
     """Tell where the broker's address changes from file to file.
 
     An error where queues or index contradict the log as well; else information, for a broker may move, and after a
@@ -23,7 +23,7 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], found: Report, repo
     runs = [list(run) for _, run in groupby(firsts, key=lambda first: first.store_host)]
     if len(runs) < 2:
         return
-    counts = found.seen()
+    counts = report_so_far.all_totals()
     contradicted = [code for code in _OF_OTHERS if counts.get(code)]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
     message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"

@@ -41,16 +41,16 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
     """Queues without a topic, and with numbers that their topic does not have."""
     if not topics.is_known:
         return
-    for name, found in ranges.items():
+    for name, queue_range in ranges.items():
         report.check("consumequeue.orphan")
         topic = topics.by_name.get(name.topic)
-        place: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+        details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
         if topic is None and not is_system_topic(name.topic):
-            message = f"topics.json has no such topic; {counted(found.max_offset, 'unit')}"
-            report.add("consumequeue.orphan", message, **place)
+            message = f"topics.json has no such topic; {counted(queue_range.max_offset, 'unit')}"
+            report.add("consumequeue.orphan", message, **details)
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
             message = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"
-            report.add("config.topic-queues", message, **place)
+            report.add("config.topic-queues", message, **details)
 
 
 def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
@@ -78,15 +78,16 @@ def check_offsets(
     for committed in committed_offsets:
         report.check("config.offset-out-of-range")
         name = QueueName(committed.topic, committed.queue_id)
-        found = ranges.get(name)
-        if found is None:
+        queue_range = ranges.get(name)
+        if queue_range is None:
             continue
-        end = max(found.max_offset, ends.get(name, 0))
-        if found.min_offset <= committed.offset <= end:
+        end = max(queue_range.max_offset, ends.get(name, 0))
+        if queue_range.min_offset <= committed.offset <= end:
             continue
-        below = committed.offset < found.min_offset
+        below = committed.offset < queue_range.min_offset
         message = f"group {committed.group}: committed {committed.offset}, " \
-                  f"{'below its minimum' if below else 'beyond its maximum'} ({found.min_offset} to {end})"  # fmt: skip
+                  f"{'below its minimum' if below else 'beyond its maximum'} " \
+                  f"({queue_range.min_offset} to {end})"  # fmt: skip
         report.add("config.offset-out-of-range", message, severity="info" if below or not is_lossy else None,
                    effect=_BELOW if below else _BEYOND, topic=committed.topic, queue_id=committed.queue_id,
                    queue_offset=committed.offset)  # fmt: skip
@@ -99,8 +100,8 @@ def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
         if not level.isdecimal() or type(offset) is not int:
             continue
         report.check("config.delay-offset")
-        found = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
-        if found is not None and offset > found.max_offset:
-            message = f"level {level}: delivered up to {offset}, its queue ends at {found.max_offset}"
+        queue_range = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
+        if queue_range is not None and offset > queue_range.max_offset:
+            message = f"level {level}: delivered up to {offset}, its queue ends at {queue_range.max_offset}"
             report.add("config.delay-offset", message, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
                        queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip

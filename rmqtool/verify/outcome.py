@@ -172,8 +172,8 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
 
 def _unproven_levels(snapshot: Snapshot) -> Iterator[str]:
     used = snapshot.delay_levels.delays
-    told = delay_levels_of(snapshot.store.conf).delays
-    differing = [str(level) for level, delay in enumerate(used, 1) if delay not in told[level - 1 : level]]
+    configured = delay_levels_of(snapshot.store.conf).delays
+    differing = [str(level) for level, delay in enumerate(used, 1) if delay not in configured[level - 1 : level]]
     if differing:
         yield f"delay levels {', '.join(differing)}: taken from their queues, for no broker.conf tells them"
 

@@ -20,7 +20,7 @@ from rmqtool.verify.queue_progress import QueueProgress, report_jump
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
 
-_MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
+_MAX_RECHECKS = 3  # seams that are looked at more closely; behind them all that is left is one part
 
 
 @dataclass
@@ -69,7 +69,7 @@ class PartResult:
     read_errors: UnreadFiles = field(default_factory=UnreadFiles)  # those of other files
     deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
     reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
-    seam: PartBoundary = field(default_factory=PartBoundary)
+    boundary: PartBoundary = field(default_factory=PartBoundary)
 
     @property
     def queue_ends(self) -> dict[QueueName, int]:
@@ -78,7 +78,7 @@ class PartResult:
 
     def meets(self, later: PartResult) -> bool:
         """Whether both together are what one pass over both parts would have found."""
-        return self.stale_from is None and self.seam.meets(later.seam)
+        return self.stale_from is None and self.boundary.meets(later.boundary)
 
     def add_unread(self, unread: UnreadExtent) -> None:
         """Note an extent that could not be read, behind all others."""
@@ -112,7 +112,7 @@ class PartResult:
         self.reached.extend(later.reached)
         self.log_end = later.log_end if later.log_end is not None else self.log_end
         self.stale_from = later.stale_from if later.stale_from is not None else self.stale_from
-        self.seam.extend(later.seam)
+        self.boundary.extend(later.boundary)
 
     def extents_end(self) -> int:
         """Behind the last extent without a record; 0 without one."""
@@ -133,31 +133,31 @@ class PartMerger:
         self._waiting: dict[int, PartResult] = {}
         self._next = 0
         self._open: tuple[LogPart, PartResult] | None = None
-        self._left = _MOST_AGAIN
+        self._rechecks_left = _MAX_RECHECKS
 
-    def add(self, number: int, result: PartResult) -> LogPart | None:
+    def add(self, part_number: int, result: PartResult) -> LogPart | None:
         """Take the result of a part; a part to check again, whose result `replace` takes, where two do not meet."""
-        self.keep(number, result)
+        self.keep(part_number, result)
         return self._merge()
 
     def replace(self, part: LogPart, result: PartResult) -> LogPart | None:
         """Take the result of a part that was checked again; the next such part."""
-        self._go_on(part, result)
+        self._advance(part, result)
         return self._merge()
 
-    def keep(self, number: int, result: PartResult) -> None:
+    def keep(self, part_number: int, result: PartResult) -> None:
         """Take what is known of a part that was interrupted: it is added to the total as it is."""
-        if number >= len(self._parts):
-            self._of_index[number] = result
-        elif self._left >= 0:  # else it is in the part that is the last now
-            self._waiting[number] = result
+        if part_number >= len(self._parts):
+            self._of_index[part_number] = result
+        elif self._rechecks_left >= 0:  # else it is in the part that is the last now
+            self._waiting[part_number] = result
 
     def total(self) -> PartResult:
         """All that has come, whether or not it is complete; nothing can be added then."""
         with uninterrupted():  # what is half done is worth nothing
             last = [self._open[1]] if self._open else []
             left = {**self._waiting, **self._of_index}
-            for result in (*last, *(left[number] for number in sorted(left))):
+            for result in (*last, *(left[part_number] for part_number in sorted(left))):
                 self._total.extend(result)
             self._open, self._waiting, self._of_index = None, {}, {}
         return self._total
@@ -166,18 +166,18 @@ class PartMerger:
         while self._next in self._waiting:
             part, result = self._parts[self._next], self._waiting[self._next]
             first, before = self._open or (part, None)
-            if before is not None and part.index_stop is None and result.seam.first is None:
+            if before is not None and part.index_stop is None and result.boundary.first is None:
                 before.reached.extend(result.reached)  # nothing begins there: what is before goes on
-                self._go_on(LogPart(first.start, part.stop, first.index_start), before)
+                self._advance(LogPart(first.start, part.stop, first.index_start), before)
             elif before is None or part.index_stop is not None or before.meets(result):
-                self._go_on(part, result, done=before)
+                self._advance(part, result, done=before)
             else:
-                self._left -= 1
-                stop = part.stop if self._left >= 0 else self._parts[-1].stop
+                self._rechecks_left -= 1
+                stop = part.stop if self._rechecks_left >= 0 else self._parts[-1].stop
                 return LogPart(first.start, stop, first.index_start)
         return None
 
-    def _go_on(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
+    def _advance(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
         """Take `part` for the last one that has come; the one before is `done`, unless it is in there."""
         with uninterrupted():
             if done is not None:
@@ -185,7 +185,7 @@ class PartMerger:
             self._open = part, result
             del self._waiting[self._next]
             self._next += 1
-            if self._left < 0:
+            if self._rechecks_left < 0:
                 self._waiting.clear()
 
 

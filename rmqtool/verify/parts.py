@@ -39,7 +39,7 @@ AnyPart = LogPart | IndexPart
 def with_index(parts: Sequence[tuple[int, int]], units: IndexUnits, read_errors: UnreadFiles) -> list[LogPart]:
     """Parts of the log that meet and cover all of it, each with the number of its first index unit."""
     firsts = [INDEX_UNREAD] * len(parts)
-    with read_errors.part():
+    with read_errors.scope():
         firsts = [0, *(units.first_from(start) for start, _ in parts[1:])]
     return [LogPart(start, stop, first) for (start, stop), first in zip(parts, firsts, strict=True)]
 
@@ -55,16 +55,16 @@ def live_parts(files: Sequence[MappedFile], units: IndexUnits, jobs: int) -> lis
     ]
 
 
-def index_parts(parts: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
+def index_parts(files: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
     """All index files; small ones are taken together."""
-    found: list[IndexPart] = []
+    parts: list[IndexPart] = []
     first = size = 0
-    for number, part in enumerate(parts, 1):
-        size += part.file.size
-        if size >= least or number == len(parts):
-            found.append(IndexPart(first, number))
-            first, size = number, 0
-    return found
+    for stop, file in enumerate(files, 1):
+        size += file.file.size
+        if size >= least or stop == len(files):
+            parts.append(IndexPart(first, stop))
+            first, size = stop, 0
+    return parts
 
 
 def order_of(parts: Sequence[AnyPart]) -> list[int]:

@@ -31,7 +31,7 @@ class UnreadFiles:
         self.errors.setdefault(error.file or "", error)
 
     @contextmanager
-    def part(self) -> Iterator[None]:
+    def scope(self) -> Iterator[None]:
         """Read a part of the store: its error ends the part; what is of another kind `check_kinds` reports."""
         try:
             with skip_wrong_type(), _named():

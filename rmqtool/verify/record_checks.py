@@ -39,7 +39,7 @@ _CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
 _CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
 
 
-class Held(NamedTuple):
+class HeldFinding(NamedTuple):
     """A finding that waits: of a record that was not written to its end it says nothing, of any other it does."""
 
     code: str
@@ -64,7 +64,7 @@ class RecordTotals:
     earliest: int = 0  # the smallest store timestamp
     earliest_offset: int = 0
     unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
-    held: list[Held] = field(default_factory=list)  # what is wrong with that record, unless the log ends there
+    held: list[HeldFinding] = field(default_factory=list)  # what is wrong with that record, unless the log ends there
 
     def extend(self, other: RecordTotals) -> None:
         """Add those of the part of the log that follows."""
@@ -109,7 +109,7 @@ class RecordChecks:
         self._check_version(frames)
         self._check_properties(frames, dispatched, bad)
         rows = sorted(bad)
-        held = {found.physical_offset for found in self.totals.held}
+        held = {each.physical_offset for each in self.totals.held}
         for row in rows:
             if bad[row] == "body-crc" or _offset(frames, row) not in held:
                 self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
@@ -122,9 +122,9 @@ class RecordChecks:
         bad = np.flatnonzero(wrong_bodies(frames))
         computed = body_crcs(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
         stored = frames.headers.field("body_crc")[bad].view(np.uint32)
-        for row, found, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
+        for row, actual, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
             self._report(frames, row, "commitlog.body-crc",
-                         f"body of {int(frames.body_sizes[row])} bytes: CRC {found:#010x}, "
+                         f"body of {int(frames.body_sizes[row])} bytes: CRC {actual:#010x}, "
                          f"stored {expected:#010x}")  # fmt: skip
         return dict.fromkeys(bad.tolist(), "body-crc")
 
@@ -198,7 +198,7 @@ class RecordChecks:
     def _hold(self, frames: RecordRun, row: int, code: str, message: str) -> None:
         """Report it, of the last record only when another one follows if it was not written to its end."""
         if _offset(frames, row) == self.totals.unwritten_end:
-            self.totals.held.append(Held(code, message, _offset(frames, row), int(frames.message_sizes[row])))
+            self.totals.held.append(HeldFinding(code, message, _offset(frames, row), int(frames.message_sizes[row])))
         else:
             self._report(frames, row, code, message)
 
@@ -252,16 +252,16 @@ def wrong_flag(flag: int) -> str | None:
 def rows_with_property_crc(frames: RecordRun) -> Positions:
     """Records whose last 20 bytes begin with the name ``__CRC32#``, or with one that differs in one byte only."""
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
-    places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
-    names: NDArray[np.uint64] = frames.block.gather("<u8", places)
+    positions = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
+    names: NDArray[np.uint64] = frames.block.gather("<u8", positions)
     halves = names.view("<u4").reshape(-1, 2)
     likely = halves == _CRC32_HALVES  # of a name with one other byte one half is the same
     if not likely.any():
         return rows[:0]
     other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
     bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
-    found: Positions = rows[bytes_other <= 1]
-    return found
+    matches: Positions = rows[bytes_other <= 1]
+    return matches
 
 
 def _offset(frames: RecordRun, row: int) -> int:

@@ -42,11 +42,11 @@ class SingleMessages:
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """A queue of a topic, None without a unit in it."""
         try:
-            found = find_queue(self._store, topic, queue_id)
-            if found is None or found.kind != "simple":
+            on_disk = find_queue(self._store, topic, queue_id)
+            if on_disk is None or on_disk.kind != "simple":
                 return None
             start = self._files[0].start_offset if self._files else -1
-            queue = LoadedQueue(found, queue_range(found, start, self._version))
+            queue = LoadedQueue(on_disk, queue_range(on_disk, start, self._version))
         except RmqtoolError:
             return None
         return queue if queue.range.max_offset > queue.range.min_offset else None

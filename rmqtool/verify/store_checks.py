@@ -25,15 +25,15 @@ from rmqtool.store.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
-from rmqtool.verify.file_type_checks import check_kinds
-from rmqtool.verify.log_witnesses import LogSeen
+from rmqtool.verify.file_type_checks import check_file_types
+from rmqtool.verify.log_witnesses import ScannedLog
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
-def check_surroundings(snapshot: Snapshot, report: Report) -> None:
+def check_store_files(snapshot: Snapshot, report: Report) -> None:
     """Check what needs no scan."""
     store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
@@ -44,12 +44,12 @@ def check_surroundings(snapshot: Snapshot, report: Report) -> None:
         report.add("store.unclean-stop",
                    "the last broker was killed or crashed: the file abort is there and no broker runs",
                    file=ABORT_FILE)  # fmt: skip
-    check_kinds(store, report)
+    check_file_types(store, report)
     with skip_wrong_type():
         for interrupted in interrupted_findings(store.root):
-            report.take(interrupted)
-    for found in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
-        report.take(found)
+            report.add_finding(interrupted)
+    for each in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
+        report.add_finding(each)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
     if log.files and log.files[0].start_offset:
@@ -85,11 +85,11 @@ def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
     """Files that another user than that of most owns, or that their owner may not write, unless no file may be."""
     names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
     paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
-    found = {path: status for path in paths if (status := _status_of(path))}
-    usual = Counter(status.st_uid for status in found.values()).most_common(1)
-    frozen = not any(status.st_mode & stat.S_IWUSR for status in found.values() if stat.S_ISREG(status.st_mode))
-    report.check("store.permission", len(found))
-    for path, status in found.items():
+    statuses = {path: status for path in paths if (status := _status_of(path))}
+    usual = Counter(status.st_uid for status in statuses.values()).most_common(1)
+    frozen = not any(status.st_mode & stat.S_IWUSR for status in statuses.values() if stat.S_ISREG(status.st_mode))
+    report.check("store.permission", len(statuses))
+    for path, status in statuses.items():
         if status.st_uid != usual[0][0] and not status.st_mode & _OTHER_WRITERS:
             message = f"owned by user {status.st_uid}, the others by {usual[0][0]}"
             report.add("store.permission", message, file=store.relative(path))
@@ -106,7 +106,7 @@ def _status_of(path: Path) -> os.stat_result | None:
         return None
 
 
-def check_checkpoint(log: LogSeen, report: Report, *, is_end_read: bool) -> None:
+def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> None:
     """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
     Where the log's end cannot be read its newest message may be of any later time.

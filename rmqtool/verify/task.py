@@ -40,7 +40,7 @@ class VerifyTask:
     queues: bool = True
     index: bool = True
     files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
-    index_parts: tuple[FileUnits, ...] = ()  # likewise
+    index_files: tuple[FileUnits, ...] = ()  # likewise
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
@@ -70,7 +70,7 @@ class StoreReader:
         self.reading = reading
         self.open_files = OpenFiles(self.reading)
         self.lookups = Lookups(task.files, task.dispatcher())
-        self.index = IndexUnits(task.index_parts, self.open_files)
+        self.index = IndexUnits(task.index_files, self.open_files)
         self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # that were asked for; None without files
 
     @cached_property

@@ -34,5 +34,5 @@ def slots_lead_to(
     if len(slots) != timer_wheel.WHEEL_SLOTS:
         return np.zeros(len(times), dtype=np.bool_)
     own = slots[times % timer_wheel.WHEEL_SLOTS]
-    found: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
-    return found
+    leads: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
+    return leads

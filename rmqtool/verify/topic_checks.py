@@ -35,25 +35,25 @@ _OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator 
 _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
-def check_topic_lines(seen: Witnesses, report: Report) -> None:
+def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
     """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
-    topics = seen.snapshot.topics
+    topics = witnesses.snapshot.topics
     for name in VERSIONED_FILES:
-        _check_backup(seen.store, name, report)
+        _check_backup(witnesses.store, name, report)
     if not topics.is_known or not topics.by_name:
         return
-    missing = sorted({name.topic for name in seen.states} - topics.by_name.keys())
-    report.check("config.topic-missing", len(seen.states))
+    missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
+    report.check("config.topic-missing", len(witnesses.states))
     for topic in missing:
         if topic.startswith(_UNUSED):
             continue
         if topic.startswith(RETRY_PREFIX):
             message = "topics.json does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
-            severity: Severity | None = None if topic in seen.topics_with_units else "info"
+            severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
         elif not is_system_topic(topic):
-            proof = _proof(topic, seen)
+            proof = _proof(topic, witnesses)
             if proof:
                 report.add("config.topic-missing", proof, file=f"{CONFIG}/{TOPICS}", topic=topic)
     _check_permissions(topics, report)
@@ -66,11 +66,12 @@ def _changed(topics: Topics) -> int | None:
     return timestamp if type(timestamp) is int else None
 
 
-def _proof(topic: str, seen: Witnesses) -> str | None:
+def _proof(topic: str, witnesses: Witnesses) -> str | None:
     """Why a topic that is not configured was not deleted; None when it may have been."""
-    last = (seen.messages.at(state.last_physical_offset) for name, state in seen.states.items() if name.topic == topic)
+    states = (state for name, state in witnesses.states.items() if name.topic == topic)
+    last = (witnesses.messages.at(state.last_physical_offset) for state in states)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
-    changed, committed = _changed(seen.snapshot.topics), seen.snapshot.committed
+    changed, committed = _changed(witnesses.snapshot.topics), witnesses.snapshot.committed
     if changed is not None and newest > changed + _ROUNDING_MS:
         return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
                f"stored {rfc3339(newest)}"  # fmt: skip

@@ -73,7 +73,7 @@ class Witnesses:
     @cached_property
     def topics_with_units(self) -> set[str]:
         """Topics whose queues hold units: a broker that deletes a topic deletes its queues."""
-        return {name.topic for name, found in self.ranges.items() if found.max_offset > found.min_offset}
+        return {name.topic for name, each in self.ranges.items() if each.max_offset > each.min_offset}
 
     @cached_property
     def used_topics(self) -> set[str]:
