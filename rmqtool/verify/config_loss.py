@@ -1,8 +1,8 @@
-"""Config files that are gone or empty, though the store proves what was in them (`ConfigManager#load`).
+"""Config files that are missing or empty, although the store proves that they had content (`ConfigManager#load`).
 
-A broker that finds neither a file nor its ``.bak`` starts with an empty table, and says nothing. Proof is what only a
-broker makes: the files that it writes of itself beside the missing one, and the topics that it makes for itself. Store
-classes that were driven without a broker leave neither, and a log that was copied alone no `config/` at all.
+A broker that finds neither a file nor its ``.bak`` silently starts with an empty table. The proof is that a whole
+broker has written the store: it has written other config files, or messages in its own topics. Store classes without a
+broker write neither, and a log that was copied alone has no `config/`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EFFECTS = {
 
 
 def check_losses(witnesses: Witnesses, report: Report) -> None:
-    """Topics, groups and offsets that are lost."""
+    """Report config files whose loss loses topics, groups or offsets."""
     report.check("config.missing", len(_EFFECTS))
     if witnesses.is_in_rocksdb:
         return
@@ -42,7 +42,7 @@ def check_losses(witnesses: Witnesses, report: Report) -> None:
 
 
 def report_loss(name: str, state: State, lost: str, report: Report, **details: Any) -> None:
-    """Report a file that is lost; `lost` is what was in it."""
+    """Report a lost file; `lost` describes the content that the store proves."""
     path = f"{CONFIG}/{name}"
     what = "neither it nor its .bak is there" if state == "gone" else f"it is {state}" if state == "empty" else \
         f"it is there {state}"  # fmt: skip
@@ -51,7 +51,7 @@ def report_loss(name: str, state: State, lost: str, report: Report, **details: A
 
 
 def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
-    """A broker that stops leaves each file beside its .bak, which holds what was in the file before."""
+    """Report files of which only the .bak is left: a broker that stops leaves both, the .bak with the older content."""
     for name in () if witnesses.is_unclean else (*_EFFECTS, LMQ_CONSUMER_OFFSET):
         file = witnesses.file(name)
         if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
@@ -62,7 +62,7 @@ def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of some names, and how many others there are."""
+    """The first names in order, and the count of the others."""
     ordered = sorted(names)
     rest = len(ordered) - _SHOWN
     return ", ".join(ordered[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Configuration and store as each other's witnesses: what topics, groups, offsets and delays the store proves."""
+"""Configuration against the store: the topics, groups, offsets and delays that the store proves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLOCK_MS = 1_000
 
 
 def check_witnesses(witnesses: Witnesses, report: Report) -> None:
-    """Report what the configuration has lost."""
+    """Report topics, groups and offsets that the configuration has lost."""
     check_losses(witnesses, report)
     check_topic_lines(witnesses, report)
     check_offset_witnesses(witnesses, report)
@@ -37,7 +37,7 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     report.check("config.delay-offset", len(offsets))
     lost = witnesses.state(DELAYS)
     written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
-    if witnesses.is_unclean and (not table or written > newest + _FLUSH_MS):  # not the time of a write but of a copy
+    if witnesses.is_unclean and (not table or written > newest + _FLUSH_MS):  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
     levels = list(Deliveries(witnesses.messages, newest, written - _CLOCK_MS).levels(offsets))
     repeated = sum(level.repeated for level in levels)
@@ -58,7 +58,7 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
 
 
 def _in_backup(file: ConfigFile) -> dict[int, int]:
-    """Offsets by level in the .bak beside a file; none where the .bak itself is read."""
+    """Offsets by level in the .bak of a file; empty when the .bak itself is read instead of the file."""
     if file.path is None or file.path.suffix == ".bak":
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Delay levels against the log: what a level has delivered stands there a second time (`ScheduleMessageService`).
+"""Delay levels against the log, which holds a copy of each delivered message (`ScheduleMessageService`).
 
 A level's offset that lies before a delivered message delivers it again; one behind a message that was never delivered
 loses it. The copy has the unique key and the number of retries of the message that waited, and lies in its real queue.
@@ -13,8 +13,8 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.verify.single_messages import Message, SingleMessages
 
-_EARLY = 2_000  # ms: a copy is not stored before its time, but clocks and rounding are what they are
-_MAX_COPIES = 256  # that are looked at for one message
+_EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time
+_MAX_COPIES = 256  # candidates that are compared with one message
 _MAX_COUNTED = 512
 LEVELS = 64  # more than anyone configures
 
@@ -30,18 +30,19 @@ class Level:
 
 
 class Deliveries:
-    """What was delivered, as the log shows; `known_until` is when the offsets were written, epoch ms.
-
-    What was delivered later than that may be missing in the offsets of a broker that was killed.
-    """
+    """The deliveries that the log shows."""
 
     def __init__(self, messages: SingleMessages, newest: int, known_until: int) -> None:
+        """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
+
+        Later deliveries may be missing in the offsets of a broker that was killed.
+        """
         self._messages = messages
         self._newest = newest
         self._known_until = known_until
 
     def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
-        """The levels whose offset, 0 where `offsets` has none, is not where the deliveries ended."""
+        """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
         for level in range(1, LEVELS + 1):
             queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
             if queue is None:
@@ -56,14 +57,14 @@ class Deliveries:
                 yield Level(level, offset, repeated, skipped)
 
     def _count_run(self, queue: LoadedQueue, queue_offsets: range, *, delivered: bool) -> int:
-        """How many of the messages `queue_offsets`, from the first on, were delivered, or were not, without a break."""
+        """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""
         for count, queue_offset in enumerate(queue_offsets):
             if self._is_delivered(queue, queue_offset) is not delivered:
                 return count
         return len(queue_offsets)
 
     def _is_delivered(self, queue: LoadedQueue, queue_offset: int) -> bool | None:
-        """Whether a message of a level has a copy; None where that cannot be known, or was not when it was written."""
+        """Whether a message of a level has a copy; None when unknown, or delivered after the offsets were written."""
         message, due = self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
             return None

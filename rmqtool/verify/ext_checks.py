@@ -15,7 +15,7 @@ from rmqtool.store.store import Store
 
 
 def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
-    """Look for files of 0 bytes; a broker whose settings switch ext units off loads none of them."""
+    """Report files of 0 bytes, unless the settings switch ext units off, so that none is loaded."""
     if (store.conf.text("enableConsumeQueueExt") or "true").lower() != "true":
         return
     with skip_wrong_type():

@@ -28,13 +28,13 @@ from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.task import StoreReader
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
-_PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
+_PIECE = 1 << 14  # units whose slots are read twice, which is fast while they are in the processor's cache
 
 
 def check_headers(
     store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, *, live: bool
 ) -> None:
-    """What sizes, names and headers show."""
+    """Check geometry and header of each index file."""
     report.check("index.geometry", len(files))
     report.check("index.header", len(files))
     for file, geometry in files:
@@ -57,7 +57,7 @@ def check_headers(
 
 
 def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
-    """A file without a unit: the broker makes one only for a key that it puts at once (`IndexService#putKey`)."""
+    """Report a file without a unit: a broker creates a file for a key that it puts at once (`IndexService#putKey`)."""
     with InputFile(file.path) as opened:
         end = opened.data_end()
     if not file.size:
@@ -68,7 +68,7 @@ def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
         message = "its header counts no unit, and there are some behind it"
     else:
         return
-    severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # as a power loss leaves it
+    severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # the trace of a power loss
     report.add("index.header", message, severity=severity, file=store.relative(file.path))
 
 
@@ -84,7 +84,7 @@ def _header_problems(file: IndexFile, geometry: Geometry, *, live: bool) -> list
 
 
 def check_timestamps(reader: StoreReader, report: Report) -> None:
-    """The header's timestamps are those of the messages that it names."""
+    """Check that the header's timestamps are those of the messages at its physical offsets."""
     for index_file in reader.index.files:
         for name in ("begin", "end") if index_file.units else ():
             stored = getattr(index_file.file, f"{name}_timestamp")
@@ -96,7 +96,7 @@ def check_timestamps(reader: StoreReader, report: Report) -> None:
 
 
 class ChainCheck:
-    """Walks all units of one file in the order of the puts, with the table of slots as it was then."""
+    """Walks through all units of one file in the order of the puts, with the hash slots as they were then."""
 
     def __init__(self, reader: StoreReader, index_file: FileUnits, report: Report) -> None:
         self._index_file = index_file
@@ -107,7 +107,7 @@ class ChainCheck:
         self._slots = np.zeros(index_file.geometry.slots, dtype=np.int32)
 
     def run(self) -> Iterator[int]:
-        """Yields how many more bytes are done, those of slots and of what was not used with the last units."""
+        """Check the file; yields how many more bytes are done, those of slots and unused room last."""
         index_file = self._index_file
         used, left = 0, index_file.file.size
         self._report.check("index.slot", index_file.units)
@@ -121,7 +121,7 @@ class ChainCheck:
                 left -= count * UNIT_SIZE
             yield left
             if self._live:
-                return  # header and slots are ahead of what was walked
+                return  # header and slots are newer than the checked units
             self._check_ends(file)
             self._check_slots(file)
         if index_file.units and index_file.file.hash_slot_count not in (used, index_file.file.keys):
@@ -129,7 +129,7 @@ class ChainCheck:
             self._add("index.header", message, position_of(HEADER_DTYPE, "hash_slot_count"))
 
     def _check_units(self, units: NDArray[np.void], first: int) -> int:
-        """Check the links of units from number `first` on, enter them into the slots; how many found theirs empty."""
+        """Check the links of units from number `first` on, and enter them into the slots; returns newly used slots."""
         unit_numbers = np.arange(first, first + len(units), dtype=np.int32)
         hashes = units["key_hash"].astype(np.int32)
         previous = units["previous"].astype(np.int32)
@@ -160,7 +160,7 @@ class ChainCheck:
                 self._add("index.slot", message, slot_position(first + row))
 
     def _check_ends(self, file: InputFile) -> None:
-        """The header's first and last physical offset are those of the first and the last unit."""
+        """Check that the header's physical offsets are those of the first and the last unit."""
         index_file = self._index_file
         for name, unit_number in (("begin", 1), ("end", index_file.units)) if index_file.units else ():
             unit = decode_units(file.read(unit_position(index_file.geometry.slots, unit_number), UNIT_SIZE))[0]
@@ -184,11 +184,11 @@ def _slots_of(hashes: NDArray[np.int32], slots: int) -> NDArray[np.intp]:
 def previous_units(
     slot_indices: NDArray[np.intp], unit_numbers: NDArray[np.int32], slots: NDArray[np.int32]
 ) -> NDArray[np.int32]:
-    """The unit that each new one finds in its slot `slot_indices`; `slots` becomes what it is behind them."""
+    """The number of the unit before each new one in its slot; `slots` are updated to the newest units."""
     expected = slots[slot_indices]
     slots[slot_indices] = unit_numbers
     latest = slots[slot_indices]
-    rows = np.flatnonzero(latest != unit_numbers)  # a later one of these has the same slot
+    rows = np.flatnonzero(latest != unit_numbers)  # a later one of these units has the same slot
     if len(rows):
         rows = np.unique(np.concatenate([rows, latest[rows] - unit_numbers[0]]))
         order = rows[np.argsort(slot_indices[rows], kind="stable")]

@@ -1,7 +1,7 @@
-"""Between the log and the index: each key that the broker puts has its unit, and each unit is of such a key.
+"""The log against the index: each key that the broker puts has its unit, and each unit is of such a key.
 
-Keys come in the order of the log, and so do units: blocks of both are compared as they are. Only where they differ are
-they compared as sets.
+Keys and units are both in the order of the log, and are compared in blocks; only blocks that differ are compared as
+sets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmqtool.formats.index_file import unit_position
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
-_AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
+_AHEAD = 8  # consecutive units that point behind a block end it: a single one may be damaged
 _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
@@ -24,9 +24,10 @@ _HASH_BITS = 31
 
 
 class IndexCheck:
-    """Compares keys of one part of the log with units `start` to before `stop`, without it to the last one."""
+    """Compares the keys of one part of the log with the index units."""
 
     def __init__(self, reader: StoreReader, result: PartResult, start: int, stop: int | None = None) -> None:
+        """Units from number `start` to before `stop`, or to the last one, are compared; findings go to `result`."""
         self._store = reader.store
         self._report = result.report
         self._extents = result.extents
@@ -42,7 +43,7 @@ class IndexCheck:
 
     @property
     def at(self) -> int:
-        """Number of the next unit that nothing was compared with."""
+        """Number of the first unit that was not compared yet."""
         return self._at
 
     def add(self, keys: IndexKeys, start: int, stop: int) -> None:
@@ -56,13 +57,13 @@ class IndexCheck:
         self._compare_sets(keys, start, stop)
 
     def leave_out(self, stop: int) -> None:
-        """Take the units that point before physical offset `stop`, of messages that could not be read."""
+        """Skip the units that point before physical offset `stop`, whose messages could not be read."""
         first, units = self._at, self._window(stop)
         self._at += len(units)
         self._explain(first + np.arange(len(units)), units)
 
     def finish(self, log_end: int | None) -> None:
-        """Look at the units that are left; `log_end` is the end of the log's last record, None when more follows."""
+        """Check the remaining units; `log_end` is the end of the log's last record, None when more follows."""
         while self._at < self._stop:
             units = self._units.read(self._at, min(_CHUNK, self._stop - self._at))
             if not len(units):
@@ -76,7 +77,7 @@ class IndexCheck:
             self._at += len(units)
 
     def _match_in_order(self, keys: IndexKeys, *, with_tags: bool) -> bool:
-        """Whether the next units are those of the keys, one by one."""
+        """Compare the next units with the keys one by one; when all are equal, go on behind them."""
         rows = np.flatnonzero(keys.kinds != TAGS) if not with_tags else None
         count = len(keys) if rows is None else len(rows)
         if count > self._stop - self._at:
@@ -103,7 +104,7 @@ class IndexCheck:
         rests = timestamps - begins
         rests -= seconds * 1000
         if ((rests.view(np.uint64) < 1000) | (begins <= 0)).all() and int(seconds.min(initial=0)) >= 0:
-            return  # as nearly always: a division would take longer than all the rest
+            return  # the usual case: a division would take longer than all other comparisons
         self._compare_seconds(first + np.arange(len(units)), units, timestamps, begins)
 
     def _compare_seconds(
@@ -146,7 +147,7 @@ class IndexCheck:
         self._explain(unit_numbers[others], units[others])
 
     def _window(self, stop: int) -> NDArray[np.void]:
-        """The units from here on that point before physical offset `stop`."""
+        """The next units that point before physical offset `stop`."""
         blocks: list[NDArray[np.void]] = []
         at = self._at
         while at < self._stop:
@@ -162,7 +163,7 @@ class IndexCheck:
         return np.concatenate(blocks) if blocks else self._units.read(self._at, 0)
 
     def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
-        """Units that are of no key that was expected here."""
+        """Report units that match no expected key."""
         for unit_number, unit in zip(unit_numbers.tolist(), units, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
@@ -197,7 +198,7 @@ class IndexCheck:
             self._report.add("index.missing", message, count=count, **details)
 
     def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
-        """Without the keys that an older release did not put; of many that are missing, most are missing anyway."""
+        """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""
         missing = np.flatnonzero(rows & (keys.kinds != TAGS))
         if not 0 < len(missing) <= _FEW:
             return rows
@@ -220,12 +221,12 @@ class IndexCheck:
 
 
 def _codes(offsets: NDArray[np.int64], hashes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Offset within the run and hash in one number: exact, for a run is smaller than 4 GiB."""
+    """Offset within the run and hash as one unique number, since a run is smaller than 4 GiB."""
     return (offsets << _HASH_BITS) | hashes.astype(np.int64)
 
 
 def _repeats(stored: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `stored` stand there more often than in `expected`."""
+    """The rows of `stored` codes beyond their count in `expected`."""
     order = np.argsort(stored, kind="stable")
     ordered = stored[order]
     nth = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
@@ -237,7 +238,7 @@ def _repeats(stored: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[
 
 
 def _first_run(rows: NDArray[np.bool_], length: int) -> int:
-    """Where the first `length` true in a row begin; what is behind the end counts as true."""
+    """Index of the first `length` consecutive true rows; rows behind the end count as true."""
     runs = rows.copy()
     for step in range(1, length):
         runs[:-step] &= rows[step:]
@@ -245,5 +246,5 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
 
 
 def check_index_end(reader: StoreReader, total: PartResult) -> None:
-    """Look at the units behind those of all messages; `total` is what all parts of the log have found."""
+    """Check the units behind those of all messages; `total` is the result of all parts of the log."""
     IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)

@@ -1,4 +1,4 @@
-"""All units of the index, one behind the other over its files, in the order in which they were put."""
+"""All units of the index over its files, in the order in which they were put."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FileUnits:
 
 
 def readable_files(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:
-    """The files that can be read; of a count larger than the file only what the file can hold."""
+    """The files whose geometry is known, with at most the units that fit into them."""
     readable: list[FileUnits] = []
     start = 0
     for file, geometry in files:
@@ -42,7 +42,7 @@ def readable_files(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[F
 
 
 def tags_expected(snapshot: Snapshot) -> bool:
-    """Whether the index holds tags: since 5.4.0, as the named release or the newest index units show."""
+    """Whether the index holds tags, by the named release (since 5.4.0) or the newest index units."""
     if snapshot.version is not None:
         return snapshot.version >= INDEX_OF_TAGS
     with suppress(RmqtoolError):
@@ -78,9 +78,9 @@ class IndexUnits:
         return next(file for file in reversed(self.files) if file.start <= unit_number)
 
     def begin_timestamps(self, first: int, count: int) -> NDArray[np.int64]:
-        """For each unit the timestamp from which its seconds are counted; -1 where the file does not tell.
+        """For each unit the timestamp from which its seconds count, epoch ms; -1 where the file does not store it.
 
-        The first unit of a file counts from the end of the file before, which is not kept (`IndexFile#putKey`).
+        The first unit of a file counts from the end of the file before, which is not stored (`IndexFile#putKey`).
         """
         begins = np.full(count, -1, dtype=np.int64)
         for file in self.files:

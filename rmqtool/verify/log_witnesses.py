@@ -1,7 +1,7 @@
-"""Other files of a store as witnesses of its commit log: whether one of them proves that the log once held more.
+"""Other files of a store as witnesses of messages that its commit log has lost.
 
-The cleaner never deletes the newest file of the log (`MappedFileQueue#deleteExpiredFileByTime`). So a store that has
-had a message always holds one, and after a clean stop none of its files knows of a newer message than the log does.
+The cleaner never deletes the newest file of the log (`MappedFileQueue#deleteExpiredFileByTime`). So a store that once
+held a message always holds one, and after a clean stop none of its files refers to a newer message than the log's last.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_SHOWN = 4  # groups in one message
 
 @dataclass(frozen=True)
 class ScannedLog:
-    """What a scan has seen of the log; `queue_ends` are queue offsets behind the last message of each queue."""
+    """The results of the scan of a log; `queue_ends` are queue offsets behind the last message of each queue."""
 
     snapshot: Snapshot
     reader: StoreReader
@@ -55,15 +55,15 @@ class ScannedLog:
         return self.reader.store
 
     def witnesses(self) -> list[Witness]:
-        """What knows of newer messages than the log does."""
+        """The files that refer to newer messages than the log's last."""
         return [*_of_checkpoint(self), *_of_index(self), *_of_epochs(self)]
 
 
 @dataclass(frozen=True)
 class Witness:
-    """What one file knows of a message that the log does not hold.
+    """The evidence in one file of a message that the log does not hold.
 
-    `physical_offset` is where it began or where the log ended behind it, when the file says so.
+    `physical_offset` is where the message began, or where the log ended behind it, when the file stores it.
     """
 
     text: str
@@ -71,7 +71,7 @@ class Witness:
 
 
 def check_log_end(log: ScannedLog, report: Report) -> None:
-    """Compare the end of a stopped broker's log with what its other files know."""
+    """Compare the end of a stopped broker's log with the evidence in its other files."""
     if not log.totals.messages:
         _check_nothing_left(log, report)
         return
@@ -148,7 +148,7 @@ def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
 
 
 def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[str]:
-    """What groups, delay levels and the timer have read, of a store without any message."""
+    """Evidence that groups, delay levels or the timer have read messages, in a store without any."""
     groups = [each for each in committed if each.offset > 0]
     if groups:
         yield f"groups have consumed messages: {_listed(groups)}"
@@ -167,7 +167,7 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
 
 
 def _of_timer_files(store: Store) -> Iterator[str]:
-    """Timer messages that were entered into the timer log or the wheel."""
+    """Evidence of timer messages in the timer log or the wheel."""
     for mapped in list_mapped_files(store.root / TIMER_LOG).files[-1:]:
         with suppress(RmqtoolError), InputFile(mapped.path) as file:
             if any(file.read(0, timer_log.UNIT_SIZE)):
@@ -180,7 +180,7 @@ def _of_timer_files(store: Store) -> Iterator[str]:
 
 
 def _consumed_beyond(log: ScannedLog) -> list[str]:
-    """Groups that have committed more than their queues hold: how much of each queue is gone, at least."""
+    """Groups that have committed offsets beyond the ends of their queues."""
     beyond = [
         each for each in log.snapshot.committed.offsets
         if each.offset > log.queue_ends.get(QueueName(each.topic, each.queue_id), each.offset)

@@ -1,4 +1,4 @@
-"""Records of the log that have no unit in their queue."""
+"""Findings of records that have no unit in their queue."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def report_missing_units(
     *,
     live: bool,
 ) -> None:
-    """Tell what one queue lacks; what a running broker has still to dispatch is nothing.
+    """Report the missing units of one queue, except those that a running broker has yet to dispatch.
 
-    A killed broker may not have made a queue yet: where the predicted `start` derives all of it, nothing is lost.
+    A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.
     """
     name = state.name
     for code, missing in state.missing.items():

@@ -1,4 +1,4 @@
-"""Topics and committed offsets against the queues that there are."""
+"""Topics and committed offsets against the store's queues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_system_topic(topic: str) -> bool:
 
 
 def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
-    """Queues without a topic, and with numbers that their topic does not have."""
+    """Report queues without a topic, and queue ids that their topic does not have."""
     if not topics.is_known:
         return
     for name, queue_range in ranges.items():
@@ -54,7 +54,7 @@ def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
 
 
 def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
-    """A queue must be of the kind that its topic is configured for (`ConsumeQueueStore#queueTypeShouldBe`)."""
+    """Check that a queue is of the kind that its topic is configured for (`ConsumeQueueStore#queueTypeShouldBe`)."""
     report.check("consumequeue.kind")
     topic = topics.by_name.get(queue.topic)
     if topic is not None and queue.files.files and topic.has_batch_queues != (queue.kind == "batch"):
@@ -68,11 +68,10 @@ def check_offsets(
     committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int],
     counts: Mapping[str, int], report: Report,
 ) -> None:  # fmt: skip
-    """Committed offsets outside their queue; `ends` are where the queues' messages in the log end.
+    """Report committed offsets outside their queue; `ends` are queue offsets behind the last messages in the log.
 
-    Below the minimum lies a group that is slower than deletion, and beyond the maximum one that a tool has put there:
-    the broker takes any offset. A warning only when something is lost, as `counts`, the findings by code, tell: then
-    messages were consumed and are gone.
+    An offset is below the minimum when the group is slower than deletion, and beyond the maximum when a tool has set
+    it. It is a warning only when `counts`, the findings by code, show a loss: then consumed messages are lost.
     """
     is_lossy = any(map(counts.get, _LOSSES))
     for committed in committed_offsets:
@@ -94,7 +93,7 @@ def check_offsets(
 
 
 def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
-    """Delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
+    """Check the delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
     table = load_config(store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
     for level, offset in table.items() if isinstance(table, dict) else ():
         if not level.isdecimal() or type(offset) is not int:

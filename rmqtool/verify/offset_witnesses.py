@@ -1,8 +1,8 @@
-"""Committed offsets against what else shows how far a group has come (`ConsumerOffsetManager`).
+"""Committed offsets against other evidence of a group's progress (`ConsumerOffsetManager`).
 
-A broker writes down any offset that it is given, and one that is too small or too large shows nowhere in its queue. Its
-retries do show what a group has consumed, the ``.bak`` what it had committed five seconds before, and the time of the
-file that messages were stored long after it.
+A broker stores any offset that it is given, and the queue does not show whether it is too small or too large. But the
+group's retries show what it has consumed, the ``.bak`` what it had committed five seconds before, and the time of the
+file whether messages were stored long after it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.single_messages import Message, SingleMessages
 from rmqtool.verify.witnesses import Witnesses
 
-_FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, is not that far behind
-_SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: a client does not run further ahead
+_FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, lags less
+_SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: how far a client runs ahead
 _SAMPLED = 8  # retries of a queue, the oldest and the newest
 _OLD_MS = 3_600_000  # offsets are written every five seconds
 _AGAIN = "the group consumes again what lies between, unless its offset was set back on purpose"
@@ -84,7 +84,7 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
 
 
 def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator[_Wrong]:
-    """Offsets grow from one write of the file to the next, unless someone sets them back in these seconds."""
+    """Offsets that are less than in the .bak: they grow from one write to the next, unless they are set back."""
     if path.suffix == ".bak":
         return
     try:
@@ -99,7 +99,7 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator
 
 
 def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
-    """Groups that have failed on a message, and so consumed it, that is far behind their offset."""
+    """Offsets far before a message that the group has failed on, and so has consumed."""
     committed = witnesses.snapshot.committed.offsets
     offsets = {(one.group, one.topic, one.queue_id): one.offset for one in committed}
     groups = {one.group for one in committed}
@@ -113,7 +113,7 @@ def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
 
 
 def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[GroupQueue, int]:
-    """The furthest queue offset that each group has consumed, of the messages that it has failed on."""
+    """The largest queue offset of each group among the messages that it has failed on."""
     furthest: dict[GroupQueue, int] = {}
     for name in ranges:
         prefix = next((prefix for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX) if name.topic.startswith(prefix)), None)
@@ -138,7 +138,7 @@ def _some(queue: LoadedQueue, messages: SingleMessages) -> Iterator[Message]:
 
 
 def _origin(retry: Message, messages: SingleMessages) -> Message | None:
-    """The message that a retry began with; None when it is not in this log."""
+    """The original message of a retry; None when it is not in this log."""
     properties = retry["properties"]
     text = properties.get("ORIGIN_MESSAGE_ID") or properties.get("DLQ_ORIGIN_MESSAGE_ID") or ""
     try:

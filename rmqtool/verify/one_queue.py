@@ -1,4 +1,4 @@
-"""The units of one queue against the records of the log: proven, different, elsewhere, or missing."""
+"""The units of one queue against its records: equal, different, elsewhere, or missing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from rmqtool.verify.unit_diff import differences
 
 
 class OneQueue:
-    """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
+    """Compares the units of one queue with its records."""
 
     def __init__(self, reader: StoreReader, result: PartResult, state: QueueProgress, files: UnitFiles | None) -> None:
+        """Findings go to `result`, proven and missing units to `state`; `files` is None when the queue has none."""
         self.state = state
         self._files = files
         self._store = reader.store
@@ -27,12 +28,12 @@ class OneQueue:
         self._lookups = reader.lookups
         self._report = result.report
         self._extents = result.extents
-        self._shift = 0
+        self._shift = 0  # unit number minus queue offset, where units were found so far
         self._lookups_made = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
     def compare(self, units: QueueUnits, rows: NDArray[np.intp], expected: bytes) -> None:
-        """Compare the units `rows`, whose queue offsets follow each other; `expected` is what a simple queue holds."""
+        """Compare the units `rows`, with consecutive queue offsets; `expected` are their bytes in a simple queue."""
         state, files, first, last = self.state, self._files, int(rows[0]), int(rows[-1])
         offset, physical_offset = int(units.queue_offsets[first]), int(units.physical_offsets[first])
         if not state.records:
@@ -65,7 +66,7 @@ class OneQueue:
             done += self._compare_units(files, units[done:], np.frombuffer(expected[at:], files.dtype), unit_number)
 
     def _unit_number_of(self, files: UnitFiles, units: QueueUnits, row: int) -> int:
-        """Where the unit of a record should be; of a batch queue behind the unit of the record before."""
+        """The number that a record's unit should have; in a batch queue that behind the record before."""
         if files.queue.kind == "simple":
             return int(units.queue_offsets[row]) + self._shift
         if self._next is None:
@@ -83,7 +84,7 @@ class OneQueue:
             self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **details)
 
     def _compare_units(self, files: UnitFiles, units: QueueUnits, expected: NDArray[np.void], unit_number: int) -> int:
-        """Compare from unit `unit_number` on; how many records are through, none when their units stand elsewhere."""
+        """Compare from unit `unit_number` on; returns how many records are done, 0 when their units are elsewhere."""
         _ = files.data_end  # before the units are read: what was written by then must be there
         stored = files.units(unit_number, len(units))
         width = f"V{files.size}"
@@ -110,14 +111,14 @@ class OneQueue:
         return self._absent(files, units, stored, unit_number)
 
     def _give_up(self, count: int, unit_number: int) -> int:
-        """Where units of another store stand, each of them is wrong: they are counted, not looked up."""
+        """Count wrong units without reading their records: all units of another store are wrong."""
         self._report.count("consumequeue.wrong-record", count)
         self.state.prove(unit_number, unit_number + count)
         self._next = unit_number + count
         return count
 
     def _differ(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
-        """Units that point to the right record and tell something else of it."""
+        """Report units that point to the right record but differ in other fields."""
         self.state.prove(unit_number, unit_number + len(units))
         for row, code, message, severity in differences(units, stored, has_ext_files=self._has_ext_files):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
@@ -129,7 +130,7 @@ class OneQueue:
         return self._lookups.has_older_tags_code(int(units.physical_offsets[row]), int(stored["tags_code"][row]))
 
     def _absent(self, files: UnitFiles, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> int:
-        """Records whose unit is nowhere in the queue; how many are alike."""
+        """Note records whose unit is nowhere in the queue; returns how many of the first are missing alike."""
         unit_numbers = unit_number + np.arange(len(units))
         simple = files.queue.kind == "simple"
         blank = is_pre_blank(stored) if simple else np.zeros(len(stored), dtype=np.bool_)
@@ -153,12 +154,12 @@ class OneQueue:
         return 1
 
     def _mismatch(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
-        """The unit in a record's place points elsewhere."""
+        """Report a unit that points elsewhere instead of to its record."""
         self._lookups_made += 1
         target = int(stored["physical_offset"][0])
         owners = self._lookups.queues_of(target)
         if owners is None or self.state.name in owners:
-            return  # two records with this queue offset: told as a restart of the queue's offsets
+            return  # two records with this queue offset: reported as a restart of the queue's offsets
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
         self._add("consumequeue.wrong-record", message, units, 0, unit_number)
         self.state.prove(unit_number, unit_number + 1)

@@ -25,16 +25,17 @@ from rmqtool.verify.task import StoreReader, VerifyTask
 
 
 class PartCheck(Job[PartResult]):
-    """The parts that one process does, one after the other."""
+    """Checks parts, one after the other, in one process."""
 
     def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
+        """`parts` are all parts of the verification, which `do` addresses by their index."""
         self._task = task
         self._parts = parts
         self._reader = StoreReader(task, task.reading())
         self._unfinished: tuple[int, PartResult] | None = None
 
     def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
-        """Do one part; raises UnreadableError."""
+        """Check one part; raises UnreadableError."""
         result = PartResult(self._task.report())
         self._unfinished = part, result
         for size in self._check(self._parts[part], result):
@@ -43,11 +44,11 @@ class PartCheck(Job[PartResult]):
         yield 0, result
 
     def unfinished(self) -> tuple[int, PartResult] | None:
-        """The part that is being done, and what is known of it."""
+        """The part that is being checked, and its result so far."""
         return self._unfinished
 
     def recheck(self, part: LogPart) -> PartResult:
-        """What a part of other borders gives, whose bytes are done already; raises UnreadableError."""
+        """Check a part with other borders, whose bytes were checked before; raises UnreadableError."""
         result = PartResult(self._task.report())
         for _ in self._check(part, result):
             pass
@@ -58,7 +59,7 @@ class PartCheck(Job[PartResult]):
         self._reader.close()
 
     def _check(self, part: AnyPart, result: PartResult) -> Iterator[int]:
-        """Check one part, by and by: how many more bytes are done."""
+        """Check one part; yields how many more bytes are done."""
         if isinstance(part, LogPart):
             yield from self._check_log(part, result)
             return
@@ -86,7 +87,7 @@ class PartCheck(Job[PartResult]):
 
 
 class _LogCheck:
-    """Takes the events of a scan and hands them to all checks."""
+    """Passes the events of a scan to all checks."""
 
     def __init__(self, reader: StoreReader, part: LogPart, result: PartResult) -> None:
         self._part = part
@@ -106,7 +107,7 @@ class _LogCheck:
             self._index = IndexCheck(reader, result, part.index_start, part.index_stop)
 
     def add(self, event: Event | UnreadExtent) -> bool:
-        """Check one event; whether the log goes on behind it."""
+        """Check one event; returns whether the log goes on behind it."""
         goes_on = self._check_event(event)
         self._result.reached[-1][1] = self._boundary.end or self._part.start
         return goes_on
@@ -137,7 +138,7 @@ class _LogCheck:
         return True
 
     def _leave_out(self, unread: UnreadExtent) -> None:
-        """What could not be read may hold anything: nothing that leads there is right or wrong."""
+        """Skip an unread extent: units that point into it are neither right nor wrong."""
         self._damage.settle()
         stop = self._boundary.end = self._result.log_end = unread.physical_offset + unread.size
         self._result.add_unread(unread)
@@ -159,7 +160,7 @@ class _LogCheck:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
-        """Do a part of the comparison with the index, unless that gives an error."""
+        """Do some of the comparison with the index, which ends at an error."""
         errors = len(self._result.read_errors.errors)
         with self._result.read_errors.scope() if not self._task.live else nullcontext():
             if self._index is not None:
@@ -169,7 +170,7 @@ class _LogCheck:
             self._boundary.index_at = INDEX_UNREAD
 
     def finish(self) -> None:
-        """The part has ended."""
+        """Complete the checks at the end of the part."""
         self._boundary.open_end = self._damage.may_end_the_log()
         self._damage.settle()
         if self._walker is not None:

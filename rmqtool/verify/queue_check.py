@@ -1,7 +1,6 @@
-"""From the log to the queues: each record that the broker dispatches has its unit, where it belongs.
+"""The log against the queues: each record that the broker dispatches has its unit at its queue offset.
 
-Runs of units that a queue should hold are compared as bytes with what it holds. Only where they differ is a closer
-look taken, unit by unit where it must be.
+Runs of expected units are compared as bytes with those in the queue, and unit by unit only where they differ.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.task import StoreReader
 
 BATCH = (32 if memory_is_short() else 256) << 10
-"""Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
+"""Units that are collected before they are compared: few enough for the cache, and enough for each of many queues."""
 
 _UNITS_PER_QUEUE = 256
 _MAX_BATCH = (128 if memory_is_short() else 1024) << 10
@@ -36,7 +35,7 @@ class QueueCheck:
     """Compares the units of one part of the log, in log order."""
 
     def __init__(self, reader: StoreReader, result: PartResult, dispatcher: Dispatcher) -> None:
-        """`dispatcher` derives the units, and numbers the queues."""
+        """`dispatcher` has derived the units, and numbers the queues; findings go to `result`."""
         self._reader = reader
         self._result = result
         self._dispatcher = dispatcher
@@ -46,7 +45,7 @@ class QueueCheck:
         self._queues: dict[int, OneQueue] = {}
 
     def add(self, units: QueueUnits, optional: QueueUnits | None = None) -> None:
-        """Take the units of a run, and those `optional` ones that are stored."""
+        """Add the units of a run of records, and those `optional` ones that the queues hold."""
         if optional is not None:
             units = self._with_stored(units, optional)
         if not len(units):
@@ -57,7 +56,7 @@ class QueueCheck:
             self.flush()
 
     def _with_stored(self, units: QueueUnits, optional: QueueUnits) -> QueueUnits:
-        """`units` with the `optional` ones that their queue holds: what only older releases derive may be missing."""
+        """`units` with those `optional` ones that the queues hold: units of older releases may be missing."""
         stored = optional.as_consume_queue().view("V20")
         held = np.zeros(len(optional), dtype=np.bool_)
         for row, (queue_number, offset) in enumerate(
@@ -73,7 +72,7 @@ class QueueCheck:
         return both[np.argsort(both.rows, kind="stable")]
 
     def flush(self) -> None:
-        """Compare what was taken."""
+        """Compare the collected units."""
         if not self._runs:
             return
         units = QueueUnits.concatenate(self._runs)
@@ -90,7 +89,7 @@ class QueueCheck:
         queue_numbers = units.queues[order[bounds[:-1]]].tolist()
         for queue_number, low, high in zip(queue_numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             first, last = np.searchsorted(broken, (low, high))
-            borders = broken[first:last].tolist()  # the group's own beginning is always one
+            borders = broken[first:last].tolist()  # the group's beginning is always among them
             rows = [(order[start:stop], stored[start:stop]) for start, stop in pairwise([*borders, high])]
             name, errors = self._dispatcher.queues[queue_number], self._result.read_errors
             if self._live:
@@ -131,6 +130,6 @@ class QueueCheck:
 
 
 def is_directory_name(topic: str) -> bool:
-    """Whether a topic from the log can be a directory of its own: what is stored must not lead elsewhere."""
+    """Whether a topic from the log can be the name of a directory: it must not lead out of the store."""
     usable = topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
     return usable and len(topic.encode("utf-8", "replace")) <= _NAME_MAX

@@ -1,4 +1,4 @@
-"""From the queues to the log: units that no record has proven, and the files that they stand in."""
+"""The queues against the log: units that match no record, and the queues' files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHUNK = 1 << 16  # units
 
 @dataclass
 class LogBounds:
-    """Where the log's records begin and end, and where its files do, physical offsets; what lies damaged between."""
+    """The physical offsets where the log's records begin and end, and its last file ends, and the damage between."""
 
     start: int
     end: int
@@ -42,7 +42,11 @@ class LogBounds:
 
 @dataclass
 class UnmatchedUnits:
-    """Looks at the queues on disk, one after the other; `lost` counts units that point into damage, by topic."""
+    """Checks the queues on disk, one after the other.
+
+    `lost` counts units that point into damage, and `beyond_files` those that point behind the last log file, by topic.
+    `start` is the predicted start, None without one.
+    """
 
     store: Store
     report: Report
@@ -77,14 +81,14 @@ class UnmatchedUnits:
                     self._check_units(files, first, files.units(first, min(_CHUNK, high - first)))
 
     def _check_files(self, queue: Queue) -> None:
-        """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
+        """Check names and sizes of the files, and that they follow each other (`MappedFileQueue#load`)."""
         for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
             self.report.check(code, len(queue.files.files))
         for each in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
             self.report.add_finding(each)
 
     def _check_end(self, files: UnitFiles, state: QueueProgress | None) -> None:
-        """Files of zeros behind the last unit: one is created when it is needed, and filled at once."""
+        """Report a last file of zeros: a file is created when it is needed, and gets its first unit at once."""
         sized = [file for file in files.queue.files.files if file.size]
         last = sized[-1] if len(sized) > 1 else None
         if last is None or files.data_end > last.start_offset // files.size or self.bounds.live:
@@ -97,7 +101,7 @@ class UnmatchedUnits:
 
     def _pre_blank_stop(self, files: UnitFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
-        first, count = files.start, 1  # mostly there is none
+        first, count = files.start, 1  # mostly there is no filler
         stop = first + files.queue.files.files[0].size // files.size
         while first < stop:
             blank = is_pre_blank(files.units(first, min(count, stop - first)))
@@ -122,7 +126,7 @@ class UnmatchedUnits:
             self._check_target(files, int(unit_numbers[row]), int(offsets[row]))
 
     def _check_hole(self, files: UnitFiles, first: int, stop: int) -> None:
-        """Units that there is no file for."""
+        """Report units without a file."""
         if first < self._last_written(files):
             self._add(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
 
@@ -136,7 +140,7 @@ class UnmatchedUnits:
                        unit_numbers[unit_numbers > last][:1])  # fmt: skip
 
     def _last_written(self, files: UnitFiles) -> int:
-        """Number of the last unit that the broker takes for one."""
+        """Number of the last written unit."""
         for low, high, held in reversed([*files.stretches(files.start, files.data_end)]):
             for stop in range(high, low, -_CHUNK) if held else ():
                 first = max(low, stop - _CHUNK)
@@ -146,7 +150,7 @@ class UnmatchedUnits:
         return files.start
 
     def _check_beyond(self, files: UnitFiles, unit_numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
-        """Units that point behind the last record."""
+        """Report units that point behind the last record."""
         outside = offsets >= self.bounds.files_end
         self.beyond_files[files.queue.topic] += int(np.count_nonzero(outside))
         message = f"points behind the end of the commit log, {self.bounds.end}"
@@ -184,7 +188,7 @@ class UnmatchedUnits:
         self._report_all(code, message, files, np.array([unit_number]))
 
     def _report_all(self, code: str, message: str, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
-        """One finding for each stretch of units that follow each other."""
+        """Report one finding for each run of consecutive units."""
         if not len(unit_numbers):
             return
         starts = np.append(np.flatnonzero(np.diff(unit_numbers, prepend=unit_numbers[0] - 2) != 1), len(unit_numbers))

@@ -22,7 +22,7 @@ _KEPT = 4096
 
 
 class SingleMessages:
-    """Messages by physical offset and by queue offset; what cannot be read is None."""
+    """Messages by physical offset and by queue offset; None for those that cannot be read."""
 
     def __init__(self, store: Store, files: Sequence[MappedFile], version: Version) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class SingleMessages:
         return None if unit is None else self.at(unit.physical_offset)
 
     def due_time(self, queue: LoadedQueue, queue_offset: int) -> int | None:
-        """When a message of a delay level's queue is due, epoch ms: its unit has that in the place of the tags code."""
+        """When a message of a delay level is due, epoch ms: its unit stores that instead of the tags code."""
         try:
             unit = queue.unit_at(queue_offset)
         except RmqtoolError:

@@ -1,4 +1,4 @@
-"""The next start of a broker, predicted from what the scan has seen anyway (`rmqtool.broker.recovery`)."""
+"""The next start of a broker, predicted from the results of the scan (`rmqtool.broker.recovery`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEPENDS = "start.depends-on-release"
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a start of some releases does, and what an operator must know of it."""
+    """The predicted start of some releases, with its findings."""
 
     versions: tuple[Version, ...]
     start: StartPrediction
@@ -38,18 +38,18 @@ class Prediction:
 
     @property
     def answer(self) -> object:
-        """What differs from release to release, where it matters."""
+        """The results by which predictions are compared."""
         start = self.start
         codes = frozenset(each.code for each in self.findings)
         return start.refuses is None, start.hangs, start.max_offset_after, start.messages_lost, codes
 
     def has(self, code: str) -> bool:
-        """Whether a start has a finding of a code, or may have one that was not looked for."""
+        """Whether a start has a finding of a code, or may have one that was not checked."""
         return code in {each.code for each in self.findings} or (self.log_only and code == _QUEUE_LOSS)
 
     @property
     def sentence(self) -> str:
-        """The answer, behind the label of its releases."""
+        """The prediction in words, to follow the label of its releases."""
         if self.start.hangs or self.start.refuses:
             return "never ready" if self.start.hangs else f"refuses to start: {self.start.refuses}"
         lost = counted(self.start.messages_lost, "message")
@@ -69,10 +69,10 @@ class Predictor:
     states: Mapping[QueueName, QueueProgress]
 
     def predict(self) -> list[Prediction]:
-        """What a start of each release would do, that of the newest first; one for all that agree.
+        """The predictions for all releases, the newest first; one for all that agree.
 
-        Of a large store only the newest and the oldest release are looked at, and of the latter what becomes of the
-        log. Raises RmqtoolError.
+        For a large store only those of the newest and the oldest release, the latter for the log alone. Raises
+        RmqtoolError.
         """
         newest, *older = alike(self.snapshot.releases, self.snapshot.store.conf)
         size = sum(walk.data_end for walk in self.walks) + len(self.states) * _PER_QUEUE
@@ -107,14 +107,14 @@ def _different(predictions: Sequence[Prediction]) -> Iterator[Prediction]:
 
 
 def _is_bad(prediction: Prediction) -> bool:
-    """Whether a start fails or loses something, each release in its own way."""
+    """Whether a start fails or loses something."""
     return any(each.severity == "error" for each in prediction.findings)
 
 
 def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean: bool) -> None:
-    """The findings that all releases share, and one where they differ.
+    """Report the findings that all releases share, and one where they differ.
 
-    That is information where the store is clean otherwise, and an error where no release starts without loss.
+    The latter is information when the store is clean otherwise, and an error when no release starts without loss.
     """
     for code in (*_CODES, _DEPENDS):
         report.check(code)

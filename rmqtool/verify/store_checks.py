@@ -1,4 +1,4 @@
-"""What names, sizes and small files of a store show, before any record is read."""
+"""Checks of names, sizes and small files of a store, before any record is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
 def check_store_files(snapshot: Snapshot, report: Report) -> None:
-    """Check what needs no scan."""
+    """Check the files that need no scan."""
     store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
     if holder is not None:
@@ -73,7 +73,7 @@ def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 
 
 def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
-    """Files whose start offset is not a whole number of files behind that of most."""
+    """Files whose start offset is not a multiple of the file size away from those of the others."""
     rests = Counter(file.start_offset % log.file_size for file in log.files if log.file_size)
     usual = max(rests, key=lambda rest: rests[rest], default=0)
     for file in log.files if len(rests) > 1 else ():
@@ -82,7 +82,7 @@ def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
-    """Files that another user than that of most owns, or that their owner may not write, unless no file may be."""
+    """Report files with another owner than most have, or that their owner may not write, unless all are read-only."""
     names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
     paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
     statuses = {path: status for path in paths if (status := _status_of(path))}
@@ -99,7 +99,7 @@ def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
 
 
 def _status_of(path: Path) -> os.stat_result | None:
-    """None where nothing is: a running broker deletes files."""
+    """The status of a file, None when it does not exist: a running broker deletes files."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -109,13 +109,13 @@ def _status_of(path: Path) -> os.stat_result | None:
 def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> None:
     """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
-    Where the log's end cannot be read its newest message may be of any later time.
+    Without `is_end_read` the log's newest message may be of any later time.
     """
     report.check("checkpoint.missing")
     try:
         checkpoint = log.snapshot.checkpoint
     except WrongKindError:
-        return  # told already
+        return  # reported already
     if not log.totals.messages:
         return
     if checkpoint is None:
@@ -142,7 +142,7 @@ def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> N
 
 
 def check_index_names(store: Store, files: list[IndexFile], report: Report) -> None:
-    """File names are times and decide which file is the newest; contents should be in the same order."""
+    """Check that index files are in the order of their names, which are times and decide which file is the newest."""
     report.check("index.name", len(files))
     for before, after in pairwise(file for file in files if file.keys):
         if after.begin_physical_offset < before.begin_physical_offset:
@@ -151,13 +151,13 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
 
 
 def check_preallocated(store: Store, files: Sequence[MappedFile], end: int, report: Report) -> None:
-    """Log files behind the first one that begin at `end`, where nothing more is, or behind it."""
+    """Report log files, but for the first, that begin at `end`, behind which nothing is written, or later."""
     for file in files[1:]:
         if file.size and file.start_offset >= end:
             report.add("commitlog.preallocated", "holds only zeros", file=store.relative(file.path))
 
 
 def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
-    """Whether what was found, by code, looks like a crash that left no file `abort`."""
+    """Report a missing file `abort` when the `counts` of findings by code look like a crash."""
     if "store.unclean-stop" not in counts and any(counts.get(code) for code in _CRASH_SIGNS):
         report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")

@@ -1,7 +1,7 @@
-"""Timer messages against the timer's files: what a start would never deliver, or a second time.
+"""Timer messages against the timer's files: those that a start would never deliver, or deliver twice.
 
 `TimerMessageStore#recover`: the broker goes on in its queue behind the newest unit of the timer log, or at the offset
-of `timercheck` where the log holds none. All that it does not read again must be in the timer log.
+of `timercheck` when the log is empty. Messages that it does not read again must be in the timer log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rmqtool.verify.timer_wheel import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 _DUE = "TIMER_OUT_MS"
-_MAX_UNITS = 1 << 22  # newest units of the queue that are looked at; a delay is three days at most
+_MAX_UNITS = 1 << 22  # newest units of the queue that are checked; a delay is three days at most
 _MAX_READ = 10_000  # newest messages whose time of delivery is read
 _LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 _PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
@@ -56,12 +56,12 @@ class TimerState:
 
     @property
     def read_until(self) -> int:
-        """Up to when the wheel has been read, epoch ms."""
+        """The time up to which the wheel has been read, epoch ms."""
         return int(self.check.last_read_timestamp) if self.check else 0
 
     @property
     def delivered_until(self) -> int:
-        """Up to when messages that are due may have been delivered, epoch ms."""
+        """The time up to which due messages may have been delivered, epoch ms."""
         return self.read_until if self.check else self.latest
 
 
@@ -80,9 +80,9 @@ class TimerQueue:
 
 @dataclass(frozen=True)
 class NextRead:
-    """Where a start goes on in the queue, and before which queue offset all had been read.
+    """Where a start goes on in the queue: from `begin`, when it had read to before `end` (queue offsets).
 
-    `logged` are the messages that it finds through the wheel or has delivered.
+    `logged` are the rows of messages that it reaches through the wheel, or has delivered.
     """
 
     begin: int
@@ -130,9 +130,9 @@ def _read_queue(reader: StoreReader) -> TimerQueue | None:
 
 
 def _next_read(reader: StoreReader, state: TimerState, queue: TimerQueue) -> NextRead:
-    """How a start goes on behind the newest message of the timer log, or where `timercheck` says.
+    """Where a start goes on: behind the newest message of the timer log, or at the offset of `timercheck`.
 
-    The newest one counts only in the last file: a start looks right before the end that it has found.
+    The newest message counts only in the last file: a start reads the unit right before the log's end.
     """
     logged = np.zeros(len(queue.queue_offsets), dtype=np.bool_)
     known, newest = np.empty(0, np.int64), None
@@ -168,7 +168,7 @@ def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:
-    """Pieces of one timer log file with their positions, and whether the log goes on in the next file."""
+    """Positions and units of pieces of one timer log file, and whether the log goes on behind each piece."""
     with InputFile(mapped.path, reading) as file:
         for at in range(0, mapped.size, _PIECE):
             units = timer_log.decode_units(file.read(at, _PIECE))
@@ -202,8 +202,8 @@ def _report_repeated(
     delivered = sum(due < state.delivered_until for _, due in dues)
     if not waiting and not delivered:
         return
-    was_reset = not waiting and state.check is None  # as somebody does it who wants the queue to be read again
-    is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses what timercheck did not write yet
+    was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
+    is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses the newest offsets of timercheck
     severity: Severity | None = "info" if is_mild else None
     message = f"the queue is read again from {max(begin, int(queue.queue_offsets[0]))} on: " \
               f"{counted(waiting, 'message')} of the timer log, and {delivered} more that were delivered"  # fmt: skip
@@ -212,7 +212,7 @@ def _report_repeated(
 
 
 def _dues(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[tuple[int, int]]:
-    """Queue offset and time of delivery, epoch ms, of the newest messages of some rows."""
+    """Queue offset and time of delivery, epoch ms, of the newest messages among `rows`."""
     dues = []
     for row in np.flatnonzero(rows)[::-1][:_MAX_READ].tolist():
         due = _due_at(log, int(queue.physical_offsets[row]))

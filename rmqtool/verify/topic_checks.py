@@ -1,7 +1,7 @@
-"""Single topics that topics.json has lost, or that nobody may read or write (`TopicConfigManager`, `PermName`).
+"""Topics that topics.json has lost, or that may not be read or written (`TopicConfigManager`, `PermName`).
 
-A topic that was deleted leaves its messages in the log too. It was not deleted when messages of it were stored after
-the table of topics was changed last, or when groups still have offsets in it, which newer releases delete with it.
+A deleted topic leaves its messages in the log too. A topic was not deleted when messages of it were stored after the
+last change of topics.json, or when groups still have offsets in it, which newer releases delete with the topic.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
 def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
-    """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
+    """Report topics that the store proves to have been configured, and permissions that stop consumers."""
     topics = witnesses.snapshot.topics
     for name in VERSIONED_FILES:
         _check_backup(witnesses.store, name, report)
@@ -60,7 +60,7 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
 
 
 def _changed(topics: Topics) -> int | None:
-    """When a topic was added, changed or deleted last, epoch ms."""
+    """When topics.json was changed last, epoch ms; None when unknown."""
     version = topics.file.content.get("dataVersion")
     timestamp = version.get("timestamp") if isinstance(version, dict) else None
     return timestamp if type(timestamp) is int else None

@@ -1,4 +1,4 @@
-"""Units that point to the right record and tell something else of it: which difference is a fault."""
+"""Differences of units that point to the right record, but differ from it in other fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 
 
 class UnitDifference(NamedTuple):
-    """What is wrong with the unit of one row; `severity` where it is not that of the code."""
+    """The fault of the unit in one row; `severity` is None for the usual one of the code."""
 
     row: int
     code: str
@@ -23,7 +23,7 @@ class UnitDifference(NamedTuple):
 
 
 def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_files: bool) -> Iterator[UnitDifference]:
-    """Compare units with what is `stored` in their places."""
+    """Compare the expected `units` with the `stored` ones."""
     is_size_equal = stored["message_size"] == units.message_sizes
     is_code_equal = stored["tags_code"] == units.tags_codes
     if not has_ext_files:

@@ -1,4 +1,4 @@
-"""The whole proof: surroundings, log, queues and index, in one process or several; told when interrupted, too."""
+"""The whole verification of a store, log, queues and index, in one process or several; it may be interrupted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What the user asks for."""
+    """The options of a verification; `rate` is in bytes per second."""
 
     version: Version | None = None
     selection: Selection = field(default_factory=Selection)
@@ -74,7 +74,7 @@ class VerifyRequest:
 
 
 class Verification:
-    """One run over a store. After `run`, or when it was interrupted, the rest tells what is known."""
+    """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
     def __init__(self, store: Store, request: VerifyRequest) -> None:
         self.request = request
@@ -94,7 +94,7 @@ class Verification:
         self._total: PartResult | None = None
 
     def _task(self) -> VerifyTask:
-        """What is done with each part of log and index."""
+        """The task for the parts of log and index."""
         snapshot, request = self.snapshot, self.request
         store, live, selection = snapshot.store, snapshot.holder is not None, request.selection
         rules = DispatchRules.of(snapshot.release, store.conf, snapshot.delay_levels,
@@ -104,7 +104,7 @@ class Verification:
         self._index = self._readable_index() if wants_index else []
         index_files = readable_files(self._index)
         if live and any(geometry is None and file.keys for file, geometry in self._index):
-            index_files = []  # what is in the others would not be all
+            index_files = []  # the others hold only some of the units
         changes_too_fast = live and self._index and not index_files
         return VerifyTask(
             store=store,
@@ -131,7 +131,7 @@ class Verification:
         return [each for each in self.snapshot.index_geometries if str(each[0].path) not in unread]
 
     def _recovery_rules(self) -> RecoveryRules | None:
-        """The rules of the start that is predicted; of a store that is in use nobody asks for one."""
+        """The rules of the predicted start; None when none is predicted, as for a store in use."""
         snapshot = self.snapshot
         is_asked = self.request.selection.wants_any("start.")
         if snapshot.holder is not None or snapshot.store.layout == "rocksdb" or not is_asked:
@@ -140,13 +140,13 @@ class Verification:
 
     @property
     def total_bytes(self) -> int:
-        """How much there is to read, for the progress."""
+        """Bytes to read, for the progress."""
         return self.snapshot.log.size + sum(index_file.file.size for index_file in self.task.index_files)
 
     def run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult] | None = None) -> None:
-        """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError.
+        """Verify; `progress` is called with how many more bytes are done. Raises RmqtoolError.
 
-        `pool` has processes that were started for it; they end with it.
+        `pool` holds processes that were started for this; they end with it.
         """
         with pool or WorkerPool[PartResult]() as workers:
             self._run(progress, workers)
@@ -160,12 +160,12 @@ class Verification:
         self.complete = True
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Do one check, which ends when a file cannot be read; the others go on."""
+        """Run one check, which ends when a file cannot be read; the others go on."""
         with self.read_errors.scope():
             check(*arguments, **options)
 
     def _check_before_scan(self) -> None:
-        """What needs no scan of the log."""
+        """Run the checks that need no scan of the log."""
         check, snapshot, store, report = self._check, self.snapshot, self.snapshot.store, self._report
         check(check_store_files, snapshot, report)
         check(check_environment, snapshot, report)
@@ -173,7 +173,7 @@ class Verification:
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
-        """The log against queues and index, and the index by itself, part by part."""
+        """Check the log against queues and index, and the index files alone, part by part."""
         task = self.task
         pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
@@ -194,7 +194,7 @@ class Verification:
                 raise
 
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
-        """Of the log, then of the index, the same for any number of processes unless a broker writes."""
+        """Parts of the log, then of the index; the same for any number of processes unless a broker writes."""
         files, size = self.task.files, self.request.part_size
         if self.task.live:
             of_log = live_parts(files, reader.index, self.request.jobs)
@@ -203,7 +203,7 @@ class Verification:
         return [*of_log, *index_parts(self.task.index_files, size)]
 
     def _check_after_scan(self, reader: StoreReader, total: PartResult) -> None:
-        """What only the whole log shows; each check may build on what those before it have found."""
+        """Run the checks that need the whole log; each may depend on the findings of those before it."""
         check, snapshot, task, report = self._check, self.snapshot, self.task, self._report
         store, live, files = snapshot.store, task.live, task.files
         totals, log_end = total.totals, self.log_end
@@ -235,7 +235,7 @@ class Verification:
             check(check_abort_missing, self.report_with(total.report).all_totals(), report)
 
     def _check_queues(self, reader: StoreReader, total: PartResult) -> None:
-        """What only all queues show, and what is in none."""
+        """Run the checks that need all queues."""
         check, snapshot, report, live = self._check, self.snapshot, self._report, self.task.live
         store, topics = snapshot.store, snapshot.topics
         head = LogHead(self.log_start)
@@ -259,7 +259,7 @@ class Verification:
         check(check_timer, reader, ends, total.totals.latest, report)
 
     def _match_queues(self, reader: StoreReader, total: PartResult, head: LogHead) -> dict[QueueName, QueueRange]:
-        """Look at each queue on disk for units that no message of the log has; the range of each."""
+        """Check each queue on disk for units that match no message of the log; returns the ranges of the queues."""
         snapshot, files = self.snapshot, self.task.files
         files_end = files[-1].end_offset if files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
@@ -295,7 +295,7 @@ class Verification:
         return self.starts[0].start if self.starts else None
 
     def merged(self) -> PartResult:
-        """What all parts have found, those that were interrupted included; nothing can be added then."""
+        """The result of all parts, also of interrupted ones; nothing can be added afterwards."""
         if self._total is None:
             total = self._merger.total() if self._merger is not None else PartResult(self.task.report())
             self.stale_from = total.stale_from
@@ -306,7 +306,7 @@ class Verification:
         return self._total
 
     def report_with(self, part_report: Report) -> Report:
-        """The findings of the whole store together with those of its parts."""
+        """The findings of the whole store together with those of its parts, `part_report`."""
         both = self.task.report()
         both.merge(self._report)
         both.merge(part_report)
