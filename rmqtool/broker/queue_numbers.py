@@ -28,7 +28,7 @@ _ID_BITS = 32
 class TopicNumbers:
     """Numbers of topics: a record's topic, zero-padded, is hashed to a slot and compared with the slot's topic.
 
-    Only where they differ the bytes are looked up: the topic is new, too wide, or its slot is taken by another.
+    Only where they differ the topic is looked up by its bytes: it is new, too wide, or its slot is taken by another.
     NumPy's `take` is used throughout: of few values it is several times as fast as an index.
     """
 
@@ -65,7 +65,7 @@ class TopicNumbers:
         if differ.any():
             other |= differ.any(axis=1)
         if other.any():
-            self._look_up(frames, np.flatnonzero(other), numbers, words, slots)
+            self._assign(frames, np.flatnonzero(other), numbers, words, slots)
         return numbers
 
     def _fit(self, size: int) -> None:
@@ -86,7 +86,7 @@ class TopicNumbers:
         codes >>= self._shift
         return codes.view(np.intp)
 
-    def _look_up(self, frames: RecordRun, rows: Positions, numbers: NDArray[np.int32],
+    def _assign(self, frames: RecordRun, rows: Positions, numbers: NDArray[np.int32],
                  words: NDArray[np.uint64], slots: Positions) -> None:  # fmt: skip
         """Write the numbers of `rows` into `numbers`, and enter their topics into free slots."""
         sizes = frames.topic_sizes[rows]
@@ -136,10 +136,10 @@ class QueueNumbers:
         if any_unusual:
             new |= unusual
         if new.any():
-            self._look_up(np.flatnonzero(new), topics, queue_ids, names, numbers)
+            self._assign(np.flatnonzero(new), topics, queue_ids, names, numbers)
         return numbers
 
-    def _look_up(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
+    def _assign(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
                  numbers: NDArray[np.int32]) -> None:  # fmt: skip
         """Write the numbers of `rows` into `numbers`; topic and queue id are coded in one integer, to hash fast."""
         codes = topics[rows].astype(np.int64) << _ID_BITS
