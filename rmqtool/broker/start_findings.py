@@ -1,4 +1,4 @@
-"""What of a predicted start an operator must know before it happens."""
+"""Findings of a predicted start: data that it would lose, or reasons why it would fail."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import StartPrediction
@@ -70,12 +69,12 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
         missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
         if missing > 0 and not start.messages_lost:
             message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
-            place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id, "queue_offset": queue.max_offset}
-            yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, **place)
+            yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, topic=queue.topic,
+                          queue_id=queue.queue_id, queue_offset=queue.max_offset)  # fmt: skip
 
 
 def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
-    """The worst of the starts that may come next time."""
+    """The worst of the other starts that may follow, when it loses more than the predicted one."""
     if not recovery.loaded.files:
         return
     others = [
@@ -88,8 +87,8 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
         message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
     elif worst.cut.messages_lost > start.messages_lost:
         lost = counted(worst.cut.messages_lost, "readable message")
-        place = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
-        message = f"{worst.when} a start would end the commit log {place} and lose {lost}"
+        position = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
+        message = f"{worst.when} a start would end the commit log {position} and lose {lost}"
     else:
         return
     root = recovery.snapshot.store.root

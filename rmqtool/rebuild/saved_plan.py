@@ -1,4 +1,4 @@
-"""Plans in files: made, reviewed, and carried out only while the store is the one that they were made from."""
+"""Plans in files: saved, reviewed, and carried out only while the store is unchanged."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -> str:
 
 
 class SavedPlan:
-    """A plan that was read back. Raises UsageError for a file that is none."""
+    """A plan that is read from a file; raises UsageError for a file that holds none."""
 
     def __init__(self, path: Path, command: str) -> None:
         self._path = path
         try:
-            found = json.loads(read_all(path, _MAX_SIZE))
+            document = json.loads(read_all(path, _MAX_SIZE))
         except ValueError as error:
             raise UsageError(f"not a plan: {error}", file=path) from error
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA or found.get("command") != command:
+        if not isinstance(document, dict) or document.get("schema") != SCHEMA or document.get("command") != command:
             raise UsageError(f"not a plan of {command} that this version can carry out", file=path)
-        self._document = found
+        self._document = document
 
     def options(self, base: RebuildOptions) -> RebuildOptions:
         """The options that the plan was made with."""
@@ -111,8 +111,8 @@ class SavedPlan:
 
 
 def _add(digest: Any, path: Path, store: Store) -> None:
-    for found in _files_below(path):
-        digest.update(_line(found, store))
+    for file in _files_below(path):
+        digest.update(_line(file, store))
 
 
 def _files_below(path: Path) -> Iterator[Path]:
