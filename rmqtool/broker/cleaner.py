@@ -22,7 +22,10 @@ _MANUAL_RUNS = 20  # CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 
 @dataclass(frozen=True)
 class Rules:
-    """By what the cleaner goes; `zone` None is this machine's, `manual` after ``mqadmin deleteExpiredCommitLog``."""
+    """What the cleaner's decisions follow; `zone` None is this machine's time zone.
+
+    `manual` is set after ``mqadmin deleteExpiredCommitLog``, `first_in_use` while a reader holds the first log file.
+    """
 
     settings: RetentionSettings
     version: Version
@@ -33,24 +36,24 @@ class Rules:
 
 @dataclass(frozen=True)
 class CleanerRun:
-    """One run at `time`, epoch ms: what triggers it, and the files that go, each kind oldest first."""
+    """One run at `time`, epoch ms: what triggers it, and the files that it deletes, each kind oldest first."""
 
     time: int
     trigger: Trigger
     log: LogRun
     queue_files: tuple[tuple[Queue, MappedFile], ...] = ()
     index_files: tuple[IndexFile, ...] = ()
-    freed_bytes: int = 0  # as the files take them of their disks
+    freed_bytes: int = 0  # allocated on the disks, not the files' lengths
 
     @property
     def deletes(self) -> bool:
-        """Whether anything goes."""
+        """Whether any file is deleted."""
         return bool(self.log.deleted or self.queue_files or self.index_files)
 
 
 @dataclass
 class Cleaner:
-    """The state that runs change.
+    """Runs the cleaner, and holds the state that its runs change.
 
     `log_min_offset` is the minimum that the queues were last cleaned for (`lastPhysicalMinOffset`, 0 after a start).
     """
@@ -69,7 +72,7 @@ class Cleaner:
         self.manual_runs = _MANUAL_RUNS if self.rules.manual else 0
 
     def runs(self, now: int) -> Iterator[CleanerRun]:
-        """The runs from `now` on, epoch ms, in the cleaner's interval; the last deletes nothing."""
+        """The runs from `now` on, epoch ms, one every `cleanResourceInterval`; the last deletes nothing."""
         while True:
             run = self.run(now)
             yield run
@@ -78,21 +81,21 @@ class Cleaner:
             now += max(self.rules.settings.clean_resource_interval, 1)
 
     def run(self, now: int) -> CleanerRun:
-        """One run; its files are taken for gone by the next."""
+        """One run at `now`, epoch ms; the next one no longer sees the files that it deletes."""
         rules = self.rules
         disks, freed = self._disks_now(), sum(self.freed.values())
         trigger = trigger_at(rules.settings, disks, now, rules.zone, rules.version, manual=self.manual_runs > 0)
         if trigger.manual and trigger.runs:
             self.manual_runs -= 1
-        run = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, first_in_use=rules.first_in_use)
-        for fate in run.deleted:
-            self.freed[fate.log_file.device] += fate.log_file.allocated
-        self.log_files = self.log_files[len(run.deleted) :]
-        found = CleanerRun(now, trigger, run)
-        if run.min_offset > self.log_min_offset:
-            self.log_min_offset = run.min_offset
-            found = replace(found, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
-        return replace(found, freed_bytes=sum(self.freed.values()) - freed)
+        log = run_over(self.log_files, self.max_offset, trigger, rules.settings, now, first_in_use=rules.first_in_use)
+        for decision in log.deleted:
+            self.freed[decision.log_file.device] += decision.log_file.allocated
+        self.log_files = self.log_files[len(log.deleted) :]
+        run = CleanerRun(now, trigger, log)
+        if log.min_offset > self.log_min_offset:
+            self.log_min_offset = log.min_offset
+            run = replace(run, queue_files=tuple(self._clean_queues()), index_files=tuple(self._clean_index()))
+        return replace(run, freed_bytes=sum(self.freed.values()) - freed)
 
     def _clean_queues(self) -> list[tuple[Queue, MappedFile]]:
         gone = self.queues.clean(self.log_min_offset)
@@ -106,7 +109,7 @@ class Cleaner:
         return gone
 
     def _disks_now(self) -> Disks:
-        """The disks as the files that are gone leave them."""
+        """The disks without the files that are deleted."""
         log = [disk.after(self.freed[disk.device]) for disk in self.disks.log]
         queues = self.disks.queues.after(self.freed[self.disks.queues.device])
         return Disks(log, queues, self.disks.major_file_size - sum(self.freed.values()))

@@ -34,7 +34,7 @@ def is_time(delete_when: str, hour: int) -> bool:
 
 
 def matching_hours(delete_when: str) -> list[int]:
-    """The hours of the day that match."""
+    """The matching hours of the day, 0 to 23."""
     return [hour for hour in range(24) if _matches(delete_when, hour)]
 
 
@@ -65,10 +65,10 @@ def parse_zone(text: str) -> tzinfo:
     text = text.strip()
     if text.upper() in ("Z", "UTC", "GMT"):
         return timezone.utc
-    if found := _OFFSET.fullmatch(text):
-        distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
+    if offset := _OFFSET.fullmatch(text):
+        distance = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
         if distance < timedelta(hours=24):
-            return timezone(distance if found[1] == "+" else -distance)
+            return timezone(distance if offset[1] == "+" else -distance)
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

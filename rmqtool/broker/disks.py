@@ -14,8 +14,8 @@ from rmqtool.rules.versions import DISK_RATIO_AS_DF, STORE_CREATES_DIRECTORIES, 
 class Disk:
     """The disk below `path`, bytes: `total`, `free` for root, `usable` for others; `device` as `stat` gives it.
 
-    `missing` is set when `path` does not exist: the broker then takes the ratio for -1. `fixed_ratio` replaces what
-    would be computed.
+    `missing` is set when `path` does not exist: the broker then computes a ratio of -1. `fixed_ratio` replaces the
+    ratio that would be computed.
     """
 
     path: Path
@@ -27,7 +27,7 @@ class Disk:
     fixed_ratio: float | None = None
 
     def ratio(self, version: Version) -> float:
-        """The used part as a fraction; -1 where the broker cannot tell."""
+        """The used part as a fraction; -1 where the broker cannot compute it."""
         if self.missing:
             return -1.0
         if self.fixed_ratio is not None:
@@ -41,7 +41,7 @@ class Disk:
         return -(-used * 100 // entire) / 100.0 if entire else -1.0
 
     def after(self, freed: int) -> Disk:
-        """The disk when `freed` bytes of files on it are gone."""
+        """The disk once files of `freed` bytes on it are deleted."""
         fixed = self.fixed_ratio
         if fixed is not None and self.total > 0:
             fixed -= freed / self.total
@@ -49,15 +49,12 @@ class Disk:
 
 
 def disk_of(path: Path, version: Version, fixed_ratio: float | None = None) -> Disk:
-    """Ask the system for the disk below `path`, which later releases create when it is missing.
-
-    Raises UnreadableError.
-    """
-    place = path.absolute()
-    while version >= STORE_CREATES_DIRECTORIES and not place.exists() and place != place.parent:
-        place = place.parent
+    """The disk below `path`, which later releases create when it is missing; raises UnreadableError."""
+    existing = path.absolute()
+    while version >= STORE_CREATES_DIRECTORIES and not existing.exists() and existing != existing.parent:
+        existing = existing.parent
     try:
-        status, space = os.stat(place), os.statvfs(place)
+        status, space = os.stat(existing), os.statvfs(existing)
     except FileNotFoundError:
         return Disk(path, missing=True, fixed_ratio=fixed_ratio)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What decides what a broker derives: its version and its configuration (`MessageStoreConfig`)."""
+"""The rules by which a broker derives units and keys: its version and its configuration (`MessageStoreConfig`)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _DEAD_LETTERS = (DEAD_LETTER_PREFIX,)
 class DispatchRules:
     """`multi_dispatch` and `lmq` are the settings `enableMultiDispatch` and `enableLmq`.
 
-    `index_tags` says whether tags are indexed, where the version is not to decide that. With `may_be_older` releases
-    before `version` may have written some or all of the log, as in every store whose release nobody has named: what
-    they alone derive is optional (`Dispatched.optional_units`).
+    `index_tags` overrides the version's rule on whether tags are indexed. With `may_be_older` releases before `version`
+    may have written some or all of the log, as in a store whose release is not named: units that only they derive are
+    optional (`Dispatched.optional_units`).
     """
 
     version: Version = NEWEST
@@ -39,19 +39,24 @@ class DispatchRules:
 
     @classmethod
     def of(
-        cls, version: Version, conf: BrokerConf, levels: DelayLevels, *, lmq_seen: bool, may_be_older: bool = False
+        cls,
+        version: Version,
+        conf: BrokerConf,
+        levels: DelayLevels,
+        *,
+        has_light_queues: bool,
+        may_be_older: bool = False,
     ) -> DispatchRules:
-        """The rules of a store's broker.
+        """The rules of a store's broker: its configuration, and the delay `levels` of the store's queues.
 
-        What its configuration leaves open is what the store shows: the delay `levels` of its queues, and by `lmq_seen`
-        that %LMQ% queues exist.
+        Unless broker.conf sets them, multi-dispatch and LMQ are on where %LMQ% queues exist (`has_light_queues`).
         """
         multi_dispatch, lmq = conf.text("enableMultiDispatch"), conf.text("enableLmq")
         return cls(
             version,
             levels,
-            lmq_seen if multi_dispatch is None else multi_dispatch.lower() == "true",
-            lmq_seen if lmq is None else lmq.lower() == "true",
+            has_light_queues if multi_dispatch is None else multi_dispatch.lower() == "true",
+            has_light_queues if lmq is None else lmq.lower() == "true",
             may_be_older=may_be_older,
         )
 
@@ -62,11 +67,11 @@ class DispatchRules:
 
     @property
     def drops_values_with_separator(self) -> bool:
-        """Whether a property whose value holds 0x01 counts as none."""
+        """Whether a property whose value holds 0x01 is ignored."""
         return self.version < VALUES_MAY_HOLD_SEPARATOR
 
     def multi_dispatches(self, topic: str) -> bool:
-        """Whether records of a topic go to the queues too that INNER_MULTI_DISPATCH names."""
+        """Whether records of a topic are also dispatched to the queues that INNER_MULTI_DISPATCH names."""
         return self.multi_dispatch and self.version >= MULTI_DISPATCH and not topic.startswith(self._spared_topics)
 
     def may_multi_dispatch(self, topic: str) -> bool:
@@ -75,7 +80,7 @@ class DispatchRules:
 
     @property
     def _spared_topics(self) -> tuple[str, ...]:
-        """What the topics begin with whose records go to no further queue."""
+        """Prefixes of the topics whose records are dispatched to no further queue."""
         if self.version < MULTI_DISPATCH_SPARES_SYSTEM_TOPICS:
             return ()
         return _SYSTEM_TOPICS + (_DEAD_LETTERS if self.version >= MULTI_DISPATCH_SPARES_DEAD_LETTERS else ())

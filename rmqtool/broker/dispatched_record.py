@@ -1,4 +1,4 @@
-"""Single records, looked at again where a unit points: the log is scanned for the many, this is for the few."""
+"""Single records, read from the log by physical offset and dispatched again, to judge a unit that points to them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _OLDER = release_before(VALUES_MAY_HOLD_SEPARATOR)
 
 
 class Lookups:
-    """What one record gives, by its physical offset; most raise UnreadableError."""
+    """Answers about one record at a physical offset; without a None for unreadable they raise UnreadableError."""
 
     def __init__(self, files: Sequence[MappedFile], dispatcher: Dispatcher) -> None:
+        """`files` are those of the commit log; `dispatcher` derives units and keys by the rules of the store."""
         self._files = files
         self._dispatcher = dispatcher
-        self._older: Dispatcher | None = None  # one before the properties were read otherwise
+        self._older: Dispatcher | None = None  # by the rules before values could hold the separator
         if dispatcher.rules.may_be_older and not dispatcher.rules.drops_values_with_separator:
             self._older = Dispatcher(replace(dispatcher.rules, version=_OLDER), dispatcher.batch_topics)
 
     def queues_of(self, physical_offset: int) -> dict[QueueName, int] | None:
-        """The queues that the record at an offset goes to, its own first, and its offset in each; none without one.
+        """The queues of the record at an offset, its own first, and its queue offset in each; empty without a record.
 
-        Those to which only an older release dispatches it are among them, where one may have. None where the file
-        cannot be read: a running broker deletes files, and of a file the rest may be unreadable.
+        Queues to which only an older release dispatches it are included. None where the file cannot be read: a running
+        broker deletes files.
         """
         try:
             frames = record_at(self._files, physical_offset)
@@ -41,22 +42,22 @@ class Lookups:
         if frames is None:
             return {}
         dispatched = self._dispatcher.dispatch(frames)
-        found = [units for units in (dispatched.units, dispatched.optional_units) if units is not None]
+        derived = [units for units in (dispatched.units, dispatched.optional_units) if units is not None]
         return {
             self._dispatcher.queues[queue]: offset
-            for units in found
+            for units in derived
             for queue, offset in zip(units.queues.tolist(), units.queue_offsets.tolist(), strict=True)
         }
 
     def has_older_tags_code(self, physical_offset: int, tags_code: int) -> bool:
         """Whether an older release may have derived a tags code from the record at an offset."""
-        found = self._by_older(physical_offset)
-        return found is not None and tags_code in found.units.tags_codes.tolist()
+        derived = self._by_older(physical_offset)
+        return derived is not None and tags_code in derived.units.tags_codes.tolist()
 
     def is_older_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether an older release may have put a key of the record at an offset into the index."""
-        found = self._by_older(physical_offset)
-        return found is not None and key_hash in found.keys.key_hashes.tolist()
+        derived = self._by_older(physical_offset)
+        return derived is not None and key_hash in derived.keys.key_hashes.tolist()
 
     def is_newer_key(self, physical_offset: int, key_hash: int) -> bool:
         """Whether an older release may have left out a key of the record at an offset."""

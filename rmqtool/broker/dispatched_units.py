@@ -1,4 +1,4 @@
-"""Consume queue units as columns, and what they are as bytes."""
+"""Consume queue units as columns, and as the broker stores them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class QueueUnits:
     """Units in log order, one array for each field, all of the same length.
 
     `queues` are numbers of `Dispatcher.queues`. `queue_offsets` are those stored in the records; of batch queues they
-    are the batch's first (`msgBaseOffset`), and `batch_sizes` tell its messages, else 1. `tags_codes` are what a broker
-    writes; `tags_hashes` are the same but for delayed messages, of which 4.9.2 to 4.9.8 write the hash in a recovery.
+    are the batch's first (`msgBaseOffset`), and `batch_sizes` count its messages, else 1. `tags_codes` are what a
+    broker writes; `tags_hashes` differ for delayed messages, of which 4.9.2 to 4.9.8 write the hash in a recovery.
     `rows` are the records of the run.
     """
 
@@ -51,11 +51,11 @@ class QueueUnits:
         return (getattr(self, field.name) for field in fields(self))
 
     @classmethod
-    def concatenate(cls, parts: Sequence[QueueUnits]) -> QueueUnits:
-        """The units of several runs, one behind the other."""
-        if len(parts) == 1:
-            return parts[0]
-        columns = zip(*(part._columns() for part in parts), strict=True)
+    def concatenate(cls, runs: Sequence[QueueUnits]) -> QueueUnits:
+        """The units of several runs of records, in their order."""
+        if len(runs) == 1:
+            return runs[0]
+        columns = zip(*(run._columns() for run in runs), strict=True)
         return cls(*(np.concatenate(column) for column in columns))
 
     def by_queue(self) -> Iterator[tuple[int, QueueUnits]]:
@@ -89,7 +89,9 @@ class QueueUnits:
 
 
 def group(numbers: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """A stable order by small non-negative numbers, and where each number's run begins in it, the end included.
+    """The indices that sort small non-negative numbers stably, and where each number begins in that order.
+
+    The second array has one more element, the end.
 
     NumPy sorts 16 bits by radix, three times as fast as 32 bits; of larger numbers both halves one after the other.
     """

@@ -2,13 +2,13 @@
 
 Stateless: what a record gives does not depend on the records before it. A run of records in, columns out::
 
-    dispatcher = Dispatcher(DispatchRules.of(version, conf, delay_levels, lmq_seen=False), topics.with_batch_queues)
+    dispatcher = Dispatcher(DispatchRules(version), topics.with_batch_queues)
     for event in scan_files(files):
         if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)
             dispatched.units  # QueueUnits: arrays, one element for each consume queue unit, in log order
             dispatched.keys  # IndexKeys: arrays, one element for each index unit, in the order of the puts
-            dispatched.refused  # rows of records that a broker takes for damage, for its properties say nonsense
+            dispatched.malformed_rows  # rows of records that a broker takes for damaged, because of their properties
 
 `units.queues` numbers the queues densely; `dispatcher.queues[number]` is its topic and queue id. Units of several runs
 are put together with `QueueUnits.concatenate` and taken apart by queue with `units.by_queue()`, which keeps log order.
@@ -58,7 +58,7 @@ _MAX_INT, _MAX_SHORT, _MAX_LONG = (1 << 31) - 1, (1 << 15) - 1, (1 << 63) - 1
 
 
 class Dispatcher:
-    """Derives units and keys by the rules of one broker; keeps nothing but numbers of the names that it has seen.
+    """Derives units and keys by the rules of one broker; its only state are the numbers of topics and queues.
 
     `batch_topics` are the topics with batch consume queues; when None, a record with the inner-batch bit has one.
     """
@@ -87,11 +87,11 @@ class Dispatcher:
 
     def further_queue_number(self, topic: str, queue_id: int) -> int:
         """The number in `queues` of a queue that a record names in its properties."""
-        number = self._topic_numbers.number(topic.encode("utf-8", "surrogatepass"))
-        return self._queue_numbers.number(number, queue_id, topic)
+        topic_number = self._topic_numbers.number(topic.encode("utf-8", "surrogatepass"))
+        return self._queue_numbers.number(topic_number, queue_id, topic)
 
     def key_prefixes(self, topics: NDArray[np.int32], *, of_tags: bool) -> NDArray[np.uint32]:
-        """Hash of what stands before a key in the text that is hashed, for each record."""
+        """Hash of the prefix ``topic#`` or ``topic#T#`` of an index key, for each record."""
         for topic in self.topics[self._prefixes.shape[1] :]:
             hashes = [[string_hash(f"{topic}#{kind}") % (1 << 32)] for kind in ("", _TAG_KEY_PREFIX)]
             self._prefixes = np.append(self._prefixes, np.array(hashes, dtype=np.uint32), axis=1)
@@ -106,16 +106,16 @@ class Dispatcher:
     def is_batch(self, topics: NDArray[np.int32], sys_flags: NDArray[Any]) -> NDArray[np.bool_]:
         """Whether each record's queue is a batch consume queue."""
         if self.batch_topics is None:
-            found: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
-            self._inner_batch_topics.update(self.topics[number] for number in set(topics[found].tolist()))
-            return found
+            in_batches: NDArray[np.bool_] = (sys_flags & INNER_BATCH) != 0
+            self._inner_batch_topics.update(self.topics[number] for number in set(topics[in_batches].tolist()))
+            return in_batches
         if not self.batch_topics:
             return np.zeros(len(topics), dtype=np.bool_)
         return np.array([topic in self.batch_topics for topic in self.topics])[topics]
 
 
 class Dispatched:
-    """What a run of records gives; each part is derived when it is asked for, while the frames are valid."""
+    """What a broker derives from a run of records; computed on first access, while the frames are valid."""
 
     def __init__(self, dispatcher: Dispatcher, frames: RecordRun) -> None:
         self._dispatcher = dispatcher
@@ -124,7 +124,7 @@ class Dispatched:
         self._properties = read_properties(frames)
         self._sys_flags = frames.headers.field("sys_flag")
         self._topics = dispatcher.topic_numbers(frames)
-        self._refused = np.zeros(len(frames), dtype=np.bool_)
+        self._malformed = np.zeros(len(frames), dtype=np.bool_)
         self.optional_units: QueueUnits | None = None
         """Units that only older releases derive, None without one; known once `units` are."""
 
@@ -146,7 +146,7 @@ class Dispatched:
             rows=np.arange(len(frames), dtype=np.int32),
         )
         kept = (self._sys_flags & TRANSACTION_PREPARED) == 0
-        kept &= ~self._refused
+        kept &= ~self._malformed
         more = self._multi_dispatched(units, np.flatnonzero(kept), self._rules.multi_dispatches)
         if self._rules.may_be_older:
             self.optional_units = self._multi_dispatched(units, np.flatnonzero(kept), self._rules.may_multi_dispatch)
@@ -161,25 +161,25 @@ class Dispatched:
     def keys(self) -> IndexKeys:
         """The index keys: of records that are not rolled back."""
         indexed = (self._sys_flags & TRANSACTION_MASK) != TRANSACTION_ROLLBACK
-        if self.refused.size:
-            indexed &= ~self._refused
+        if self.malformed_rows.size:
+            indexed &= ~self._malformed
         data = self._properties.data
-        parts = [
-            texts_at(*self._places(names.UNIQUE_KEY), indexed),
-            split_keys(data, texts_at(*self._places(names.KEYS), indexed)),
+        texts = [
+            texts_at(*self._value_spans(names.UNIQUE_KEY), indexed),
+            split_keys(data, texts_at(*self._value_spans(names.KEYS), indexed)),
         ]
         if self._rules.indexes_tags:
-            parts.append(texts_at(*self._places(names.TAGS), indexed))
-        order = interleave(parts)
-        rows = np.concatenate([part.rows for part in parts])[order]
+            texts.append(texts_at(*self._value_spans(names.TAGS), indexed))
+        order = interleave(texts)
+        rows = np.concatenate([text.rows for text in texts])[order]
         kinds = np.concatenate(
             [
-                np.full(len(part.rows), kind, np.uint8)
-                for kind, part in zip((UNIQUE_KEY, KEY, TAGS), parts, strict=False)
+                np.full(len(text.rows), kind, np.uint8)
+                for kind, text in zip((UNIQUE_KEY, KEY, TAGS), texts, strict=False)
             ]
         )
-        hashes = [self._key_hashes(part) for part in parts[:TAGS]]
-        hashes.extend(self._hashes_of_tags(part) for part in parts[TAGS:])
+        hashes = [self._key_hashes(text) for text in texts[:TAGS]]
+        hashes.extend(self._hashes_of_tags(text) for text in texts[TAGS:])
         return IndexKeys(
             np.concatenate(hashes)[order],
             self._frames.physical_offsets[rows].astype(np.int64, copy=False),
@@ -189,10 +189,10 @@ class Dispatched:
         )
 
     @cached_property
-    def refused(self) -> Positions:
+    def malformed_rows(self) -> Positions:
         """Rows of records whose properties make a broker's parser fail: to the broker they are no records."""
-        _ = self._tags_codes, self._batches  # they find out
-        return np.flatnonzero(self._refused)
+        _ = self._tags_codes, self._batches  # they mark the rows
+        return np.flatnonzero(self._malformed)
 
     def _key_hashes(self, texts: Texts) -> NDArray[np.int32]:
         prefixes = self._dispatcher.key_prefixes(self._topics[texts.rows], of_tags=False)
@@ -217,11 +217,11 @@ class Dispatched:
         data = self._properties.data
         held = [NAME_VALUE_SEPARATOR in data[start : start + size]
                 for start, size in zip(starts[rows].tolist(), sizes[rows].tolist(), strict=True)]  # fmt: skip
-        found: Positions = rows[np.array(held, dtype=np.bool_)]
-        return found
+        rows_held: Positions = rows[np.array(held, dtype=np.bool_)]
+        return rows_held
 
-    def _places(self, name: str) -> tuple[Positions, Positions]:
-        """Where the value of a property stands; of size 0 without one by the rules of this version."""
+    def _value_spans(self, name: str) -> tuple[Positions, Positions]:
+        """Starts and sizes of the values of a property; size 0 where this version reads none."""
         starts, sizes = self._properties.value_positions(name.encode())
         if self._rules.drops_values_with_separator:
             sizes = sizes.copy()
@@ -237,7 +237,7 @@ class Dispatched:
 
     @cached_property
     def _tags(self) -> Hashes:
-        return hash_texts(self._properties.data, *self._places(names.TAGS))
+        return hash_texts(self._properties.data, *self._value_spans(names.TAGS))
 
     @cached_property
     def _tags_hashes(self) -> NDArray[np.int64]:
@@ -249,7 +249,7 @@ class Dispatched:
         if SCHEDULE_TOPIC not in self._dispatcher.topics:
             return self._tags_hashes
         delayed = self._topics == self._dispatcher.topics.index(SCHEDULE_TOPIC)
-        starts, sizes = self._places(names.DELAY)
+        starts, sizes = self._value_spans(names.DELAY)
         rows = np.flatnonzero(delayed & (sizes > 0))
         codes = self._tags_hashes.copy() if len(rows) else self._tags_hashes
         times = self._frames.headers.field("store_timestamp")
@@ -266,53 +266,53 @@ class Dispatched:
         is_batch = self._dispatcher.is_batch(self._topics, self._sys_flags)
         if not is_batch.any():
             return offsets, sizes
-        bases, counts = self._places(names.INNER_BASE), self._places(names.INNER_NUM)
+        bases, counts = self._value_spans(names.INNER_BASE), self._value_spans(names.INNER_NUM)
         rows, offsets = np.flatnonzero(is_batch & (bases[1] > 0) & (counts[1] > 0)), offsets.copy()
         for row, base in self._integers(rows, *bases, _MAX_LONG):
             offsets[row] = base
         for row, count in self._integers(rows, *counts, _MAX_SHORT):
             sizes[row] = count
-        self._refused |= is_batch & ((offsets < 0) | (sizes < 0))  # "unexpected dispatch request": dropped
+        self._malformed |= is_batch & ((offsets < 0) | (sizes < 0))  # "unexpected dispatch request": dropped
         return offsets, sizes
 
-    def _integers(self, rows: Positions, starts: Positions, sizes: Positions, most: int) -> Iterator[tuple[int, int]]:
-        """Row and value of properties that must be numbers; a record whose property is none is refused."""
+    def _integers(self, rows: Positions, starts: Positions, sizes: Positions, limit: int) -> Iterator[tuple[int, int]]:
+        """Row and value of properties that must be numbers; a record whose property is no number is malformed."""
         for row in rows.tolist():
             text = self._properties.data[starts[row] : starts[row] + sizes[row]].tobytes().decode("latin-1")
-            if _INTEGER.fullmatch(text) and -most - 1 <= int(text) <= most:
+            if _INTEGER.fullmatch(text) and -limit - 1 <= int(text) <= limit:
                 yield row, int(text)
             else:
-                self._refused[row] = True
+                self._malformed[row] = True
 
     def _multi_dispatched(
         self, units: QueueUnits, rows: Positions, takes_topic: Callable[[str], bool]
     ) -> QueueUnits | None:
-        """The units of further queues that the records `rows` of some topics name; None without one."""
+        """The units of further queues that the records `rows` name, if `takes_topic` their topic; None without one."""
         if not self._rules.multi_dispatch:
             return None
-        places, offsets = self._places(names.INNER_MULTI_DISPATCH), self._places(names.INNER_MULTI_QUEUE_OFFSET)
+        spans = self._value_spans(names.INNER_MULTI_DISPATCH), self._value_spans(names.INNER_MULTI_QUEUE_OFFSET)
         topics, data = self._dispatcher.topics, self._properties.data
         queue_ids = self._frames.headers.field("queue_id")
-        found: list[tuple[int, int, int]] = []
-        for row in rows[(places[1][rows] > 0) & (offsets[1][rows] > 0)].tolist():
+        targets: list[tuple[int, int, int]] = []
+        for row in rows[(spans[0][1][rows] > 0) & (spans[1][1][rows] > 0)].tolist():
             if not takes_topic(topics[self._topics[row]]):
                 continue
-            texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in (places, offsets)]
+            texts = [data[start[row] : start[row] + size[row]].tobytes() for start, size in spans]
             for topic, queue_id, offset in multi_dispatch_targets(
                 texts[0], texts[1], int(queue_ids[row]), lmq=self._rules.lmq
             ):
-                found.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
-        if not found:
+                targets.append((row, self._dispatcher.further_queue_number(topic, queue_id), offset))
+        if not targets:
             return None
-        at, queues, numbers = np.array(found, dtype=np.int64).T
-        part = units[at]
+        target_rows, queues, queue_offsets = np.array(targets, dtype=np.int64).T
+        own = units[target_rows]  # those of the records' own queues
         return QueueUnits(
-            queues.astype(np.int32), numbers, part.physical_offsets, part.message_sizes, part.tags_hashes,
-            part.tags_hashes, part.store_timestamps, np.ones(len(at), np.int16), part.rows,
+            queues.astype(np.int32), queue_offsets, own.physical_offsets, own.message_sizes, own.tags_hashes,
+            own.tags_hashes, own.store_timestamps, np.ones(len(own), np.int16), own.rows,
         )  # fmt: skip
 
 
 def _size_of_second(value: bytes) -> int:
-    """Size of what `String#split` leaves of a value that holds separators, 0 when it leaves more than one piece."""
+    """Size of the one piece that `String#split` leaves of a value with separators, 0 when it leaves more."""
     first = value.rstrip(_SEPARATOR)
     return 0 if _SEPARATOR in first else len(first)

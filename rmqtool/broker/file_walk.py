@@ -1,7 +1,7 @@
 """The broker's walk through one commit log file, from its first byte to where it stops.
 
-What the broker makes of a file depends on nothing before it: one result for each file tells where any recovery scan
-ends. The walk is fed with the events of a scan, so that a caller who scans anyway reads nothing twice.
+How the broker reads a file does not depend on the files before it: with one result for each file, the end of any
+recovery scan is known. The walk is fed with the events of a scan: a caller who scans anyway reads nothing twice.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from rmqtool.scan.frames import RecordRun, sound_prefix
 from rmqtool.scan.reader import Event
 
 Outcome = Literal["next", "end", "out-of-memory", "open"]
-"""How a walk goes on: with the next file, not at all, or behind the piece of the file that was walked through."""
+"""How a walk ends: it goes on in the next file, it stops, the heap is too small, or only a piece was walked so far."""
 NO_ROWS = np.empty(0, dtype=np.intp)
 _FIRST_PIECE = 16 << 10  # bytes
 
 
 @dataclass(frozen=True)
 class FileWalk:
-    """What the broker makes of one file when a scan begins at its first byte.
+    """The result of the walk through one file, from its first byte.
 
-    `end` is the position behind the last record that it accepts; `readable` are the file's sound messages with the
-    right CRC, `readable_behind` those from `end` on where the walk ends, `broker_only_records` records that only the
-    broker takes for records, and `data_end` the position behind the last record or damage, all in the file, bytes. A
-    file may be walked through in pieces: then this is one that begins at position `start`.
+    `end` is the position behind the last record that the broker accepts; `readable` counts the file's sound messages
+    with the right CRC, `readable_behind` those from `end` on where the walk ends, `broker_only_records` records that
+    only the broker takes for records; `data_end` is the position behind the last record or damage. Positions are in the
+    file, bytes. A file may be walked through in pieces: then this is one that begins at position `start`.
     """
 
     mapped: MappedFile
@@ -55,7 +55,7 @@ class FileWalk:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it goes from the file's first byte to where the walk ends."""
+        """Whether it covers the walk from the file's first byte to its end."""
         return self.start == 0 and self.outcome != "open"
 
     @property
@@ -85,10 +85,10 @@ class FileWalk:
 
 
 class FileWalker:
-    """The walk as a machine: `feed` it the events of one file in order, then `finish`.
+    """Walks through one file: `feed` it the file's events in order, then `finish`.
 
-    `on_frames` and `on_record` get what the broker accepts: runs of records, which are strange when they tell other
-    positions than their own, and position and size of single records that are sound to the broker only. The walk goes
+    `on_frames` gets the runs of records that the broker accepts, and True when they store another physical offset than
+    their own; `on_record` gets position and size of single records that only the broker takes for sound. The walk goes
     from position `start` to `limit`, by default through the whole file.
     """
 
@@ -114,11 +114,11 @@ class FileWalker:
         self._position = start
         self._outcome: Outcome | None = None
         self._why = ""
-        self._records = self._strange = self._readable = self._readable_behind = self._data_end = 0
+        self._records = self._broker_only_records = self._readable = self._readable_behind = self._data_end = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether the walk has ended; what is fed now is only counted."""
+        """Whether the walk has ended; events that are fed from now on are only counted."""
         return self._outcome is not None
 
     def feed(self, event: Event, suspects: Positions = NO_ROWS) -> None:
@@ -130,15 +130,15 @@ class FileWalker:
         if start > self._position:
             self._step(start)
         if isinstance(event, RecordRun):
-            self._take(event, self._with_unknown(event, suspects), start, stop)
+            self._walk_run(event, self._with_unreadable(event, suspects), start, stop)
         else:
             self._step(stop)
 
     def finish(self) -> FileWalk:
-        """The result; what no event covered is walked through too."""
+        """The result; bytes without events are walked through too."""
         self._step(self._limit)
         if self._outcome is None and self._position < self._limit:
-            self._look()
+            self._walk_record()
         return self._walk(self._outcome or "end", self._why or "the file is full and has no blank")
 
     def leave(self) -> FileWalk:
@@ -152,14 +152,14 @@ class FileWalker:
             self._position,
             why,
             self._records,
-            self._strange,
+            self._broker_only_records,
             self._readable,
             self._readable_behind,
             self._data_end,
             self._start,
         )
 
-    def _take(self, frames: RecordRun, suspects: Positions, start: int, stop: int) -> None:
+    def _walk_run(self, frames: RecordRun, suspects: Positions, start: int, stop: int) -> None:
         positions = frames.positions - frames.positions[0] + start
         sound = np.ones(len(frames), dtype=np.bool_)
         sound[suspects] = False
@@ -167,7 +167,7 @@ class FileWalker:
         while not self.is_over and self._position < min(stop, self._limit):
             first = int(np.searchsorted(positions, self._position))
             if first == len(positions) or positions[first] != self._position:
-                self._look()  # the broker stands inside a record
+                self._walk_record()  # the broker stands inside a record
                 continue
             stops = suspects[suspects >= first]
             last = int(stops[0]) if len(stops) else len(frames)
@@ -175,7 +175,7 @@ class FileWalker:
             if last > first:
                 self._accept(frames[first:last], int(positions[last]) if last < len(frames) else stop)
             elif self._position < self._limit:
-                self._look()
+                self._walk_record()
         if self._outcome in ("end", "out-of-memory"):
             self._readable_behind += int(sound[positions >= self._position].sum())
 
@@ -186,27 +186,27 @@ class FileWalker:
             self._on_frames(frames, False)
 
     def _step(self, until: int) -> None:
-        """Walk as the broker does, record by record."""
+        """Walk to position `until` as the broker does, record by record."""
         while not self.is_over and self._position < min(until, self._limit):
-            self._look()
+            self._walk_record()
 
-    def _look(self) -> None:
+    def _walk_record(self) -> None:
         parsed = parse_at(self._file, self._position, self._rules, check_crc=self._rules.check_crc)
         if parsed.is_record:
             shift = parsed.physical_offset - (self._mapped.start_offset + self._position)
             if self._on_record:
                 self._on_record(self._position, parsed.size)
-            self._go_on(1, parsed.size, broker_only_records=shift != 0)
+            self._advance(1, parsed.size, broker_only_records=shift != 0)
             if shift:
-                self._follow(shift)
+                self._walk_shifted(shift)
         elif parsed.is_blank:
             self._outcome = "next"
         else:
             self._outcome = "out-of-memory" if parsed.out_of_memory else "end"
             self._why = parsed.why
 
-    def _follow(self, shift: int) -> None:
-        """Take the next records that are as much off as the last one: mostly all of a file that is from elsewhere."""
+    def _walk_shifted(self, shift: int) -> None:
+        """Accept the next records that are off by as much as the last one: usually all of a file from another log."""
         size = _FIRST_PIECE
         while self._position < self._limit:
             length = min(size, self._limit - self._position)
@@ -216,7 +216,7 @@ class FileWalker:
             frames = sound_prefix(block, positions) if len(positions) else None
             if not frames:
                 return
-            suspects = self._with_unknown(
+            suspects = self._with_unreadable(
                 frames, suspects_of(frames, self._dispatcher, check_crc=self._rules.check_crc)
             )
             if len(suspects):
@@ -225,16 +225,16 @@ class FileWalker:
                 return
             if self._on_frames:
                 self._on_frames(frames, True)
-            self._go_on(len(frames), frames.size, broker_only_records=True)
+            self._advance(len(frames), frames.size, broker_only_records=True)
             size = min(8 * size, BLOCK_SIZE)
 
-    def _go_on(self, records: int, size: int, *, broker_only_records: bool) -> None:
+    def _advance(self, records: int, size: int, *, broker_only_records: bool) -> None:
         self._records += records
-        self._strange += records if broker_only_records else 0
+        self._broker_only_records += records if broker_only_records else 0
         self._position += size
         self._data_end = max(self._data_end, self._position)
 
-    def _with_unknown(self, frames: RecordRun, suspects: Positions) -> Positions:
+    def _with_unreadable(self, frames: RecordRun, suspects: Positions) -> Positions:
         """`suspects` and the rows that this version cannot read."""
         unknown = np.zeros(len(frames), dtype=np.bool_)
         if not self._rules.knows_second_format:
@@ -249,9 +249,9 @@ class FileWalker:
 
 def suspects_of(frames: RecordRun, dispatcher: Dispatcher, *, check_crc: bool = True) -> Positions:
     """Rows whose body has another CRC, or whose properties a broker may not be able to read."""
-    refused = dispatcher.dispatch(frames).refused
+    malformed = dispatcher.dispatch(frames).malformed_rows
     if not check_crc:
-        return refused
+        return malformed
     wrong = wrong_bodies(frames)
-    wrong[refused] = True
+    wrong[malformed] = True
     return np.flatnonzero(wrong)

@@ -12,7 +12,7 @@ from rmqtool.scan.block import Positions
 from rmqtool.scan.hashing import POWERS, Hashes, signed
 
 UNIQUE_KEY, KEY, TAGS = 0, 1, 2
-"""What a key is: the unique key, a piece of KEYS, or the tags (since 5.4.0)."""
+"""Kinds of keys: the unique key, one key of KEYS, or the tags (since 5.4.0)."""
 
 _KEY_SEPARATOR = 0x20
 
@@ -47,12 +47,12 @@ class Texts(NamedTuple):
 
 def texts_at(starts: Positions, sizes: Positions, rows: NDArray[np.bool_]) -> Texts:
     """One text for each record that has one and is among `rows`."""
-    found = np.flatnonzero(rows & (sizes > 0))
-    return Texts(found, starts[found], sizes[found])
+    kept = np.flatnonzero(rows & (sizes > 0))
+    return Texts(kept, starts[kept], sizes[kept])
 
 
 def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
-    """The pieces between single spaces that are not empty."""
+    """The non-empty pieces between single spaces."""
     spaces = np.flatnonzero(data == _KEY_SEPARATOR)
     if not len(spaces):
         return texts
@@ -62,11 +62,11 @@ def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
     if (counts == 1).all():
         return texts
     firsts = np.cumsum(counts) - counts
-    numbers = np.arange(int(counts.sum())) - np.repeat(firsts, counts)  # of a piece within its text
-    inner = np.repeat(low, counts) + numbers
+    piece_numbers = np.arange(int(counts.sum())) - np.repeat(firsts, counts)  # of a piece within its text
+    inner = np.repeat(low, counts) + piece_numbers
     padded = np.append(spaces, len(data))
-    piece_starts = np.where(numbers == 0, np.repeat(texts.starts, counts), padded[np.maximum(inner - 1, 0)] + 1)
-    last = numbers == np.repeat(counts, counts) - 1
+    piece_starts = np.where(piece_numbers == 0, np.repeat(texts.starts, counts), padded[np.maximum(inner - 1, 0)] + 1)
+    last = piece_numbers == np.repeat(counts, counts) - 1
     piece_ends = np.where(last, np.repeat(ends, counts), padded[np.minimum(inner, len(spaces))])
     sizes = piece_ends - piece_starts
     kept = sizes > 0
@@ -75,17 +75,17 @@ def split_keys(data: NDArray[np.uint8], texts: Texts) -> Texts:
 
 def key_hashes(prefixes: NDArray[np.uint32], texts: Hashes) -> NDArray[np.int32]:
     """Hash of each text behind a prefix whose own hash is ``prefixes[i]`` (`IndexFile#indexKeyHashMethod`)."""
-    found = np.abs(signed(prefixes * POWERS[texts.lengths] + texts.values))
-    found[found < 0] = 0  # Math.abs(Integer.MIN_VALUE) is negative
-    return found
+    hashes = np.abs(signed(prefixes * POWERS[texts.lengths] + texts.values))
+    hashes[hashes < 0] = 0  # Math.abs(Integer.MIN_VALUE) is negative
+    return hashes
 
 
-def interleave(parts: list[Texts]) -> NDArray[np.intp]:
-    """The order by record, and within a record that of the parts."""
-    rows = [part.rows for part in parts if len(part.rows)]
-    same = all(len(other) == len(rows[0]) and (other == rows[0]).all() for other in rows[1:])
-    if rows and same and (rows[0][1:] > rows[0][:-1]).all():
+def interleave(texts: list[Texts]) -> NDArray[np.intp]:
+    """The order of all texts by record, and within a record by the list that they are in."""
+    rows = [one.rows for one in texts if len(one.rows)]
+    is_aligned = all(len(other) == len(rows[0]) and (other == rows[0]).all() for other in rows[1:])
+    if rows and is_aligned and (rows[0][1:] > rows[0][:-1]).all():
         return np.arange(len(rows) * len(rows[0])).reshape(len(rows), -1).T.ravel()
-    every = np.concatenate([part.rows for part in parts])
-    kind = np.uint16 if len(every) == 0 or int(every.max()) >> 16 == 0 else np.uint32
-    return np.argsort(every.astype(kind), kind="stable")
+    all_rows = np.concatenate([one.rows for one in texts])
+    kind = np.uint16 if len(all_rows) == 0 or int(all_rows.max()) >> 16 == 0 else np.uint32
+    return np.argsort(all_rows.astype(kind), kind="stable")

@@ -1,4 +1,4 @@
-"""Which files a start loads, and what makes it refuse (`DefaultMessageStore#load`, `MappedFileQueue#load`)."""
+"""The files that a start loads, and the reasons to refuse (`DefaultMessageStore#load`, `MappedFileQueue#load`)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _TIMER_WHEEL = "timerwheel"
 class Loaded:
     """What a start has loaded before it recovers.
 
-    `refuses` is why it goes no further; `ignored` are commit log files that it leaves out, `deleted` those of no byte
-    that it deletes. `queues` are each as it lies on disk and with the files that are loaded; sizes are those of a whole
-    file, bytes.
+    `refuses` is the reason why the broker does not start; `ignored` are commit log files that it leaves out, `deleted`
+    empty files that it deletes. `queues` are pairs: the queue on disk, and with the loaded files only. Sizes are those
+    of a whole file, bytes.
     """
 
     files: tuple[MappedFile, ...]
@@ -49,7 +49,7 @@ class Loaded:
 
 @dataclass(frozen=True)
 class _Entry:
-    """An entry of a directory of mapped files; `mapped` is None when it is none."""
+    """An entry of a directory of mapped files; `mapped` is None when its name is no start offset."""
 
     path: Path
     size: int
@@ -58,7 +58,7 @@ class _Entry:
 
 
 @dataclass(frozen=True)
-class _LoadedQueue:
+class _LoadedFiles:
     files: tuple[MappedFile, ...]
     deleted: tuple[Path, ...]
     refuses: str | None
@@ -68,11 +68,11 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
     """Load as the broker does; the first obstacle ends it."""
     store, log = snapshot.store, snapshot.log
     size = rules.log_file_size or log.file_size or DEFAULT_LOG_FILE_SIZE
-    found = _load_files(store, log, size, rules)
-    ignored = tuple(file for file in log.files if file.size and file not in found.files)
-    refuses = _config_refusal(store, rules) or found.refuses
+    log_files = _load_files(store, log, size, rules)
+    ignored = tuple(file for file in log.files if file.size and file not in log_files.files)
+    refuses = _config_refusal(store, rules) or log_files.refuses
     queues: list[tuple[Queue, Queue]] = []
-    deleted = list(found.deleted)
+    deleted = list(log_files.deleted)
     for queue, loaded in _load_queues(snapshot, rules):
         refuses = refuses or _kind_refusal(queue, snapshot.topics, rules)
         queues.append((queue, replace(queue, files=MappedFiles(loaded.files))))
@@ -80,10 +80,12 @@ def load(snapshot: Snapshot, rules: RecoveryRules) -> Loaded:
         refuses = refuses or loaded.refuses
     refuses = refuses or _directory_refusal(store) or _index_refusal(store, rules) or _timer_refusal(store, rules)
     sizes = _queue_sizes([queue for queue, _ in queues], rules)
-    return Loaded(found.files, size, sizes["simple"], sizes["batch"], tuple(queues), ignored, tuple(deleted), refuses)
+    return Loaded(
+        log_files.files, size, sizes["simple"], sizes["batch"], tuple(queues), ignored, tuple(deleted), refuses
+    )
 
 
-def _load_queues(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedQueue]]:
+def _load_queues(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[tuple[Queue, _LoadedFiles]]:
     """Each queue with the files of it that are loaded; all queues of a kind have one file size."""
     if snapshot.store.layout == "rocksdb":
         return
@@ -98,11 +100,11 @@ def _kind_refusal(queue: Queue, topics: Topics, rules: RecoveryRules) -> str | N
     expected = "batch" if queue.topic in (topics.with_batch_queues or ()) else "simple"
     if rules.version < BATCH_QUEUES or queue.kind == expected:
         return None
-    found = f"topic {queue.topic} has {queue.kind} consume queues"
+    actual = f"topic {queue.topic} has {queue.kind} consume queues"
     if queue.topic not in topics.by_name:
         why = "is not in topics.json" if topics.is_known else "is not configured, for there is no topics.json"
-        return f"{found}, but {why}: the broker expects simple ones"
-    return f"{found}, but is configured for {expected} ones"
+        return f"{actual}, but {why}: the broker expects simple ones"
+    return f"{actual}, but is configured for {expected} ones"
 
 
 def _queue_sizes(queues: Sequence[Queue], rules: RecoveryRules) -> dict[Kind, int]:
@@ -118,31 +120,31 @@ def _usual_size(queues: Sequence[Queue], kind: Kind) -> int:
     return max(sizes, key=lambda size: (sizes[size], size), default=0)
 
 
-def _load_files(store: Store, found: MappedFiles, size: int, rules: RecoveryRules) -> _LoadedQueue:
+def _load_files(store: Store, listed: MappedFiles, size: int, rules: RecoveryRules) -> _LoadedFiles:
     """`MappedFileQueue#load`: the files in name order up to the first obstacle."""
     files: list[MappedFile] = []
-    entries = sorted(_entries(found), key=lambda entry: entry.path.name)
-    for number, entry in enumerate(entries):
-        place = store.relative(entry.path)
+    entries = sorted(_entries(listed), key=lambda entry: entry.path.name)
+    for index, entry in enumerate(entries):
+        relative = store.relative(entry.path)
         if entry.is_directory and rules.skips_directories:
             continue
-        if entry.size == 0 and number == len(entries) - 1 and rules.deletes_empty_last_file:
-            return _LoadedQueue(tuple(files), (entry.path,), None)
+        if entry.size == 0 and index == len(entries) - 1 and rules.deletes_empty_last_file:
+            return _LoadedFiles(tuple(files), (entry.path,), None)
         if entry.is_directory or entry.size != size:
             if rules.ignores_wrong_sizes:
                 break
             what = "a directory" if entry.is_directory else f"{entry.size} bytes instead of {size}"
-            return _LoadedQueue(tuple(files), (), f"{place}: {what} (length not matched message store config value)")
+            return _LoadedFiles(tuple(files), (), f"{relative}: {what} (length not matched message store config value)")
         if entry.mapped is None:
             why = "the name is no start offset (NumberFormatException, load exception)"
-            return _LoadedQueue(tuple(files), (), f"{place}: {why}")
+            return _LoadedFiles(tuple(files), (), f"{relative}: {why}")
         files.append(entry.mapped)
-    return _LoadedQueue(tuple(files), (), None)
+    return _LoadedFiles(tuple(files), (), None)
 
 
-def _entries(found: MappedFiles) -> Iterator[_Entry]:
-    yield from (_Entry(file.path, file.size, False, file) for file in found.files)
-    for stray in found.strays:
+def _entries(listed: MappedFiles) -> Iterator[_Entry]:
+    yield from (_Entry(file.path, file.size, False, file) for file in listed.files)
+    for stray in listed.strays:
         size, name = _size_of(stray.path), stray.path.name
         # Java's Long.parseLong takes any number for a name, also one of other than 20 digits.
         is_number = stray.kind == "name" and _NUMBER.fullmatch(name) and abs(int(name)) <= MAX_OFFSET
@@ -154,7 +156,7 @@ def _size_of(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:
-        return 0  # as java.io.File#length says of what cannot be looked at
+        return 0  # as java.io.File#length does on any error
 
 
 def _config_refusal(store: Store, rules: RecoveryRules) -> str | None:
@@ -189,7 +191,7 @@ def _index_directories(store: Store) -> Iterator[Path]:
 
 
 def loaded_index_files(snapshot: Snapshot, rules: RecoveryRules) -> Iterator[IndexFile]:
-    """`IndexService#load`: before 5.0.0 a directory whose name is a number ends the loading, and nobody is told."""
+    """`IndexService#load`: before 5.0.0 a directory whose name is a number silently ends the loading."""
     obstacle = None
     if not rules.refuses_index_directories:
         obstacle = next((path.name for path in _index_directories(snapshot.store)), None)

@@ -1,4 +1,4 @@
-"""Which commit log files one run deletes, and why the others stay (`MappedFileQueue#deleteExpiredFileByTime`)."""
+"""The commit log files that one run deletes, and why it keeps others (`MappedFileQueue#deleteExpiredFileByTime`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BLOCK = 512  # of st_blocks, whatever the file system's own are, bytes
 
 @dataclass(frozen=True)
 class LogFile:
-    """One commit log file; `mtime` is its modification time, epoch ms, and `allocated` what it takes of `device`."""
+    """One commit log file; `mtime` is its modification time, epoch ms, `allocated` its bytes on the disk `device`."""
 
     file: MappedFile
     mtime: int
@@ -46,7 +46,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class FileDecision:
-    """What becomes of one file in a run; `expires` is when its age allows to delete it, epoch ms."""
+    """Whether and why a run deletes one file; `expires` is when its age allows to delete it, epoch ms."""
 
     log_file: LogFile
     deleted: bool
@@ -56,24 +56,24 @@ class FileDecision:
 
 @dataclass(frozen=True)
 class LogRun:
-    """One run over the commit log; `min_offset` is the log's minimum behind it, -1 without a file."""
+    """One run over the commit log; `min_offset` is the log's minimum after it, -1 without a file."""
 
-    fates: tuple[FileDecision, ...]
+    decisions: tuple[FileDecision, ...]
     min_offset: int
 
     @property
     def deleted(self) -> list[FileDecision]:
-        """The files that go, oldest first."""
-        return [fate for fate in self.fates if fate.deleted]
+        """The files that are deleted, oldest first."""
+        return [decision for decision in self.decisions if decision.deleted]
 
     @property
     def kept(self) -> list[FileDecision]:
-        """The files that stay, oldest first."""
-        return [fate for fate in self.fates if not fate.deleted]
+        """The files that are kept, oldest first."""
+        return [decision for decision in self.decisions if not decision.deleted]
 
 
 def allocated_bytes(path: Path) -> int:
-    """What a file takes of its disk, bytes; 0 when it is not there any more."""
+    """Bytes that a file occupies on its disk; 0 when it no longer exists."""
     try:
         status = os.stat(path)
     except OSError:
@@ -82,7 +82,10 @@ def allocated_bytes(path: Path) -> int:
 
 
 def stat_log_file(file: MappedFile) -> LogFile | None:
-    """Ask for a file's modification time; None when a running broker has just deleted it; raise UnreadableError."""
+    """A file with its modification time and size on disk; None when a running broker has just deleted it.
+
+    Raises UnreadableError.
+    """
     try:
         status = os.stat(file.path)
     except FileNotFoundError:
@@ -103,33 +106,27 @@ def run_over(
 ) -> LogRun:
     """One run at `now`, epoch ms; `max_offset` is the log's end.
 
-    Files behind the end are allocated ahead, and the store does not count them. With `first_in_use` somebody still
-    reads the first file: the run ends with it, and the log begins behind it although it is there.
+    Files behind the end are allocated ahead, and the store does not count them. With `first_in_use` a reader still
+    holds the first file: the run ends with it, and the log's minimum moves behind it although it is kept.
     """
-    known = sum(log_file.start_offset <= max_offset for log_file in files)
-    deleted = _deleted(files[: max(0, known - 1)], trigger, settings, now)
+    counted = sum(log_file.start_offset <= max_offset for log_file in files)
+    deleted = _deleted(files[: max(0, counted - 1)], trigger, settings, now)
     gone = 0 if first_in_use else len(deleted)
     expires = [_expires(log_file, settings) for log_file in files]
-    young = next((number for number, time in enumerate(expires) if now < time), len(files))
-    fates = [
-        FileDecision(log_file, True, deleted[number], expires[number])
-        if number < gone
-        else FileDecision(
-            log_file,
-            False,
-            _kept(number, known, young, is_young=now < expires[number], trigger=trigger),
-            expires[number],
-        )
-        for number, log_file in enumerate(files)
-    ]
+    young = next((index for index, time in enumerate(expires) if now < time), len(files))
+    decisions = []
+    for index, log_file in enumerate(files):
+        kept = _kept(index, counted, young, is_young=now < expires[index], trigger=trigger)
+        reason = deleted[index] if index < gone else kept
+        decisions.append(FileDecision(log_file, index < gone, reason, expires[index]))
     if first_in_use and deleted:
-        fates[0] = FileDecision(files[0], False, "in-use", fates[0].expires)
-        return LogRun(tuple(fates), files[0].file.end_offset)
-    return LogRun(tuple(fates), files[gone].start_offset if files else -1)
+        decisions[0] = FileDecision(files[0], False, "in-use", decisions[0].expires)
+        return LogRun(tuple(decisions), files[0].file.end_offset)
+    return LogRun(tuple(decisions), files[gone].start_offset if files else -1)
 
 
 def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: RetentionSettings, now: int) -> list[Reason]:
-    """Why the first of the candidates go, one reason for each."""
+    """The reasons why the first candidates are deleted, one for each."""
     reasons: list[Reason] = []
     if not trigger.runs:
         return reasons
@@ -141,16 +138,19 @@ def _deleted(candidates: Sequence[LogFile], trigger: Trigger, settings: Retentio
     return reasons
 
 
-def _kept(number: int, known: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
-    """Why a file stays: the first reason that would still hold if all others were gone; `young` is the first such."""
-    if number >= known:
+def _kept(index: int, counted: int, young: int, *, is_young: bool, trigger: Trigger) -> Reason:
+    """Why a file is kept: the reason that would hold even without the others.
+
+    `counted` files are below the log's end; `young` is the index of the first one that has not expired.
+    """
+    if index >= counted:
         return "ahead"
-    if number == known - 1:
+    if index == counted - 1:
         return "last-file"
     forced = trigger.runs and trigger.forced
     if is_young and not forced:
         return "not-expired"
-    if number > young and not forced:
+    if index > young and not forced:
         return "shielded"
     if trigger.failure is not None:
         return "cleaner-fails"

@@ -21,10 +21,9 @@ from rmqtool.scan.reader import Event, scan_files
 class LogWalker:
     """The walks through the files of a log, from the events of one scan over all of them.
 
-    `feed` it every event in order; `finish` gives the walks of the files that events began in. Files that hold only
-    zeros give no event, and are walked when they are asked for; so are all where files overlap, for there an event
-    does not tell which file it is of. Of a scan from physical offset `start` to `stop` inside a file there are pieces,
-    which `join_walks` puts together.
+    `feed` it all events in order; `finish` returns the walks of the files in which an event began. Files of zeros have
+    no event, and where files overlap an event does not show its file: these are walked when they are asked for. A scan
+    from physical offset `start` to `stop` inside a file gives pieces of walks, which `join_walks` joins.
     """
 
     def __init__(
@@ -48,7 +47,7 @@ class LogWalker:
             if self._mapped is None:
                 return
         if event.physical_offset < self._mapped.start_offset or self._mapped.size == 0:
-            return  # what is in no file
+            return  # the event lies in no file
         if self._walker is None:
             self._open = InputFile(self._mapped.path)
             base = self._mapped.start_offset
@@ -57,7 +56,7 @@ class LogWalker:
         self._walker.feed(event, suspects)
 
     def leave_out(self, physical_offset: int) -> None:
-        """The file that holds this offset cannot be read from there on: it is walked when it is asked for."""
+        """Drop the walk of the file that holds this offset, which cannot be read: it is walked when it is asked for."""
         if self._mapped is not None and self._mapped.holds(physical_offset):
             if self._open is not None:
                 self._open.close()
@@ -77,9 +76,9 @@ class LogWalker:
 
 
 def join_walks(walks: list[FileWalk], later: Sequence[FileWalk]) -> None:
-    """Add the walks of the part of the log behind, whose first may be of the file that the last is of.
+    """Add the walks through a later part of the log, which may begin inside the file of the last walk.
 
-    Pieces that do not fit stay what they are, and their file is walked when it is asked for.
+    Pieces that do not meet are kept apart, and their file is walked when it is asked for.
     """
     rest = list(later)
     if walks and rest and walks[-1].mapped == rest[0].mapped:
@@ -91,7 +90,7 @@ def join_walks(walks: list[FileWalk], later: Sequence[FileWalk]) -> None:
 
 
 def walk_file(mapped: MappedFile, rules: RecoveryRules, reading: ReadPolicy = UNLIMITED) -> FileWalk:
-    """The walk through one file that is scanned for it."""
+    """Scan one file, and walk through it."""
     dispatcher = Dispatcher(DispatchRules(rules.version))
     with InputFile(mapped.path, reading) as file:
         walker = FileWalker(file, mapped, rules)
@@ -116,28 +115,32 @@ class LogWalks:
         return walk
 
 
+NO_FILE_FOLLOWS = "no file follows"
+"""Why a log ends with a file that leads on to another one."""
+
+
 @dataclass(frozen=True)
 class LogEnd:
-    """Where a scan from one file on ends the log: in the file of that number, at a physical offset, and why."""
+    """Where a recovery scan ends the log: index of the file, physical offset, and the reason."""
 
-    number: int
+    file_number: int
     offset: int
     why: str
     out_of_memory: bool = False
 
 
 def end_of(files: Sequence[MappedFile], first: int, walks: LogWalks) -> LogEnd:
-    """Follow the walks from file `first` on."""
-    for number in range(first, len(files)):
-        walk = walks.of(files[number])
-        if walk.outcome == "next" and number + 1 < len(files):
+    """The end of a scan that begins in file `first`: the walks are followed from file to file."""
+    for file_number in range(first, len(files)):
+        walk = walks.of(files[file_number])
+        if walk.outcome == "next" and file_number + 1 < len(files):
             continue
-        why = "no file follows" if walk.outcome == "next" else walk.why
-        return LogEnd(number, files[number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
+        why = NO_FILE_FOLLOWS if walk.outcome == "next" else walk.why
+        return LogEnd(file_number, files[file_number].start_offset + walk.end, why, walk.outcome == "out-of-memory")
     raise ValueError("a log without files has no end")
 
 
 def readable_behind(files: Sequence[MappedFile], end: LogEnd, walks: LogWalks) -> int:
     """Readable messages from the end on, in the file where the log ends and in all later ones."""
-    walk = walks.of(files[end.number])
-    return walk.readable_behind + sum(walks.of(mapped).readable for mapped in files[end.number + 1 :])
+    walk = walks.of(files[end.file_number])
+    return walk.readable_behind + sum(walks.of(mapped).readable for mapped in files[end.file_number + 1 :])

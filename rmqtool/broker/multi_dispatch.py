@@ -18,12 +18,12 @@ def multi_dispatch_targets(names: bytes, offsets: bytes, queue_id: int, *, lmq: 
 
     Lists of different lengths give none; a name with the file separator, or one without a number, is left out.
     """
-    topics, numbers = _split(names), _split(offsets)
-    if len(topics) != len(numbers):
+    topics, offset_texts = _split(names), _split(offsets)
+    if len(topics) != len(offset_texts):
         return
-    for topic, number in zip(topics, numbers, strict=True):
-        if topic and "/" not in topic and _LONG.fullmatch(number):
-            yield topic, _LMQ_QUEUE_ID if lmq and topic.startswith(LMQ_PREFIX) else queue_id, int(number)
+    for topic, offset_text in zip(topics, offset_texts, strict=True):
+        if topic and "/" not in topic and _LONG.fullmatch(offset_text):
+            yield topic, _LMQ_QUEUE_ID if lmq and topic.startswith(LMQ_PREFIX) else queue_id, int(offset_text)
 
 
 def _split(text: bytes) -> list[str]:

@@ -19,7 +19,7 @@ _NO_TIME = -1
 
 @dataclass(frozen=True)
 class QueueTimes:
-    """A queue and the log that tells the store times of its units; timestamps epoch ms."""
+    """A queue, and the log with the store times of its messages; timestamps are epoch ms."""
 
     queue: LoadedQueue
     log: LogBytes
@@ -27,10 +27,10 @@ class QueueTimes:
     def boundary(self, timestamp: int, boundary: Boundary) -> int:
         """The offset that brokers since 5.1.1 answer, from the minimum to the maximum of the queue."""
         if self.queue.queue.kind == "batch":
-            found = self._in_batches(timestamp, boundary)
+            queue_offset = self._in_batches(timestamp, boundary)
         else:
-            found = self._by_records(timestamp, boundary)
-        return self._within_range(found)
+            queue_offset = self._by_records(timestamp, boundary)
+        return self._within_range(queue_offset)
 
     def broker(self, timestamp: int, version: Version) -> int:
         """The offset that a broker of `version` answers when no boundary is asked for."""
@@ -38,12 +38,12 @@ class QueueTimes:
             return self.boundary(timestamp, "lower")
         if self.queue.queue.kind == "batch":
             return self._within_range(self._in_batches(timestamp, "lower"))
-        found = self._by_files(timestamp)
-        return self._within_range(found) if version >= TIME_WITHIN_RANGE else found
+        queue_offset = self._by_files(timestamp)
+        return self._within_range(queue_offset) if version >= TIME_WITHIN_RANGE else queue_offset
 
     def _within_range(self, queue_offset: int) -> int:
-        found = self.queue.range
-        return min(max(queue_offset, found.min_offset), found.max_offset)
+        bounds = self.queue.range
+        return min(max(queue_offset, bounds.min_offset), bounds.max_offset)
 
     def _time(self, unit: Unit) -> int:
         return self.log.store_timestamp(unit.physical_offset, unit.message_size)
@@ -51,13 +51,13 @@ class QueueTimes:
     # Brokers before 5.1.1
 
     def _by_files(self, timestamp: int) -> int:
-        """The unit whose store time is nearest, of the first file that was changed then or later."""
+        """The unit with the nearest store time, in the first file that was modified then or later."""
         files = self.queue.files
         file = next((file for file in files if _modified(file) >= timestamp), files[-1] if files else None)
         if file is None or file.count == 0:
             return 0
-        low, high = self._first_number(file), file.count - 1
-        left: tuple[int, int] | None = None  # number and store time of the nearest unit before the moment
+        low, high = self._first_unit(file), file.count - 1
+        left: tuple[int, int] | None = None  # index and store time of the nearest unit before the moment
         right: tuple[int, int] | None = None
         while low <= high:
             middle = (low + high) // 2
@@ -65,19 +65,19 @@ class QueueTimes:
             if unit.physical_offset < self.log.min_offset:
                 left, low = (middle, left[1] if left else _NO_TIME), middle + 1
                 continue
-            found = self._time(unit)
-            if found < 0:
+            store_time = self._time(unit)
+            if store_time < 0:
                 return 0
-            if found == timestamp:
+            if store_time == timestamp:
                 return file.unit(middle).queue_offset
-            if found > timestamp:
-                right, high = (middle, found), middle - 1
+            if store_time > timestamp:
+                right, high = (middle, store_time), middle - 1
             else:
-                left, low = (middle, found), middle + 1
+                left, low = (middle, store_time), middle + 1
         return _nearest(file, timestamp, left, right)
 
-    def _first_number(self, file: QueueFile) -> int:
-        """Number in a file of the first unit that is not below the queue's minimum."""
+    def _first_unit(self, file: QueueFile) -> int:
+        """Index in a file of the first unit that is not below the queue's minimum."""
         size = self.queue.queue.unit_size
         return max(0, self.queue.range.min_offset - file.mapped.start_offset // size)
 
@@ -87,7 +87,7 @@ class QueueTimes:
         file = self._file_at(timestamp, boundary)
         if file is None or file.count == 0:
             return 0
-        floor, ceiling = self._first_number(file), file.count - 1
+        floor, ceiling = self._first_unit(file), file.count - 1
         first = file.mapped.start_offset // self.queue.queue.unit_size
         if self._time(file.unit(ceiling)) < timestamp:
             return first + ceiling + (boundary == "lower")
@@ -96,7 +96,7 @@ class QueueTimes:
         return self._search(file, timestamp, boundary, (floor, ceiling))
 
     def _file_at(self, timestamp: int, boundary: Boundary) -> QueueFile | None:
-        """The file that its first and last records' store times choose (`#getConsumeQueueMappedFileByTime`)."""
+        """The file, chosen by the store times of first and last records (`#getConsumeQueueMappedFileByTime`)."""
         files = self.queue.files
         if not files:
             return None
@@ -107,8 +107,8 @@ class QueueTimes:
         return next(starts, None)
 
     def _known_time(self, unit: Unit) -> int:
-        found = self._time(unit)
-        return found if found > 0 else _NO_TIME
+        store_time = self._time(unit)
+        return store_time if store_time > 0 else _NO_TIME
 
     def _search(self, file: QueueFile, timestamp: int, boundary: Boundary, limits: tuple[int, int]) -> int:
         low, high = limits
@@ -120,26 +120,26 @@ class QueueTimes:
             if unit.physical_offset < self.log.min_offset:
                 left, low = middle, middle + 1
                 continue
-            found = self._time(unit)
-            if found < 0:
+            store_time = self._time(unit)
+            if store_time < 0:
                 return 0
-            if found == timestamp:
+            if store_time == timestamp:
                 return first + self._end_of_equals(file, middle, timestamp, boundary, limits)
-            if found > timestamp:
+            if store_time > timestamp:
                 right, high = middle, middle - 1
             else:
                 left, low = middle, middle + 1
-        number = right if boundary == "lower" else left
-        return _offset(file, self.queue.queue.unit_size, number)
+        unit_index = right if boundary == "lower" else left
+        return _offset(file, self.queue.queue.unit_size, unit_index)
 
     def _end_of_equals(
-        self, file: QueueFile, number: int, timestamp: int, boundary: Boundary, limits: tuple[int, int]
+        self, file: QueueFile, unit_index: int, timestamp: int, boundary: Boundary, limits: tuple[int, int]
     ) -> int:
         """The first or the last of the neighbours with the same store time."""
         step = -1 if boundary == "lower" else 1
-        while limits[0] <= number + step <= limits[1] and self._time(file.unit(number + step)) == timestamp:
-            number += step
-        return number
+        while limits[0] <= unit_index + step <= limits[1] and self._time(file.unit(unit_index + step)) == timestamp:
+            unit_index += step
+        return unit_index
 
     # Batch queues, whose units hold their store times
 
@@ -151,8 +151,8 @@ class QueueTimes:
         file = next((file for file in reversed(files) if _stored(file.first) <= timestamp), files[0])
         if timestamp >= _stored(file.last):
             return file.last.queue_offset if file.last else -1
-        number = _search_right(file, timestamp, boundary)
-        return -1 if number < 0 else file.unit(number).queue_offset
+        unit_index = _search_right(file, timestamp, boundary)
+        return -1 if unit_index < 0 else file.unit(unit_index).queue_offset
 
 
 def _search_right(file: QueueFile, timestamp: int, boundary: Boundary) -> int:
@@ -160,17 +160,17 @@ def _search_right(file: QueueFile, timestamp: int, boundary: Boundary) -> int:
     left, right = 0, file.count - 1
     while left <= right:
         middle = (left + right) // 2
-        found = _stored(file.unit(middle))
+        store_time = _stored(file.unit(middle))
         if middle == right:
-            return middle if found >= timestamp else -1
+            return middle if store_time >= timestamp else -1
         if middle == left:
-            if found >= timestamp:
+            if store_time >= timestamp:
                 return middle
             left = middle + 1
         elif boundary == "lower":
-            left, right = (middle + 1, right) if found < timestamp else (left, middle)
+            left, right = (middle + 1, right) if store_time < timestamp else (left, middle)
         else:
-            left, right = (middle, right) if found <= timestamp else (left, middle - 1)
+            left, right = (middle, right) if store_time <= timestamp else (left, middle - 1)
     return -1
 
 
@@ -179,7 +179,7 @@ def _stored(unit: Unit | None) -> int:
 
 
 def _nearest(file: QueueFile, timestamp: int, left: tuple[int, int] | None, right: tuple[int, int] | None) -> int:
-    """Queue offset of the nearer one of two units; with none the number -1 counts, as in the broker."""
+    """Queue offset of the nearer one of two units; without any the index is -1, as in the broker."""
     left_time, right_time = left[1] if left else _NO_TIME, right[1] if right else _NO_TIME
     if left_time == _NO_TIME:
         chosen = right
@@ -190,10 +190,10 @@ def _nearest(file: QueueFile, timestamp: int, left: tuple[int, int] | None, righ
     return _offset(file, 20, chosen[0] if chosen else -1)
 
 
-def _offset(file: QueueFile, unit_size: int, number: int) -> int:
-    """Queue offset of a unit by its number in a file; -1 is a place of -1 bytes, divided as Java does."""
-    place = file.mapped.start_offset + (number * unit_size if number >= 0 else -1)
-    return place // unit_size if place >= 0 else 0
+def _offset(file: QueueFile, unit_size: int, unit_index: int) -> int:
+    """Queue offset of a unit by its index in a file; -1 means a position of -1 byte, divided as Java does."""
+    position = file.mapped.start_offset + (unit_index * unit_size if unit_index >= 0 else -1)
+    return position // unit_size if position >= 0 else 0
 
 
 def _modified(file: QueueFile) -> int:

@@ -1,4 +1,4 @@
-"""What a start of the broker does with a store: the answer, as `verify` shows it."""
+"""The prediction of what a start of the broker does with a store, as `verify` shows it."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class QueueChange:
 
 @dataclass(frozen=True)
 class StartPrediction:
-    """The prediction; nothing of it has happened.
+    """What a start would do.
 
     `max_offset_after` is the commit log's maximum right after `load()`, None when the broker refuses to start; `end`
     says why the log ends there. `messages_lost` counts readable messages behind it. `refuses` is why the broker does
-    not start, `hangs` that it waits for ever instead of ending. `unsure` is what may make it do something else. Paths
+    not start; with `hangs` it waits for ever instead of exiting. `unsure` lists what may make it act otherwise. Paths
     are relative to the store.
     """
 

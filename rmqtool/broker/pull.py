@@ -71,7 +71,7 @@ class Limits:
 
 
 def limits_of(conf: BrokerConf) -> Limits:
-    """The limits that broker.conf tells; of memory, the part of this machine's that the broker counts on."""
+    """The limits that broker.conf sets; `memory` is the share of this machine's memory that the broker counts on."""
     ratio = conf.size("accessMessageInMemoryMaxRatio") or 40
     return Limits(
         memory=int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * ratio / 100),
@@ -86,7 +86,7 @@ def limits_of(conf: BrokerConf) -> Limits:
 
 @dataclass
 class Answer:
-    """The answer to a pull: the status, where to go on, the queue's range, and the units whose records are sent."""
+    """The answer to a pull: the status, the next offset, the queue's range, and the units whose records are sent."""
 
     status: Status
     next_begin_offset: int
@@ -97,10 +97,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Puller:
-    """One queue of a store, None when it does not exist, the log behind it, and whose rules count.
-
-    `ext` are the queue's ext units, None when the queue does not exist.
-    """
+    """Answers pulls from one queue by the rules of `version`; `queue` and its ext units are None without the queue."""
 
     queue: LoadedQueue | None
     log: LogBytes
@@ -108,28 +105,28 @@ class Puller:
     limits: Limits
     ext: ExtTags | None = None
 
-    def pull(self, queue_offset: int, most: int, subscription: Subscription) -> Answer:
-        """At most `most` messages from `queue_offset` on, as a master answers."""
+    def pull(self, queue_offset: int, max_count: int, subscription: Subscription) -> Answer:
+        """At most `max_count` messages from `queue_offset` on, as a master answers."""
         if self.queue is None:  # the broker makes one on the fly: findConsumeQueue
             return Answer("NO_MESSAGE_IN_QUEUE", 0)
-        found = self.queue.range
-        answer = self._outside(found, queue_offset)
+        queue_range = self.queue.range
+        answer = self._outside(queue_range, queue_offset)
         if answer is None:
-            answer = _Walk(self.queue, self, queue_offset, most, subscription).answer()
-        answer.min_offset, answer.max_offset = found.min_offset, found.max_offset
+            answer = _Walk(self.queue, self, queue_offset, max_count, subscription).answer()
+        answer.min_offset, answer.max_offset = queue_range.min_offset, queue_range.max_offset
         return answer
 
-    def _outside(self, found: QueueRange, queue_offset: int) -> Answer | None:
-        """The answer to an offset at which there is nothing."""
-        if found.max_offset == 0:
+    def _outside(self, queue_range: QueueRange, queue_offset: int) -> Answer | None:
+        """The answer to an offset outside of the queue's range, else None."""
+        if queue_range.max_offset == 0:
             return Answer("NO_MESSAGE_IN_QUEUE", 0)
-        if queue_offset < found.min_offset:
-            return Answer("OFFSET_TOO_SMALL", found.min_offset)
-        if queue_offset == found.max_offset:
+        if queue_offset < queue_range.min_offset:
+            return Answer("OFFSET_TOO_SMALL", queue_range.min_offset)
+        if queue_offset == queue_range.max_offset:
             return Answer("OFFSET_OVERFLOW_ONE", queue_offset)
-        if queue_offset > found.max_offset:
-            begins_anew = self.version < BEYOND_MAX_TO_MAX and found.min_offset == 0
-            return Answer("OFFSET_OVERFLOW_BADLY", 0 if begins_anew else found.max_offset)
+        if queue_offset > queue_range.max_offset:
+            begins_anew = self.version < BEYOND_MAX_TO_MAX and queue_range.min_offset == 0
+            return Answer("OFFSET_OVERFLOW_BADLY", 0 if begins_anew else queue_range.max_offset)
         return None
 
 
@@ -137,11 +134,11 @@ class _Walk:
     """The walk over the units of a queue that one pull makes."""
 
     def __init__(
-        self, queue: LoadedQueue, puller: Puller, queue_offset: int, most: int, subscription: Subscription
+        self, queue: LoadedQueue, puller: Puller, queue_offset: int, max_count: int, subscription: Subscription
     ) -> None:
         self._queue, self._log, self._limits = queue, puller.log, puller.limits
         self._version, self._ext = puller.version, puller.ext
-        self._start, self._most, self._subscription = queue_offset, most, subscription
+        self._start, self._max_count, self._subscription = queue_offset, max_count, subscription
         self._skip_until: int | None = None  # behind an unreadable record the rest of its log file is skipped
         self._bytes = self._count = 0
         self._answer = Answer("NO_MATCHED_MESSAGE", queue_offset)
@@ -170,9 +167,9 @@ class _Walk:
                 return
             self._answer.next_begin_offset = unit.queue_offset + unit.batch_size
             if not skipped:
-                self._look_at(unit)
+                self._add_if_wanted(unit)
 
-    def _look_at(self, unit: Unit) -> None:
+    def _add_if_wanted(self, unit: Unit) -> None:
         tags_code = self._ext.tags_code(unit.tags_code) if self._ext else unit.tags_code
         if not self._subscription.takes_unit(tags_code):
             if not self._bytes:
@@ -190,12 +187,12 @@ class _Walk:
         self._skip_until = None
 
     def _is_far(self, unit: Unit) -> bool:
-        """Whether a unit lies beyond what one pull looks at."""
+        """Whether a unit lies beyond the units that one pull reads."""
         distance, size = unit.queue_offset - self._start, self._queue.queue.unit_size
-        most = max(self._limits.filtered_bytes, self._most * size)
+        limit = max(self._limits.filtered_bytes, self._max_count * size)
         if self._version >= FILTERED_IN_BYTES:
-            return distance * size >= most if self._version >= FILTERED_BYTES_INCLUSIVE else distance * size > most
-        return distance > most if self._version >= PULL_BY_UNITS else distance * size >= most
+            return distance * size >= limit if self._version >= FILTERED_BYTES_INCLUSIVE else distance * size > limit
+        return distance > limit if self._version >= PULL_BY_UNITS else distance * size >= limit
 
     def _is_full(self, unit: Unit) -> bool:
         """Whether the answer takes no more (`#isTheBatchFull`); the first message is always taken."""
@@ -205,7 +202,7 @@ class _Walk:
         on_disk = self._log.max_offset - unit.physical_offset > limits.memory
         size = self._bytes + unit.message_size
         return (
-            self._count + unit.batch_size > self._most
+            self._count + unit.batch_size > self._max_count
             or size > _MAX_PULL_BYTES
             or size > (limits.bytes_on_disk if on_disk else limits.bytes_in_memory)
             or self._count >= (limits.count_on_disk if on_disk else limits.count_in_memory)

@@ -17,7 +17,7 @@ from rmqtool.store.queue_range import QueueRange, moved_range, queue_range
 
 @dataclass(frozen=True)
 class QueueAfterRun:
-    """A queue between two runs: the files that are left, and the range that the broker reports.
+    """A queue after a run: the files that are left, and the range that the broker reports.
 
     `first_alive` is the first queue offset whose message the log still has; before 5.0.0 the minimum of a queue that
     has expired stays below it.
@@ -29,24 +29,24 @@ class QueueAfterRun:
 
 
 def first_state(queue: Queue, log_min_offset: int, version: Version) -> QueueAfterRun:
-    """A queue as a start with its present files makes it."""
-    found = queue_range(queue, log_min_offset, version)
-    return QueueAfterRun(queue, found, _first_alive(found))
+    """A queue as a start leaves it with its present files."""
+    reported = queue_range(queue, log_min_offset, version)
+    return QueueAfterRun(queue, reported, _first_alive(reported))
 
 
 def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple[list[MappedFile], QueueAfterRun]:
-    """The queue files that go when the log begins at `log_min_offset`, and the queue without them.
+    """The queue files that are deleted when the log begins at `log_min_offset`, and the queue without them.
 
-    The last file stays whatever it holds. Of the others the last unit decides, and of one that is not written
-    the offset reads as 0 (`MappedFileQueue#deleteExpiredFileByOffset`).
+    The last file is always kept. Of the others the last unit decides; in a file that is not full it reads as offset 0
+    (`MappedFileQueue#deleteExpiredFileByOffset`).
     """
     queue = state.queue
     gone = _expired(queue, log_min_offset)
     if not gone and not _may_move(state, log_min_offset):
         return gone, state
     left = replace(queue, files=MappedFiles(queue.files.files[len(gone) :]))
-    found = moved_range(left, state.range, log_min_offset, version)
-    return gone, QueueAfterRun(left, found, max(_first_alive(found), state.first_alive))
+    reported = moved_range(left, state.range, log_min_offset, version)
+    return gone, QueueAfterRun(left, reported, max(_first_alive(reported), state.first_alive))
 
 
 def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list[IndexFile]:
@@ -60,7 +60,7 @@ def expired_index_files(files: Sequence[IndexFile], log_min_offset: int) -> list
 
 
 def newest_offset_in(queue: Queue, file: MappedFile) -> int:
-    """Where the last unit of a file points to, written or not: by it the broker judges the file."""
+    """The physical offset in the last unit of a file, written or not, by which the broker judges the file."""
     return _offset_at(file, queue.files.file_size - queue.unit_size)
 
 
@@ -91,5 +91,5 @@ def _may_move(state: QueueAfterRun, log_min_offset: int) -> bool:
     return not 0 <= position < first.size or _offset_at(first, position) < log_min_offset
 
 
-def _first_alive(found: QueueRange) -> int:
-    return found.max_offset if found.expired else max(found.min_offset, 0)
+def _first_alive(reported: QueueRange) -> int:
+    return reported.max_offset if reported.expired else max(reported.min_offset, 0)

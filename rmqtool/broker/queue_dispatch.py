@@ -1,6 +1,6 @@
-"""What a start derives for the consume queues from the records that it accepts (`DefaultMessageStore#doDispatch`).
+"""The units that a start dispatches to the consume queues (`DefaultMessageStore#doDispatch`).
 
-Brokers from 4.5.1 to 4.9.8 also wait until all that the queues lack is dispatched (`ReputMessageService#doReput`).
+Brokers from 4.5.1 to 4.9.8 also wait until all missing units are dispatched (`ReputMessageService#doReput`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QueueSizes:
 
 @dataclass
 class Queues:
-    """All queues of a store while a start changes them; those that it makes are added."""
+    """All queues of a store while a start changes them; those that it creates are added."""
 
     rules: RecoveryRules
     sizes: QueueSizes
@@ -58,9 +58,9 @@ class Queues:
     reading: ReadPolicy = UNLIMITED
     states: dict[tuple[Kind, str, int], SimulatedQueue] = field(default_factory=dict)
 
-    def load(self, found: Iterable[RecoveredQueue]) -> None:
-        """Take over the queues as their own recovery left them."""
-        for recovered in found:
+    def load(self, recovered_queues: Iterable[RecoveredQueue]) -> None:
+        """Add the queues as their own recovery left them."""
+        for recovered in recovered_queues:
             queue = recovered.queue
             key = (queue.kind, queue.topic, queue.queue_id)
             self.states[key] = SimulatedQueue(
@@ -72,11 +72,11 @@ class Queues:
 
     @property
     def max_physical(self) -> int:
-        """`getMaxPhyOffsetInConsumeQueue`: of all queues together."""
+        """`getMaxPhyOffsetInConsumeQueue`: the greatest of all queues."""
         return max((state.max_physical for state in self), default=-1)
 
     def of(self, kind: Kind, name: QueueName) -> SimulatedQueue:
-        """The queue of a name, which is made when there is none."""
+        """The queue of a name, which is created when it does not exist."""
         key = (kind, name.topic, name.queue_id)
         if key not in self.states:
             queue = Queue(name.topic, name.queue_id, kind, MappedFiles())
@@ -86,19 +86,19 @@ class Queues:
 
 
 class Dispatching:
-    """Feeds the records of a range to the queues."""
+    """Dispatches the records of a range of the log to the queues."""
 
     def __init__(self, queues: Queues, rules: DispatchRules, topics: Topics, above: int | None = None) -> None:
-        """Only records that tell a physical offset greater than `above` are derived."""
+        """Only records that store a physical offset greater than `above` are dispatched."""
         self._queues = queues
-        self._rules = replace(queues.rules, check_crc=False)  # the walk before has looked, and doReput does not
+        self._rules = replace(queues.rules, check_crc=False)  # the walk before has checked it, and doReput does not
         self._above = above
         known = topics.with_batch_queues if rules.version >= BATCH_QUEUES else None
         self._batch_topics = known or frozenset()
         self._dispatcher = Dispatcher(rules, self._batch_topics)
 
     def run(self, files: Sequence[MappedFile], stop: int) -> None:
-        """Derive from the records that a walk through `files` accepts, in the last one to before offset `stop`.
+        """Dispatch the records that a walk through `files` accepts, in the last one to before offset `stop`.
 
         The others are walked to their ends, also where the next file begins before that.
         """
@@ -107,9 +107,9 @@ class Dispatching:
             self._run_file(mapped, 0, limit)
 
     def reput(self, files: Sequence[MappedFile], start: int, stop: int, file_size: int) -> str | None:
-        """Dispatch from physical offset `start` to before `stop`; why the broker would wait for ever, else None.
+        """Dispatch from physical offset `start` to before `stop`; returns why the broker would wait for ever, or None.
 
-        What is no record ends a file, not the log.
+        Bytes that are no record end a file, not the log.
         """
         position = start
         while position < stop:
@@ -131,7 +131,7 @@ class Dispatching:
         return min(limit, position + parsed.size) if parsed.size > 0 else limit
 
     def _run_file(self, mapped: MappedFile, start: int, limit: int) -> FileWalk:
-        """Derive from the records of one file that a walk from `start` to `limit` accepts, positions in the file."""
+        """Dispatch the records of one file that a walk from `start` to `limit` accepts, positions in the file."""
         reading, rules = self._queues.reading, self._rules
         with InputFile(mapped.path, reading) as file:
 
@@ -149,22 +149,25 @@ class Dispatching:
             return walker.finish()
 
     def add(self, frames: RecordRun, broker_only_records: bool = False) -> None:  # noqa: ARG002, FBT001 - a walk hands it over
-        """Derive from a run; whether its records tell other positions than their own does not matter."""
+        """Dispatch a run; whether its records store another physical offset than their own does not matter."""
         units = self._dispatcher.dispatch(frames).units
         if self._above is not None:
             units = units[units.physical_offsets > self._above]
-        for number, part in units.by_queue():
-            self._add_to_queue(self._dispatcher.queues[number], part)
+        for queue_number, of_queue in units.by_queue():
+            self._add_to_queue(self._dispatcher.queues[queue_number], of_queue)
 
     def _add_to_queue(self, name: QueueName, units: QueueUnits) -> None:
         if "/" in name.topic or name.topic in ("", ".", "..") or "\0" in name.topic:
-            return  # such a name leads out of the queue's directory; what the broker does with it is not predicted
+            return  # such a name leads out of the queue's directory, which is not predicted
         state = self._queues.of("batch" if name.topic in self._batch_topics else "simple", name)
         state.append_all(units.physical_offsets, units.message_sizes, units.queue_offsets, units.batch_sizes)
 
 
 def frames_of(file: InputFile, position: int, size: int, rules: RecoveryRules) -> RecordRun | None:
-    """A record that only the broker takes for one, as a run of one: where it tells to be, negative lengths as 0."""
+    """A record that only the broker takes for one, as a run of one, at the offset that it stores; None if unusable.
+
+    Negative lengths count as 0.
+    """
     data = bytearray(file.read(position, size))
     _, magic_code, offset, sys_flag = HEAD.unpack_from(data)
     body_at = HEADER_DTYPES[sys_flag & HOST_BITS if rules.knows_ipv6 else 0].itemsize

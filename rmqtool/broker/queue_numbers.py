@@ -16,7 +16,8 @@ from rmqtool.scan.hashing import WORD, padded_words
 
 _WIDTHS = (32, 64, 128)  # bytes
 _MULTIPLIERS = np.array(
-    [0x9E3779B97F4A7C15 * (2 * place + 1) % (1 << 64) for place in range(_WIDTHS[-1] // WORD)], dtype=np.uint64
+    [0x9E3779B97F4A7C15 * (2 * word_index + 1) % (1 << 64) for word_index in range(_WIDTHS[-1] // WORD)],
+    dtype=np.uint64,
 )
 _FEW_SLOTS = 1 << 12
 _SLOTS_PER_TOPIC = 16
@@ -25,10 +26,10 @@ _ID_BITS = 32
 
 
 class TopicNumbers:
-    """Numbers of topics: a record's topic, zero-padded, leads to a slot, and is compared with the topic found there.
+    """Numbers of topics: a record's topic, zero-padded, is hashed to a slot and compared with the slot's topic.
 
-    Only where they differ the bytes are looked up: of a topic that is new, too wide, or whose slot is another's.
-    `take` is used throughout: of few values it is several times as fast as an index.
+    Only where they differ the topic is looked up by its bytes: it is new, too wide, or its slot is taken by another.
+    NumPy's `take` is used throughout: of few values it is several times as fast as an index.
     """
 
     def __init__(self) -> None:
@@ -41,11 +42,11 @@ class TopicNumbers:
         self._shift = np.uint64(64 - (slots - 1).bit_length())
         self._slots = np.zeros(slots, dtype=np.int32)
         self._taken: set[int] = set()
-        self._sizes = np.full(1, -1, dtype=np.intp)  # of a topic that no slot leads to
+        self._sizes = np.full(1, -1, dtype=np.intp)  # of topics by number, -1 where no slot holds it
         self._words = np.zeros((1, width // WORD), dtype=np.uint64)
 
     def number(self, topic: bytes) -> int:
-        """The number of one topic, given now when it is new."""
+        """The number of one topic; a new topic gets the next one."""
         number = self._numbers.get(topic)
         if number is None:
             number = self._numbers[topic] = len(self.topics)
@@ -64,40 +65,40 @@ class TopicNumbers:
         if differ.any():
             other |= differ.any(axis=1)
         if other.any():
-            self._look_up(frames, np.flatnonzero(other), numbers, words, slots)
+            self._assign(frames, np.flatnonzero(other), numbers, words, slots)
         return numbers
 
     def _fit(self, size: int) -> None:
-        """Widen the windows for topics of `size` bytes, and keep slots many enough that few topics share one."""
+        """Make room for topics of `size` bytes, and add slots so that few topics share one."""
         width = max(self._width, next((width for width in _WIDTHS if size <= width), 0))
         slots = max(len(self._slots), 1 << (_SLOTS_PER_TOPIC * len(self.topics)).bit_length())
         if width > self._width or slots > len(self._slots):
             self._forget(width, slots)
 
     def _padded(self, frames: RecordRun) -> NDArray[np.uint64]:
-        """The topics with zeros behind them, as far as they fit; shape (records, words)."""
+        """The zero-padded topics, as far as they fit; shape (records, words)."""
         return padded_words(frames.block.gather(f"V{self._width}", frames.topic_positions), frames.topic_sizes)
 
     def _slots_of(self, words: NDArray[np.uint64]) -> Positions:
         codes: NDArray[np.uint64] = words[:, 0] * _MULTIPLIERS[0]
-        for place in range(1, words.shape[1]):
-            codes += words[:, place] * _MULTIPLIERS[place]
+        for word_index in range(1, words.shape[1]):
+            codes += words[:, word_index] * _MULTIPLIERS[word_index]
         codes >>= self._shift
         return codes.view(np.intp)
 
-    def _look_up(self, frames: RecordRun, rows: Positions, numbers: NDArray[np.int32],
+    def _assign(self, frames: RecordRun, rows: Positions, numbers: NDArray[np.int32],
                  words: NDArray[np.uint64], slots: Positions) -> None:  # fmt: skip
-        """Write the numbers of `rows` into `numbers`, and let free slots lead to them."""
+        """Write the numbers of `rows` into `numbers`, and enter their topics into free slots."""
         sizes = frames.topic_sizes[rows]
         dictionary_encoded = frames.block.slices(frames.topic_positions[rows], sizes).dictionary_encode()
-        found = [self.number(topic) for topic in dictionary_encoded.dictionary.to_pylist()]
+        distinct_numbers = [self.number(topic) for topic in dictionary_encoded.dictionary.to_pylist()]
         indices = np.asarray(dictionary_encoded.indices)
-        numbers[rows] = np.array(found, dtype=np.int32)[indices]
+        numbers[rows] = np.array(distinct_numbers, dtype=np.int32)[indices]
         missing = len(self.topics) - len(self._sizes)
         if missing > 0:
             self._sizes = np.append(self._sizes, np.full(missing, -1))
             self._words = np.append(self._words, np.zeros((missing, self._words.shape[1]), dtype=np.uint64), axis=0)
-        for number, first in zip(found, np.unique(indices, return_index=True)[1].tolist(), strict=True):
+        for number, first in zip(distinct_numbers, np.unique(indices, return_index=True)[1].tolist(), strict=True):
             slot = int(slots[rows[first]])
             if slot not in self._taken and sizes[first] <= self._width:
                 self._taken.add(slot)
@@ -113,7 +114,7 @@ class QueueNumbers:
         self._usual = np.empty((0, _USUAL_QUEUE_IDS), dtype=np.int32)  # by topic and queue id; -1 for a queue not seen
 
     def number(self, topic: int, queue_id: int, name: str) -> int:
-        """The number of one queue, given now when it is new; `name` is that of its topic."""
+        """The number of one queue; a new queue gets the next one. `name` is that of its topic."""
         number = self._numbers.get((topic, queue_id))
         if number is None:
             number = self._numbers[topic, queue_id] = len(self.queues)
@@ -128,17 +129,17 @@ class QueueNumbers:
         ids = queue_ids.view(np.uint32)
         unusual = ids >= _USUAL_QUEUE_IDS
         any_unusual = bool(unusual.any())
-        places = topics.astype(np.intp) * _USUAL_QUEUE_IDS
-        places += np.where(unusual, 0, ids) if any_unusual else ids
-        numbers: NDArray[np.int32] = self._usual.take(places)
+        cells = topics.astype(np.intp) * _USUAL_QUEUE_IDS
+        cells += np.where(unusual, 0, ids) if any_unusual else ids
+        numbers: NDArray[np.int32] = self._usual.take(cells)
         new = numbers < 0
         if any_unusual:
             new |= unusual
         if new.any():
-            self._look_up(np.flatnonzero(new), topics, queue_ids, names, numbers)
+            self._assign(np.flatnonzero(new), topics, queue_ids, names, numbers)
         return numbers
 
-    def _look_up(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
+    def _assign(self, rows: Positions, topics: NDArray[np.int32], queue_ids: NDArray[np.int32], names: Sequence[str],
                  numbers: NDArray[np.int32]) -> None:  # fmt: skip
         """Write the numbers of `rows` into `numbers`; topic and queue id are coded in one integer, to hash fast."""
         codes = topics[rows].astype(np.int64) << _ID_BITS
@@ -146,9 +147,9 @@ class QueueNumbers:
         dictionary_encoded = pa.array(codes).dictionary_encode()
         distinct = np.asarray(dictionary_encoded.dictionary)
         ids = distinct.astype(np.uint32).view(np.int32).tolist()
-        found = []
+        distinct_numbers = []
         for topic, queue_id in zip((distinct >> _ID_BITS).tolist(), ids, strict=True):
-            found.append(self.number(topic, queue_id, names[topic]))
+            distinct_numbers.append(self.number(topic, queue_id, names[topic]))
             if 0 <= queue_id < _USUAL_QUEUE_IDS:
-                self._usual[topic, queue_id] = found[-1]
-        numbers[rows] = np.array(found, dtype=np.int32)[np.asarray(dictionary_encoded.indices)]
+                self._usual[topic, queue_id] = distinct_numbers[-1]
+        numbers[rows] = np.array(distinct_numbers, dtype=np.int32)[np.asarray(dictionary_encoded.indices)]

@@ -1,4 +1,4 @@
-"""A consume queue as a start finds it: its last files up to the first unit that is none (`ConsumeQueue#recover`)."""
+"""The recovery of a consume queue: its last files up to the first unit that is not written (`ConsumeQueue#recover`)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PIECE_UNITS = 1 << 15
 class RecoveredQueue:
     """A queue after its own recovery.
 
-    `files` are those that are kept, `deleted` those behind the end; `written` is the number of units in the last one.
-    `last` is its last written unit, None when no unit of the last three files is; `highest` the greatest physical
-    offset in its last file, -1 without a unit.
+    `files` are kept, `deleted` lie behind the end; `written` counts the units in the last kept file. `last` is the last
+    written unit, None when the last three files hold none; `highest` is the greatest physical offset in the last kept
+    file, -1 without a unit.
     """
 
     queue: Queue
@@ -42,20 +42,20 @@ def recover_queue(queue: Queue, reading: ReadPolicy = UNLIMITED) -> RecoveredQue
     files = queue.files.files
     if not files:
         return RecoveredQueue(queue, (), (), 0, None, -1)
-    number, last = max(0, len(files) - RECOVERED_FILES), None
+    file_index, last = max(0, len(files) - RECOVERED_FILES), None
     with open_units(queue, reading) as units:
         while True:
-            written, end, highest = _written_units(units, files[number])
+            written, end, highest = _written_units(units, files[file_index])
             last = end if end is not None else last
-            if written < units.room_of(files[number]) or number + 1 == len(files):
-                return RecoveredQueue(queue, files[: number + 1], files[number + 1 :], written, last, highest)
-            number += 1
+            if written < units.room_of(files[file_index]) or file_index + 1 == len(files):
+                return RecoveredQueue(queue, files[: file_index + 1], files[file_index + 1 :], written, last, highest)
+            file_index += 1
 
 
 def _written_units(files: UnitFiles, mapped: MappedFile) -> tuple[int, np.void | None, int]:
-    """Units before the first that is none, the last of them, and their greatest physical offset.
+    """Count of the units before the first that is not written, the last of them, and their greatest physical offset.
 
-    All are read, not searched as for `UnitFiles.recovered_end`: any of them may point farthest, or be none.
+    All are read, not searched as in `UnitFiles.recovered_end`: any of them may point farthest, or not be written.
     """
     written, last, highest, piece = 0, None, -1, _FIRST_PIECE_UNITS
     while True:

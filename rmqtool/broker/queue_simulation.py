@@ -1,7 +1,7 @@
 """A consume queue while a start changes it: units are appended, the end is cut (`ConsumeQueue`, `BatchConsumeQueue`).
 
-Units are not held in memory: those on disk are read again where they decide something. Of appended ones it is enough to
-know how many point into the log that is left: each points farther than the one before, or it would not be appended.
+Units are not held in memory: those on disk are read again where needed. Of appended ones only the count that points
+into the remaining log is kept: each points farther than the one before, or it would not be appended.
 """
 
 from __future__ import annotations
@@ -27,38 +27,39 @@ _PRE_BLANK_PHYSICAL_OFFSET = 0
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the queue: its first byte's place in the queue, and where it lies, None when the start makes it."""
+    """A file of the queue: its start offset, and the file on disk, None when the start creates it."""
 
     base: int
     mapped: MappedFile | None
 
 
 class SimulatedQueue:
-    """One queue; positions in it are bytes from its beginning, `unit` their size; the log will be cut at `log_end`."""
+    """One queue while a start changes it; positions are bytes from the queue's beginning."""
 
     def __init__(
-        self, found: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: ReadPolicy = UNLIMITED
+        self, start: RecoveredQueue, rules: RecoveryRules, file_size: int, log_end: int, reading: ReadPolicy = UNLIMITED
     ) -> None:
-        self.queue: Queue = found.queue
-        self.unit = found.queue.unit_size
-        self.deleted: list[Path] = [mapped.path for mapped in found.deleted]
+        """`start` is the queue after its own recovery; new files get `file_size` bytes; the log is cut at `log_end`."""
+        self.queue: Queue = start.queue
+        self.unit = start.queue.unit_size  # size, bytes
+        self.deleted: list[Path] = [mapped.path for mapped in start.deleted]
         self.appended = 0  # units
         self.cut = 0  # units that were written and are no more
-        self.max_physical = _max_physical(found.last, self.queue.kind, rules)
-        self.max_offset_of_batches = end_of_batch(found.last) if self.kind == "batch" and found.last is not None else 0
+        self.max_physical = _max_physical(start.last, self.queue.kind, rules)
+        self.max_offset_of_batches = end_of_batch(start.last) if self.kind == "batch" and start.last is not None else 0
         self._first_batch_offset: int | None = None
         self._min_position = 0
         self._rules = rules
         self._reading = reading
         self._file_size = file_size
-        self._files = [_File(mapped.start_offset, mapped) for mapped in found.files]
-        self._wrote = _wrote(found)
-        self._highest = found.highest
+        self._files = [_File(mapped.start_offset, mapped) for mapped in start.files]
+        self._wrote = _wrote(start)
+        self._highest = start.highest
         self._log_end = log_end
         self._first_appended: int | None = None  # position
         self._end_before = self.end
         self._appended_end = 0
-        self._pre_blank_end = 0  # position behind the filler of a queue that the start makes
+        self._pre_blank_end = 0  # position behind the filler of a queue that the start creates
         self._appended_batches_end = 0  # queue offset behind the last appended unit that points into the log
         self._beyond_from: int | None = None  # position of the first appended unit that points behind the log's end
 
@@ -84,12 +85,12 @@ class SimulatedQueue:
 
     @property
     def ends_at_file(self) -> bool:
-        """Whether the last file holds no unit, but units could stand before it."""
+        """Whether the last file holds no unit, although the queue does not begin with it."""
         return bool(self._files) and self._wrote == 0 and self._min_position < self.end
 
     @property
     def made(self) -> set[str]:
-        """Names of the files that the start makes, which may be those of files that it has deleted."""
+        """Names of the files that the start creates; it may have deleted files of the same names."""
         return {file_name(file.base) for file in self._files if file.mapped is None}
 
     def append(self, offset: int, size: int, queue_offset: int, batch_size: int = 1) -> bool:
@@ -120,7 +121,7 @@ class SimulatedQueue:
         queue_offsets: NDArray[np.int64],
         batches: NDArray[np.int16],
     ) -> None:
-        """The same for records in log order: those that the queue has, and those that follow on, at one stroke."""
+        """Append many records in log order; known ones are skipped, and consecutive ones appended, at once."""
         first = int(np.searchsorted(offsets + (sizes if self._remembers_ends else 0), self.max_physical, "right"))
         while first < len(offsets):
             count = self._following(queue_offsets[first:]) if self.kind == "simple" else 0
@@ -133,7 +134,7 @@ class SimulatedQueue:
             first += 1
 
     def truncate(self, physical_offset: int) -> None:
-        """`truncateDirtyLogicFiles`: the end is found anew in the last file, whose first unit is taken as it is."""
+        """`truncateDirtyLogicFiles`: the end is searched for in the last file, whose first unit is not checked."""
         if self._is_unmoved(physical_offset):
             return
         before = self.end
@@ -189,7 +190,7 @@ class SimulatedQueue:
         return units[: self._wrote // self.unit] if len(self._files) == 1 else units
 
     def _last_unit_offset(self) -> int | None:
-        """Physical offset of the unit before the end, None when it is in no file that is left."""
+        """Physical offset of the last unit, None when the last file holds none."""
         if self._wrote < self.unit:
             return None
         return int(self._content(self._files[-1], self._wrote // self.unit - 1, 1)["physical_offset"][0])
@@ -203,7 +204,7 @@ class SimulatedQueue:
 
     @property
     def _is_made(self) -> bool:
-        """Whether the start itself made the queue."""
+        """Whether the start itself created the queue."""
         return bool(self._files) and self._files[0].mapped is None
 
     def _make_room(self, expected: int) -> None:
@@ -221,7 +222,7 @@ class SimulatedQueue:
         self._wrote = expected % self._file_size
 
     def _following(self, queue_offsets: NDArray[np.int64]) -> int:
-        """How many of the next records have just the offsets that follow the end."""
+        """How many of the next records have consecutive queue offsets from the queue's end on."""
         if not self._files or self._wrote >= self._file_size:
             return 0
         room = (self._file_size - self._wrote) // self.unit
@@ -238,23 +239,23 @@ class SimulatedQueue:
         self.max_physical = offset + (size if self._remembers_ends else 0)
 
     def _is_unmoved(self, physical_offset: int) -> bool:
-        """Whether a cut would find the end where it is: then nothing has to be read."""
+        """Whether a cut would leave the end where it is: then nothing has to be read."""
         if not self._files or not self._wrote or self._beyond_from is not None or self._highest >= physical_offset:
             return False
         if self._first_appended is None:
             return True
-        mapped = self._files[-1].mapped  # on disk a unit may stand behind the end
+        mapped = self._files[-1].mapped  # on disk a unit may follow behind the end
         return (
             mapped is None or not self.queue.format.is_written(self._stored(mapped, self._wrote // self.unit, 1)).any()
         )
 
     def _end_of_batches(self, position: int, unit: np.void) -> int:
-        """The queue offset behind the last unit that is left, at `position`; appended ones are not on disk."""
+        """The queue offset behind the last unit, `unit` at `position`; appended ones are not on disk."""
         first = self._appended_end if self._first_appended is None else self._first_appended
         return self._appended_batches_end if first <= position < self._appended_end else end_of_batch(unit)
 
     def _content(self, file: _File, first: int = 0, count: int | None = None) -> NDArray[np.void]:
-        """Units of a file as they stand now; of appended ones the offset only says whether it is in the log."""
+        """Units of a file as they stand now; in appended ones the offset only shows whether it is within the log."""
         units = self._no_units(self._file_size // self.unit if count is None else count)
         if file.mapped is not None:
             stored = self._stored(file.mapped, first, len(units))
@@ -291,11 +292,11 @@ class SimulatedQueue:
         self._wrote = self._file_size if self._files else 0
 
 
-def _wrote(found: RecoveredQueue) -> int:
+def _wrote(recovered: RecoveredQueue) -> int:
     """`MappedFileQueue#truncateDirtyFiles` counts from multiples of the file size, not from the file's own base."""
-    if not found.files:
+    if not recovered.files:
         return 0
-    last, written = found.files[-1], found.written * found.queue.unit_size
+    last, written = recovered.files[-1], recovered.written * recovered.queue.unit_size
     return written if written == last.size else (last.start_offset + written) % last.size
 
 

@@ -1,7 +1,7 @@
 """One record as the broker parses it (`CommitLog#checkMessageAndReturnSize`), which is laxer and stricter than a scan.
 
-Laxer: the record may tell another position as its own, and negative lengths may pass. Stricter: the body's CRC and
-some properties count. Nothing is read twice, and no more than a piece of a body is held in memory.
+Laxer: the record may store another physical offset than its own, and negative lengths may pass. Stricter: the body's
+CRC and some properties count. Nothing is read twice, and no more than a piece of a body is held in memory.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ _INT_BITS, _SHORT_BITS, _LONG_BITS = 31, 15, 63
 
 @dataclass(frozen=True)
 class Parsed:
-    """The broker's answer: `size` bytes and whether it is right; of a blank 0 and True, of no record -1 and False.
-
-    `body_size`, `topic_size` and `properties_size` are as the broker counts them, never negative.
-    """
+    """The broker's `DispatchRequest`: `size` in bytes and `ok`; 0 and True for a blank, -1 and False for no record."""
 
     size: int
     ok: bool
@@ -83,7 +80,7 @@ class _Cursor:
     def remaining(self) -> int:
         return self._file.size - self.position
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         if not 0 <= size <= self.remaining:
             raise _UnderflowError
         data = self._file.read(self.position, size)
@@ -93,17 +90,17 @@ class _Cursor:
         return data
 
     def integer(self, width: int) -> int:
-        return int.from_bytes(self.take(width), "big", signed=True)
+        return int.from_bytes(self.read(width), "big", signed=True)
 
     def crc_of(self, size: int) -> int:
         crc, end = 0, self.position + size
         while self.position < end:
-            crc = zlib.crc32(self.take(min(_PIECE_SIZE, end - self.position)), crc)
+            crc = zlib.crc32(self.read(min(_PIECE_SIZE, end - self.position)), crc)
         return crc & CRC_MASK
 
 
 def parse_at(file: InputFile, position: int, rules: RecoveryRules, *, check_crc: bool = True) -> Parsed:
-    """What the broker finds at `position` of a commit log file."""
+    """Parse the record at `position` of a commit log file as the broker does."""
     try:
         return _parse(_Cursor(file, position), rules, check_crc=check_crc)
     except _UnderflowError:
@@ -132,12 +129,12 @@ def _parse(cursor: _Cursor, rules: RecoveryRules, *, check_crc: bool) -> Parsed:
 
 
 def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: int, *, check_crc: bool) -> Parsed:
-    body_crc, physical_offset, sys_flag = _AFTER_MAGIC.unpack(cursor.take(_AFTER_MAGIC.size))
+    body_crc, physical_offset, sys_flag = _AFTER_MAGIC.unpack(cursor.read(_AFTER_MAGIC.size))
     host_bits = sys_flag & HOST_BITS if rules.knows_ipv6 else 0
     header = HEADER_DTYPES[host_bits]
     if size < _SMALLEST_ARRAY:
         return Parsed(-1, False, "a record that is too small")
-    rest, end = cursor.take(header.itemsize - SIZE_AND_MAGIC.size - _AFTER_MAGIC.size), _HEADER_ENDS[host_bits]
+    rest, end = cursor.read(header.itemsize - SIZE_AND_MAGIC.size - _AFTER_MAGIC.size), _HEADER_ENDS[host_bits]
     store_timestamp, body_size = end.unpack(rest[-end.size :])
     body_size = max(0, body_size)
     if body_size > size or body_size > cursor.remaining:
@@ -150,11 +147,11 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
     topic_size = cursor.integer(width)
     if topic_size > size:
         raise _UnderflowError
-    topic = cursor.take(topic_size)
+    topic = cursor.read(topic_size)
     properties_size = max(0, cursor.integer(PROPERTIES_SIZE_WIDTH))
     if properties_size > size:
         raise _UnderflowError
-    properties = decode_properties(cursor.take(properties_size))
+    properties = decode_properties(cursor.read(properties_size))
     if topic == SCHEDULE_TOPIC.encode() and not _is_integer(properties.get(DELAY), _INT_BITS):
         return Parsed(-1, False, "a record whose property DELAY is no number")
     if size != header.itemsize + body_size + width + topic_size + PROPERTIES_SIZE_WIDTH + properties_size:
@@ -165,13 +162,13 @@ def _parse_record(cursor: _Cursor, rules: RecoveryRules, size: int, magic_code: 
 
 
 def _is_batch_readable(properties: Mapping[str, str]) -> bool:
-    """`CommitLog#setBatchSizeIfNeeded`: where both are there, both must be numbers."""
+    """`CommitLog#setBatchSizeIfNeeded`: when both properties are set, both must be numbers."""
     base, count = properties.get(INNER_BASE), properties.get(INNER_NUM)
     return base is None or count is None or (_is_integer(base, _LONG_BITS) and _is_integer(count, _SHORT_BITS))
 
 
 def _is_integer(text: str | None, bits: int) -> bool:
-    """Whether Java's parser of that width takes `text`; a property that is not there is fine."""
+    """Whether Java's parser of that width accepts `text`; a missing property is fine."""
     if text is None:
         return True
     return bool(_INTEGER.fullmatch(text)) and -(1 << bits) <= int(text) < 1 << bits

@@ -54,13 +54,10 @@ class LogCut:
 
 
 class Recovery:
-    """A start of one broker version on one store, as far as the store alone decides it.
-
-    Reads the store once; several kinds of start are then asked for cheaply. `walks` are those that a caller has
-    already made while scanning the log.
-    """
+    """Predicts starts of one broker version on one store, which is read once for all kinds of start."""
 
     def __init__(self, snapshot: Snapshot, rules: RecoveryRules, walks: LogWalks | None = None) -> None:
+        """`walks` are those that a caller has already made while scanning the log."""
         self.snapshot = snapshot
         self.rules = rules
         self._reading = snapshot.reading
@@ -69,9 +66,9 @@ class Recovery:
     def predict(
         self, *, unclean: bool | None = None, checkpoint: Checkpoint | None = None, log_only: bool = False
     ) -> StartPrediction:
-        """What a start does; by default as `abort` and `checkpoint` stand in the store.
+        """Predict a start, by default with `abort` and `checkpoint` as they stand in the store.
 
-        With `log_only` what becomes of the queues is left out: after a crash that takes another reading of the log.
+        With `log_only` the queues are left out: after a crash they need another reading of the log.
         """
         mode = self.mode if unclean is None else ("abnormal" if unclean else "normal")
         outline = StartPrediction(mode, str(self.rules.version), unsure=list(self._unsure()))
@@ -97,18 +94,18 @@ class Recovery:
 
     @cached_property
     def mode(self) -> Mode:
-        """Normal, or abnormal where the file abort is."""
+        """Abnormal when the file `abort` exists, else normal."""
         return "abnormal" if (self.snapshot.store.root / ABORT_FILE).exists() else "normal"
 
     @cached_property
     def loaded(self) -> Loaded:
-        """What is loaded before the recovery."""
+        """The files that are loaded before the recovery."""
         return load(self.snapshot, self.rules)
 
     @cached_property
     def recovered_queues(self) -> list[tuple[Queue, RecoveredQueue]]:
-        """Each queue as it lies on disk, and after its own recovery."""
-        return [(queue, recover_queue(found, self._reading)) for queue, found in self.loaded.queues]
+        """Pairs of each queue on disk, and after its own recovery."""
+        return [(queue, recover_queue(loaded, self._reading)) for queue, loaded in self.loaded.queues]
 
     @cached_property
     def max_physical(self) -> int:
@@ -131,7 +128,7 @@ class Recovery:
         last = kept[-1]
         # MappedFileQueue#truncateDirtyFiles counts from multiples of the file size, not from the file's own start.
         wrote = last.size if last.end_offset <= end.offset else end.offset % self.loaded.file_size
-        ends = ((file, self._walks.of(file).data_end) for file in files[end.number :])
+        ends = ((file, self._walks.of(file).data_end) for file in files[end.file_number :])
         data_end = max((file.start_offset + written for file, written in ends if written), default=0)
         lost = readable_behind(files, end, self._walks) + sum(
             self._walks.of(file).readable for file in self.loaded.ignored
@@ -140,7 +137,7 @@ class Recovery:
         return LogCut(files, first, end, kept, deleted, last.start_offset + wrote, lost, bytes_cut)
 
     def _unsure(self) -> Iterator[str]:
-        """What may make the broker do something else."""
+        """Reasons why the broker may act otherwise than predicted."""
         for name in not_modelled(self.snapshot.store.conf):
             yield f"broker.conf sets {name}, which is not followed here"
         files = self.loaded.files
@@ -154,7 +151,7 @@ class Recovery:
         return ScanFrom(self.snapshot.store.relative(mapped.path), mapped.start_offset)
 
     def _without_log(self, outline: StartPrediction) -> StartPrediction:
-        """No commit log file: all queues go, but for a clean start of 4.4.0."""
+        """Without commit log files all queues are deleted, except by a clean start of 4.4.0."""
         queues = self._queues()
         if outline.mode == "abnormal" or self.rules.destroys_queues_without_log:
             for state in queues:
@@ -203,18 +200,18 @@ class Recovery:
             above = None
         elif self.rules.dispatches_when_clean:
             above = max_physical
-            walked = (self._walks.of(file) for file in cut.files[cut.first : cut.end.number + 1])
+            walked = (self._walks.of(file) for file in cut.files[cut.first : cut.end.file_number + 1])
             if max_physical >= cut.end.offset and not any(walk.broker_only_records for walk in walked):
                 return
         else:
             return
-        scanned = cut.files[cut.first : cut.end.number + 1]
+        scanned = cut.files[cut.first : cut.end.file_number + 1]
         self._dispatching(queues, above).run(scanned, cut.end.offset)
 
     def _dispatching(self, queues: Queues, above: int | None) -> Dispatching:
-        light = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
+        has_light_queues = any(state.queue.topic.startswith(LMQ_PREFIX) for state in queues)
         conf, delays = self.snapshot.store.conf, self.snapshot.delay_levels
-        rules = DispatchRules.of(self.rules.version, conf, delays, lmq_seen=light)
+        rules = DispatchRules.of(self.rules.version, conf, delays, has_light_queues=has_light_queues)
         return Dispatching(queues, rules, self.snapshot.topics, above)
 
     def _reput(self, queues: Queues, cut: LogCut) -> str | None:
@@ -240,7 +237,7 @@ class Recovery:
         return sorted(self.snapshot.store.relative(path) for path in paths)
 
     def _changes(self, queues: Queues, log_min_offset: int) -> Iterator[QueueChange]:
-        """The queues that are not as they were."""
+        """The queues that the start changes."""
         known = {(queue.kind, queue.topic, queue.queue_id): queue for queue, _ in self.recovered_queues}
         min_before = self.snapshot.log_min_offset
         for key in sorted(queues.states, key=lambda key: (key[1], key[2], key[0])):
@@ -274,12 +271,14 @@ def _moves(change: QueueChange) -> bool:
 
 
 def _min_offset_refusal(queues: Queues) -> str | None:
-    """`ConsumeQueue#correctMinOffset` reads the unit before the end in the last file, also where none is in there."""
+    """`ConsumeQueue#correctMinOffset` reads the last unit of the last file, and fails when that holds none."""
     for state in queues:
         if state.kind == "simple" and state.ends_at_file:
             queue = state.queue
-            place = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
-            return f"{place}: the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+            directory = f"{CONSUME_QUEUE}/{queue.topic}/{queue.queue_id}"
+            return (
+                f"{directory}: the last file holds no unit (IllegalArgumentException: newPosition < 0, load exception)"
+            )
     return None
 
 

@@ -19,30 +19,30 @@ _MARGIN = 3000  # StoreCheckpoint#getMinTimestamp, ms
 
 
 def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Number of the file where a clean start begins to scan; `max_physical` is that of all consume queues."""
+    """Index of the file where a clean start begins to scan; `max_physical` is that of all consume queues."""
     if not rules.dispatches_when_clean:
         return max(0, len(files) - NORMAL_FILES)
-    number, left = len(files) - 1, rules.recovered_files
-    while number > 0:
+    file_number, left = len(files) - 1, rules.recovered_files
+    while file_number > 0:
         left -= 1
         if rules.tries_first_records:
-            if _has_units(files[number], max_physical, checkpoint, rules):
+            if _has_units(files[file_number], max_physical, checkpoint, rules):
                 break
-        elif files[number].start_offset <= max_physical:
+        elif files[file_number].start_offset <= max_physical:
             break
         if rules.limits_recovered_files and left <= 0:
             break
-        number -= 1
-    return number
+        file_number -= 1
+    return file_number
 
 
 def abnormal_start(files: Sequence[MappedFile], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Number of the file where a start after a crash begins to scan."""
+    """Index of the file where a start after a crash begins to scan."""
     left = rules.recovered_files
-    for number in reversed(range(len(files))):
+    for file_number in reversed(range(len(files))):
         left -= 1
-        if _is_old_enough(files[number], checkpoint, rules) or (rules.limits_recovered_files and left <= 0):
-            return number
+        if _is_old_enough(files[file_number], checkpoint, rules) or (rules.limits_recovered_files and left <= 0):
+            return file_number
     return 0
 
 
@@ -58,7 +58,7 @@ def _has_units(mapped: MappedFile, max_physical: int, checkpoint: Checkpoint, ru
 
 
 def _is_old_enough(mapped: MappedFile, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
-    """`isMappedFileMatchedRecover`: whether all that the file's first record gave was on disk at the checkpoint."""
+    """`isMappedFileMatchedRecover`: whether all units of the file's first record were on disk at the checkpoint."""
     with InputFile(mapped.path) as file:
         if rules.tries_first_records:
             first = parse_at(file, 0, rules, check_crc=rules.check_crc)
@@ -77,7 +77,7 @@ def _is_old_enough(mapped: MappedFile, checkpoint: Checkpoint, rules: RecoveryRu
 
 
 def _first_timestamp(file: InputFile, rules: RecoveryRules) -> int:
-    """Store timestamp of the first record, of which only the magic code is looked at; 0 without one."""
+    """Store timestamp of the first record, of which only the magic code is checked; 0 without one."""
     head = file.read(0, MAX_HEADER_SIZE)
     magic_code = integer_at(PREFIX_DTYPE, "magic_code", head)
     if magic_code != MAGIC_CODE_V1 and not (magic_code == MAGIC_CODE_V2 and rules.knows_second_format):

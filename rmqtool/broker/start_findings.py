@@ -1,11 +1,13 @@
-"""What of a predicted start an operator must know before it happens."""
+"""Findings of a predicted start: data that it would lose, or reasons why it would fail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from shlex import quote
 
+from rmqtool.broker.log_walk import NO_FILE_FOLLOWS
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
@@ -37,15 +39,24 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
 
 
 def _data_loss(recovery: Recovery, start: StartPrediction) -> Finding:
-    behind = f"{counted(start.messages_lost, 'readable message')} behind it"
+    behind, root = f"{counted(start.messages_lost, 'readable message')} behind it", recovery.snapshot.store.root
     if start.max_offset_after is None or start.scan_from is None:
-        return finding("start.data-loss", f"{behind} would be out of reach", store=recovery.snapshot.store.root)
+        return finding("start.data-loss", f"{behind} would be out of reach", store=root, remedy=_save(root))
     files = sum(path.startswith(_log_prefixes(recovery)) for path in start.files_deleted)
     message = (
         f"a start of {start.version} ends the commit log at offset {start.max_offset_after} ({_why(start.end)}): "
         f"{behind} would be lost, {counted(files, 'commit log file')} deleted"
     )
-    return finding("start.data-loss", message, store=recovery.snapshot.store.root)
+    return finding("start.data-loss", message, store=root, remedy=_cure(root, start.end))
+
+
+def _cure(root: Path, end: str | None) -> str | None:
+    """The page's cure, inert records in place of what ends the log; where a file is missing there is no such place."""
+    return _save(root) if end == NO_FILE_FOLLOWS else None
+
+
+def _save(root: Path) -> str:
+    return f"rmqtool export {quote(str(root))} --output DIRECTORY"
 
 
 def _log_prefixes(recovery: Recovery) -> tuple[str, ...]:
@@ -58,12 +69,12 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
         missing = ends.get((queue.topic, queue.queue_id), 0) - queue.max_offset
         if missing > 0 and not start.messages_lost:
             message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
-            place: dict[str, Any] = {"topic": queue.topic, "queue_id": queue.queue_id, "queue_offset": queue.max_offset}
-            yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, **place)
+            yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, topic=queue.topic,
+                          queue_id=queue.queue_id, queue_offset=queue.max_offset)  # fmt: skip
 
 
 def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
-    """The worst of the starts that may come next time."""
+    """The worst of the other starts that may follow, when it loses more than the predicted one."""
     if not recovery.loaded.files:
         return
     others = [
@@ -76,11 +87,12 @@ def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Findin
         message = f"{worst.when} a start would fail: OutOfMemoryError, for {worst.cut.end.why}"
     elif worst.cut.messages_lost > start.messages_lost:
         lost = counted(worst.cut.messages_lost, "readable message")
-        place = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
-        message = f"{worst.when} a start would end the commit log {place} and lose {lost}"
+        position = f"at offset {worst.cut.end.offset} ({_why(worst.cut.end.why)})"
+        message = f"{worst.when} a start would end the commit log {position} and lose {lost}"
     else:
         return
-    yield finding("start.other-mode-data-loss", message, store=recovery.snapshot.store.root)
+    root = recovery.snapshot.store.root
+    yield finding("start.other-mode-data-loss", message, store=root, remedy=_cure(root, worst.cut.end.why))
 
 
 def _why(end: str | None) -> str | None:

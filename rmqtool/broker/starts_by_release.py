@@ -1,4 +1,4 @@
-"""Which releases start by the same rules: one prediction stands for all of them."""
+"""Groups of releases that start by the same rules: one prediction stands for each group."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _DISPATCH_CHANGES = (
 
 def alike(releases: Releases, conf: BrokerConf) -> list[tuple[Version, ...]]:
     """The releases in groups that start by the same rules, the newest group first."""
-    found = groupby(releases.fitting, key=lambda version: _rules_of(version, conf))
-    return [tuple(group) for _, group in found][::-1]
+    groups = groupby(releases.fitting, key=lambda version: _rules_of(version, conf))
+    return [tuple(group) for _, group in groups][::-1]
 
 
 def _rules_of(version: Version, conf: BrokerConf) -> tuple[object, ...]:
@@ -40,8 +40,8 @@ def label(versions: Iterable[Version]) -> str:
 
 
 def _ranges(versions: list[Version]) -> Iterator[str]:
-    numbers = {version: number for number, version in enumerate(RELEASES)}
-    runs = groupby(enumerate(versions), key=lambda item: numbers.get(item[1], 0) - item[0])
+    indices = {version: index for index, version in enumerate(RELEASES)}
+    runs = groupby(enumerate(versions), key=lambda item: indices.get(item[1], 0) - item[0])
     for _, run in runs:
         first, *_, last = [version for _, version in run] * 2
         yield str(first) if first == last else f"{first} to {last}"

@@ -28,10 +28,10 @@ class Disks:
 
 @dataclass(frozen=True)
 class Trigger:
-    """What one run finds.
+    """Why one run of the cleaner deletes files, or does not.
 
     `forced` deletes regardless of age; `writes_refused` is the broker's "disk full"; `failure` is the piece of
-    `deleteWhen` at which the run ends with an exception. Ratios are fractions, -1 where the broker cannot tell;
+    `deleteWhen` at which the run ends with an exception. Ratios are fractions, -1 where the broker cannot compute them;
     `queue_ratio` is None when the run does not get so far.
     """
 
@@ -46,14 +46,14 @@ class Trigger:
 
     @property
     def runs(self) -> bool:
-        """Whether files are looked at (`CleanCommitLogService#deleteExpiredFiles`)."""
+        """Whether the run deletes expired files at all (`CleanCommitLogService#deleteExpiredFiles`)."""
         return self.failure is None and (self.time or self.space or self.manual)
 
 
 def trigger_at(
     settings: RetentionSettings, disks: Disks, now: int, zone: tzinfo | None, version: Version, *, manual: bool = False
 ) -> Trigger:
-    """What a run at `now` (epoch ms) finds; `manual` after ``mqadmin deleteExpiredCommitLog``."""
+    """What triggers a run at `now` (epoch ms); `manual` after ``mqadmin deleteExpiredCommitLog``."""
     log_ratio = min((disk.ratio(version) for disk in disks.log), default=_NO_PATH)
     try:
         time = is_time(settings.delete_when, local_time(now, zone).hour)
@@ -61,15 +61,15 @@ def trigger_at(
         return Trigger(manual=manual, failure=str(error), log_ratio=log_ratio)
     decide = _space_since_5 if version >= DISK_LEVEL_DECIDES_AT_ONCE else _space_before_5
     queue_ratio = disks.queues.ratio(version)
-    found = decide(settings, disks, log_ratio, queue_ratio, version)
+    shortage = decide(settings, disks, log_ratio, queue_ratio, version)
     return Trigger(
         time=time,
-        space=found.space,
+        space=shortage.space,
         manual=manual,
-        forced=settings.clean_file_forcibly_enable and found.at_once,
-        writes_refused=found.writes_refused,
+        forced=settings.clean_file_forcibly_enable and shortage.at_once,
+        writes_refused=shortage.writes_refused,
         log_ratio=log_ratio,
-        queue_ratio=queue_ratio if found.asked_queues else None,
+        queue_ratio=queue_ratio if shortage.asked_queues else None,
     )
 
 
@@ -86,7 +86,7 @@ class _Space:
 def _space_before_5(
     settings: RetentionSettings, disks: Disks, log_ratio: float, queue_ratio: float, version: Version
 ) -> _Space:
-    """The 4.x rule: above 85 percent files go at once, but only above `diskMaxUsedSpaceRatio` is it time to."""
+    """The 4.x rule: above 85 percent files are deleted at once, but only if `diskMaxUsedSpaceRatio` is exceeded too."""
     limit = settings.disk_max_used_space_ratio / 100.0
     at_once, refused = log_ratio > settings.forcibly_level, log_ratio > settings.warning_level
     at_once = at_once or refused
@@ -104,7 +104,7 @@ def _space_before_5(
 def _space_since_5(
     settings: RetentionSettings, disks: Disks, log_ratio: float, queue_ratio: float, version: Version
 ) -> _Space:
-    """The 5.x rule: above 85 percent of either disk it is time, and files go at once."""
+    """The 5.x rule: above 85 percent of either disk files are deleted at once."""
     for asked, ratio in ((False, log_ratio), (True, queue_ratio)):
         if ratio > settings.warning_level:
             return _Space(True, True, True, asked_queues=asked)

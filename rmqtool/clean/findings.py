@@ -188,7 +188,7 @@ def _wrong_time(plan: CleanPlan, deviation: str, files: Sequence[WrongTime]) -> 
 def _overdue(plan: CleanPlan) -> Iterator[Finding]:
     """A first file that should have been deleted in an earlier hour: no broker runs, or one with other settings."""
     files, rules = plan.facts.log_files, plan.rules
-    decisions = plan.runs[0].log.fates
+    decisions = plan.runs[0].log.decisions
     hours = matching_hours(rules.settings.delete_when)
     if (
         len(files) < 2

@@ -20,7 +20,7 @@ def clean_plan_text(plan: CleanPlan, options: Mapping[str, Any], result: Mapping
 
 
 class SavedCleanPlan(PlanFile):
-    """A plan that was read back. Raises UsageError for a file that is none."""
+    """A plan that is read from a file; raises UsageError for a file that holds none."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, _SCHEMA, _COMMAND)

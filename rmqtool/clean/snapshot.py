@@ -1,4 +1,4 @@
-"""What a store shows that retention depends on: files with their modification times, disks, queues, index, signs."""
+"""The snapshot that the cleaner's decisions depend on: files with their modification times, disks, queues, index."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,13 +25,13 @@ from rmqtool.store.store import CONSUME_QUEUE, Store
 
 T = TypeVar("T")
 
-_MOST_LOOKS = 5
-_BETWEEN_LOOKS_S = 0.2
+_MAX_ATTEMPTS = 5
+_RETRY_DELAY_S = 0.2
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the cleaner of a broker goes by: a snapshot of the store, and times and sizes of its files and disks."""
+    """The facts that a broker's cleaner decides by: the store, and times and sizes of its files and disks."""
 
     snapshot: Snapshot
     log_range: LogRange
@@ -43,34 +42,29 @@ class Facts:
 
     @property
     def log_bytes(self) -> int:
-        """What the commit log takes of its disks, bytes."""
+        """Bytes that the commit log occupies on its disks."""
         return sum(log_file.allocated for log_file in self.log_files)
 
-    @cached_property
-    def by_queue(self) -> dict[tuple[str, int], QueueAfterRun]:
-        """The queues by topic and number."""
-        return {(state.queue.topic, state.queue.queue_id): state for state in self.states}
 
-
-def retry_on_deletion(look: Callable[[], T], attempts: int = _MOST_LOOKS) -> T:
-    """What `look` returns, which starts anew when a broker has deleted a file that it was about to read."""
+def retry_on_deletion(read: Callable[[], T], attempts: int = _MAX_ATTEMPTS) -> T:
+    """The result of `read`, which is called again when a broker has deleted a file that it was about to read."""
     try:
-        return look()
+        return read()
     except UnreadableError as error:
         if attempts == 1 or not isinstance(error.__cause__, FileNotFoundError):
             raise
-    time.sleep(_BETWEEN_LOOKS_S)
-    return retry_on_deletion(look, attempts - 1)
+    time.sleep(_RETRY_DELAY_S)
+    return retry_on_deletion(read, attempts - 1)
 
 
 def take_snapshot(
     store: Store, version: Version | None = None, used_ratio: float | None = None, limit: RateLimit | None = None
 ) -> Facts:
-    """Look at a store; `used_ratio` (a fraction) replaces what would be measured of every disk."""
+    """The facts about a store now; `used_ratio` (a fraction) replaces the measured ratio of all disks."""
     snapshot = Snapshot(store, version, limit)
     log, release, reading = snapshot.log, snapshot.release, snapshot.reading
     states = [first_state(queue, snapshot.log_min_offset, release) for queue in snapshot.queues]
-    log_files = [found for found in map(stat_log_file, log.files) if found]
+    log_files = [log_file for log_file in map(stat_log_file, log.files) if log_file]
     ends = [state.range.last_physical_offset for state in states if state.range.last_physical_offset is not None]
     disks = [disk_of(path, release, used_ratio) for path in _measured_paths(store, release)]
     queue_disk = disk_of(store.root / CONSUME_QUEUE, release, used_ratio)
@@ -78,7 +72,7 @@ def take_snapshot(
         snapshot=snapshot,
         log_range=log_range(log.files, max(ends, default=None), reading),
         log_files=log_files,
-        first_timestamps=[_first_timestamp(found.file, reading) for found in log_files],
+        first_timestamps=[_first_timestamp(log_file.file, reading) for log_file in log_files],
         disks=Disks(disks, queue_disk, _major_size(log, states, snapshot.index_files)),
         states=states,
     )
@@ -91,15 +85,15 @@ def _measured_paths(store: Store, version: Version) -> Sequence[Path]:
         return store.commit_log_directories
     if version < SEVERAL_LOG_PATHS:
         return [store.root / text]
-    return [path for path in store.commit_log_directories if path in {store.root / part for part in text.split(",")}]
+    return [path for path in store.commit_log_directories if path in {store.root / path for path in text.split(",")}]
 
 
 def _first_timestamp(file: MappedFile, reading: ReadPolicy) -> int | None:
-    """Store timestamp of the message that a file begins with; every file begins with one."""
+    """Store timestamp of a file's first message, with which each file begins."""
     if reading.rate_limit:
         reading.rate_limit.spend(os.sysconf("SC_PAGESIZE"))
-    found = record_at([file], file.start_offset)
-    return int(found.headers.field("store_timestamp")[0]) if found is not None else None
+    record = record_at([file], file.start_offset)
+    return int(record.headers.field("store_timestamp")[0]) if record is not None else None
 
 
 def _major_size(log: MappedFiles, states: Sequence[QueueAfterRun], index_files: Sequence[IndexFile]) -> int:

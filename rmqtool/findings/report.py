@@ -67,9 +67,10 @@ class Tally:
 
 
 class Report:
-    """Collects findings; examples beyond `max_examples` of a code are only counted."""
+    """Collects findings, and how much was checked for each code."""
 
     def __init__(self, selection: Selection | None = None, max_examples: int = 10, root: str = "") -> None:
+        """Examples beyond `max_examples` of a code are only counted; `root` is the store in the findings."""
         self.selection = selection or Selection()
         self.max_examples = max_examples
         self.checked: dict[str, int] = {}
@@ -84,14 +85,14 @@ class Report:
             self.checked[code] = self.checked.get(code, 0) + count
 
     def wants_example(self, code: str) -> bool:
-        """Whether the next finding of a code would be shown, so that it is worth a closer look."""
+        """Whether the next finding of a code would be an example, so that its details are needed."""
         tally = self._tallies.get(code)
         return self.selection.wants(code) and (tally is None or len(tally.examples) < self.max_examples)
 
     def add(self, code: str, message: str, *, count: int = 1, **details: Any) -> None:
         """Add a finding of the catalogue; `details` as in `catalogue.finding`. It stands for `count`."""
         if self.wants_example(code):
-            self.take(replace(finding(code, message, store=self.root, **details), count=count))
+            self.add_finding(replace(finding(code, message, store=self.root, **details), count=count))
         else:
             self.count(code, count)
 
@@ -106,7 +107,7 @@ class Report:
         elif count:
             self._tallies.setdefault(code, Tally()).total += count
 
-    def take(self, finding: Finding) -> None:
+    def add_finding(self, finding: Finding) -> None:
         """Add a finding; a remedy that is `rmqtool verify` itself is left out."""
         if not self.selection.wants(finding.code):
             self.count(finding.code, finding.count)
@@ -118,8 +119,8 @@ class Report:
         if len(tally.examples) < self.max_examples:
             tally.examples.append(finding)
 
-    def insist(self, finding: Finding) -> None:
-        """Add a finding whatever was selected: something could not be read."""
+    def add_always(self, finding: Finding) -> None:
+        """Add a finding whatever codes are selected: a file could not be read."""
         tally = self._tallies.setdefault(finding.code, Tally())
         tally.total += finding.count
         tally.examples.append(finding)
@@ -140,8 +141,8 @@ class Report:
         """How many findings there are of each code."""
         return {code: tally.total for code, tally in self._tallies.items()}
 
-    def seen(self) -> dict[str, int]:
-        """How many findings there are of each code, wanted or not: other checks depend on them."""
+    def all_totals(self) -> dict[str, int]:
+        """How many findings there are of each code, selected or not: other checks depend on them."""
         return {**{code: count for code, count in self._unwanted.items() if count}, **self.totals()}
 
     def findings(self) -> list[Finding]:

@@ -26,10 +26,11 @@ STARTS = (
             ("5.3.4", "a clean start scans from the newest file whose first record is sound and has a unit."),
             ("5.4.0 and later", "the same, no farther back than the last ten files."),
         ),
-        repair="Do not start a broker on this store. Copy it first. Export the messages, restore the damaged bytes "
-        "from a "
-        "replica or a backup, and only then start.",
-        remedy="rmqtool export {store} --output DIRECTORY",
+        repair="Do not start a broker on this store before it is repaired. Where a replica or a backup has the damaged "
+        "bytes, or a file that is missing, restore them. Otherwise rmqtool rebuild-cq --neutralise puts inert records "
+        "in place of the damage, and a start reads on behind it: only what cannot be read is lost, and rmqtool undo "
+        "takes it back. Where a whole file is missing nothing can stand in its place: export what is behind it.",
+        remedy="rmqtool rebuild-cq {store} --neutralise",
     ),
     Entry(
         code="start.other-mode-data-loss",
@@ -42,9 +43,10 @@ STARTS = (
         how="There is a bad record in a part of the log that the next start does not read.",
         effect="nothing now; after the next crash later files may be deleted from disk",
         versions=(("all", "which part is read depends on abort, checkpoint and consume queues."),),
-        repair="Never delete consumequeue/ or checkpoint and never make abort on this store. Export or restore the "
-        "messages while there is time.",
-        remedy="rmqtool export {store} --output DIRECTORY",
+        repair="Never delete consumequeue/ or checkpoint and never make abort on this store. Restore the damaged bytes "
+        "from a replica or a backup, or put inert records in their place with rmqtool rebuild-cq --neutralise, while "
+        "there is time.",
+        remedy="rmqtool rebuild-cq {store} --neutralise",
     ),
     Entry(
         code="start.depends-on-release",

@@ -99,7 +99,7 @@ def _queue_offsets(mapped: MappedFile, block: UnitBlock) -> Any:
     """The queue offset of each unit; null in a copy whose name is no start offset."""
     if start_offset_of(mapped.path.name) is None:
         return pa.nulls(len(block.units), pa.int64())
-    return block.numbers + mapped.start_offset // consume_queue.UNIT_SIZE
+    return block.indices + mapped.start_offset // consume_queue.UNIT_SIZE
 
 
 def _columns(group: FileGroup, queue_offsets: Any, units: NDArray[np.void], options: ListingOptions) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def list_dledger_index(location: Location, options: ListingOptions) -> Iterator[
         for block in read_units(mapped, dledger.INDEX_DTYPE, options.reading, reverse=options.reverse):
             columns: dict[str, Any] = {
                 "file": constant_strings(location.relative(mapped.path), len(block.units)),
-                "number": block.numbers + mapped.start_offset // dledger.INDEX_UNIT_SIZE,
+                "number": block.indices + mapped.start_offset // dledger.INDEX_UNIT_SIZE,
                 **{name: block.units[name] for name in ("position", "size", "index", "term")},
             }
             if options.with_hex:

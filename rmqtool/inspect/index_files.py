@@ -129,7 +129,7 @@ def _unit_columns(name: str, geometry: Geometry, block: UnitBlock, *, with_hex: 
     hashes = units["key_hash"].astype(np.int64)
     columns: dict[str, Any] = {
         "file": constant_strings(name, len(units)),
-        "number": block.numbers + 1,
+        "number": block.indices + 1,
         "slot": hashes % geometry.slots,
         **{field: units[field] for field in UNIT_DTYPE.names or ()},
     }
@@ -166,7 +166,7 @@ def _slot_rows(
         heads = np.frombuffer(file.read(HEADER_SIZE, geometry.slots * SLOT_DTYPE.itemsize), SLOT_DTYPE).astype(np.int32)
     previous = np.zeros(count + 1, dtype=np.int32)
     for block in read_units(mapped, UNIT_DTYPE, options.reading, start=unit_position(geometry.slots, 1), count=count):
-        previous[block.numbers + 1] = block.units["previous"]
+        previous[block.indices + 1] = block.units["previous"]
     lengths, broken = chain_lengths(previous)
     slots = np.flatnonzero(heads)
     if is_hashed(options.filters):

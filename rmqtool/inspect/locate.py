@@ -28,7 +28,6 @@ from rmqtool.store.paths import (
 from rmqtool.store.store import COMMIT_LOG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
 
 _FOLDER_OF = {kind: folder for folder, kind in QUEUE_KINDS.items()}
-_MAPPED_KINDS = ("commitlog", "timerlog", "dledger", "dledger-index", *_FOLDER_OF)
 
 
 @dataclass(frozen=True)

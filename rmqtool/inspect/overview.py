@@ -1,4 +1,4 @@
-"""What a store holds, from names, headers and first and last units; with a scan, from every record too."""
+"""The contents of a store, from names, headers and first and last units; with a scan, from all records too."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rmqtool.transaction.findings import interrupted_findings
 class Overview:
     """A store at a glance.
 
-    What could not be read is in `unread` and not in its part; without `log_range` the log's first or last records.
+    Errors of unreadable files are in `unread`; `log_range` is None when the log's first or last records are among them.
     `older_range` is that of the plain log of a broker that was converted to DLedger.
     """
 
@@ -55,15 +55,15 @@ class Overview:
 
     def lag(self, committed: CommittedOffset) -> int | None:
         """Messages between a committed offset and its queue's maximum; negative beyond it, None without the queue."""
-        found = self.range_of(committed.topic, committed.queue_id)
-        return found.max_offset - committed.offset if found else None
+        queue_range = self.range_of(committed.topic, committed.queue_id)
+        return queue_range.max_offset - committed.offset if queue_range else None
 
     def range_of(self, topic: str, queue_id: int) -> QueueRange | None:
         """The range of a queue, None without it."""
         return self._ranges.get((topic, queue_id))
 
     def with_scan(self, signs: Iterable[str], unread: Iterable[RmqtoolError]) -> Overview:
-        """The overview with what a scan of all records has shown: signs of the version, and what could not be read."""
+        """The overview with the results of a scan of all records: signs of the version, and read errors."""
         errors, store = tuple(unread), self.snapshot.store
         return replace(
             self,
@@ -74,36 +74,36 @@ class Overview:
 
     @cached_property
     def _ranges(self) -> dict[tuple[str, int], QueueRange]:
-        return {(queue.topic, queue.queue_id): found for queue, found in self.queues}
+        return {(queue.topic, queue.queue_id): reported for queue, reported in self.queues}
 
 
 def overview_of(store: Store, version: Version | None = None, limit: RateLimit | None = None) -> Overview:
-    """Look at a store; `version` decides rules that changed, and without it those of the newest release are shown."""
+    """The overview of a store by the rules of `version`, or of the newest release without it."""
     unread = ReadErrors()
     snapshot = Snapshot(store, version, limit, scope=unread.scope)
-    checkpoint, found_range, older_range = None, None, None
+    checkpoint, range_of_log, older_range = None, None, None
     queues = tuple(_with_range(snapshot, unread.scope))
     with unread.scope():
         checkpoint = snapshot.checkpoint
     with unread.scope():
-        found_range = _log_range(snapshot, queues)
+        range_of_log = _log_range(snapshot, queues)
     with unread.scope():
         older_range = log_range(snapshot.older_log.files, reading=snapshot.reading)
     signs = set(snapshot.file_signs)
-    if found_range is not None:
+    if range_of_log is not None:
         with unread.scope():
             signs |= snapshot.record_signs
     overview = Overview(
         snapshot=snapshot,
         last_exit=_last_exit(store, snapshot.holder),
         signs=tuple(sorted_signs(signs)),
-        log_range=found_range,
+        log_range=range_of_log,
         older_range=older_range,
         queues=queues,
         checkpoint=checkpoint,
         unread=(),
     )
-    findings = tuple(with_next_command(store, found) for found in _findings(overview, unread))
+    findings = tuple(with_next_command(store, each) for each in _findings(overview, unread))
     return replace(overview, unread=tuple(unread.errors), findings=findings)
 
 
@@ -112,7 +112,7 @@ def _log_range(snapshot: Snapshot, queues: Iterable[tuple[Queue, QueueRange]]) -
     files, reading = snapshot.log.files, snapshot.reading
     if snapshot.store.layout == "dledger":
         return dledger_range(files, reading)
-    ends = (found.last_physical_offset for _, found in queues if found.last_physical_offset is not None)
+    ends = (reported.last_physical_offset for _, reported in queues if reported.last_physical_offset is not None)
     return log_range(files, max(ends, default=None), reading)
 
 
@@ -125,12 +125,12 @@ def _last_exit(store: Store, holder: Holder | None) -> str:
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
-def _with_range(snapshot: Snapshot, part: ReadScope) -> Iterator[tuple[Queue, QueueRange]]:
+def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range."""
     log = snapshot.older_log.files or snapshot.log.files
     log_min_offset = log[0].start_offset if log else -1
     for queue in snapshot.queues:
-        with part():
+        with scope():
             yield queue, queue_range(queue, log_min_offset, snapshot.version or NEWEST)
 
 
@@ -147,9 +147,9 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     releases = Releases.named(snapshot.version) if snapshot.version else ANY_RELEASE
     yield from log_findings(store, snapshot.older_log, releases)
     yield from log_findings(store, snapshot.log, releases, live=is_live)
-    if not is_live:  # a file that a broker has just begun is as long as it is for a moment only
+    if not is_live:  # a file that a broker has just created gets its size a moment later
         queues = [queue for queue, _ in overview.queues]
-        yield from one_of_each(found for queue in queues for found in queue_findings(store, queue, releases))
+        yield from one_of_each(each for queue in queues for each in queue_findings(store, queue, releases))
     unread_files = {error.file for error in unread.errors}
     for file, geometry in snapshot.index_geometries:
         if geometry is None and file.keys and str(file.path) not in unread_files:
@@ -160,7 +160,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
 
 def _version_findings(overview: Overview) -> Iterator[Finding]:
     oldest = max((sign.since for sign in overview.signs), default=None)
-    expired = sum(found.expired for _, found in overview.queues)
+    expired = sum(reported.expired for _, reported in overview.queues)
     if overview.snapshot.version is None and expired and not (oldest and oldest >= EXPIRED_QUEUE_MIN_IS_MAX):
         message = f"{expired} expired queues: before 5.0 their minimum is 0, since then their maximum (shown)"
         remedy = f"rmqtool inspect {quote(str(overview.snapshot.store.root))} --broker-version 4.9"

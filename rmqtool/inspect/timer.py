@@ -31,7 +31,7 @@ def list_wheel(location: Location, options: ListingOptions) -> Iterator[Rows]:
         require_kind(mapped.path, "timerwheel")
         for block in read_units(mapped, timer_wheel.SLOT_DTYPE, options.reading, reverse=options.reverse):
             used = block.units["time"] != 0
-            slots, slot_indexes = block.units[used], block.numbers[used]
+            slots, slot_indexes = block.units[used], block.indices[used]
             times = slots["time"].astype(np.int64)
             due = pa.array(times * precision, mask=np.abs(times) > _LARGEST // precision)
             columns: dict[str, Any] = {
@@ -60,7 +60,7 @@ def list_timer_log(location: Location, options: ListingOptions) -> Iterator[Rows
             due = units["write_timestamp"].astype(np.int64) + units["delay"]
             columns: dict[str, Any] = {
                 "file": constant_strings(location.relative(mapped.path), len(units)),
-                "position": mapped.start_offset + block.numbers * timer_log.UNIT_SIZE,
+                "position": mapped.start_offset + block.indices * timer_log.UNIT_SIZE,
                 **{name: units[name] for name in ("size", "previous_position", "magic", "write_timestamp")},
                 "write_time": times_of(pa.array(units["write_timestamp"].astype(np.int64))),
                 "delay": units["delay"],

@@ -21,15 +21,15 @@ _FIRST_UNITS = 1 << 10  # so that the first lines of a large file are there at o
 
 @dataclass(frozen=True)
 class UnitBlock:
-    """Consecutive units of a file; `number` is the first one's place in the file, counted from `base`."""
+    """Consecutive units of a file; `first` is the index of the first one in the file."""
 
-    number: int
+    first: int
     units: NDArray[np.void]
 
     @property
-    def numbers(self) -> NDArray[np.int64]:
-        """The place of each unit in its file."""
-        return np.arange(self.number, self.number + len(self.units), dtype=np.int64)
+    def indices(self) -> NDArray[np.int64]:
+        """The index of each unit in its file."""
+        return np.arange(self.first, self.first + len(self.units), dtype=np.int64)
 
 
 def read_units(
@@ -74,7 +74,7 @@ def hex_of(units: NDArray[np.void]) -> pa.StringArray:
 
 def all_of(masks: list[Any], count: int) -> NDArray[np.bool_]:
     """Where all masks are true; everywhere without one."""
-    found = np.ones(count, dtype=np.bool_)
+    rows = np.ones(count, dtype=np.bool_)
     for mask in masks:
-        found &= mask
-    return found
+        rows &= mask
+    return rows

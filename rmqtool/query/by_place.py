@@ -23,8 +23,6 @@ from rmqtool.store.snapshot import Snapshot
 Message = dict[str, Any]
 """The message object of the machine interface."""
 
-MESSAGE_ID_LENGTHS = (32, 56)
-
 
 def message_at(snapshot: Snapshot, physical_offset: int, body: BodyChoice = "none") -> Message | None:
     """The message that begins at a physical offset; None when no sound record does."""

@@ -104,7 +104,7 @@ def trace_of(snapshot: Snapshot, message: Message) -> MessageTrace:
     transaction = transaction_of(snapshot, message, relatives)
     log = _in_log(snapshot, message, frame)
     own_queue = queues[0] if queues else None
-    refused = bool(len(dispatched_record.refused))
+    refused = bool(len(dispatched_record.malformed_rows))
     return MessageTrace(
         message=message,
         log=log,

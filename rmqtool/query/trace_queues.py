@@ -92,7 +92,7 @@ def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispat
         snapshot.release,
         snapshot.store.conf,
         snapshot.delay_levels,
-        lmq_seen=snapshot.has_light_queues,
+        has_light_queues=snapshot.has_light_queues,
         may_be_older=not snapshot.releases.is_named,
     )
     dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues)

@@ -1,4 +1,4 @@
-"""Carry out a plan inside a transaction: a second pass over the log that writes what the first found different."""
+"""Carry out a plan inside a transaction: a second pass over the log writes the files that the first found different."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CHECKPOINT, INDEX
 from rmqtool.transaction import Committed, Transaction
 
-_PAGE = 4096  # a file takes at least this, and its directory too
+_PAGE = 4096  # the least that a file, or a directory, takes of the disk, bytes
 
 
 def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
-    """Write what the plan says, and commit; nothing of the store changes before all is written and read back.
+    """Write the plan's files, and commit; nothing in the store changes before all of them are written and read back.
 
     Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
     """
@@ -43,7 +43,7 @@ def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     index = StagedIndex(transaction, source.sizes.index) if changes_index else None
     outputs = Outputs({kind: [staged] for kind, staged in queues.items() if staged}, index_writer=index)
     with closing(source):
-        # The plan has checked the bodies; what they are matters to those alone that are about to be neutralised.
+        # The plan has checked the bodies; they matter again only when wrong ones are neutralised.
         derivation = derive(source, outputs, progress, checks_bodies=source.options.neutralise)
     if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         message = "the commit log has changed since the plan was made: nothing is written"
@@ -64,7 +64,7 @@ def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> S
 
 
 def _bytes_to_write(plan: RebuildPlan) -> int:
-    """What a plan takes on the disk until undo or its end, bytes; queue files have holes where they are not filled."""
+    """Bytes that a plan takes on the disk until undo or its end; queue files have holes where nothing is written."""
     total = patched_bytes(plan.patches)
     for queue in plan.changed_queues:
         total += queue.units * UNIT_FORMATS[queue.kind].dtype.itemsize + 2 * _PAGE * (len(queue.difference.write) + 1)
@@ -91,24 +91,24 @@ def _put_queues(plan: RebuildPlan, kind: Kind, staged: StagedQueues | None, tran
 
 
 def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:
-    """Put files in place; a directory that is not there yet as a whole, so that undo leaves none behind."""
+    """Put files in place; a new directory is put as a whole, so that undo leaves none behind."""
     exists = cache(lambda name: os.path.lexists(plan.source.snapshot.store.root / name))
     for name in sorted({_highest_missing(name, exists) for name in names}):
         transaction.put(name)
 
 
 def _highest_missing(name: str, exists: Callable[[str], bool]) -> str:
-    parts = name.split("/")
-    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    names = name.split("/")
+    above = ("/".join(names[:count]) for count in range(1, len(names)))
     return next((path for path in above if not exists(path)), name)
 
 
 def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Transaction) -> None:
-    """Leave a checkpoint that is true of what was written, and no `abort` once all queues are complete.
+    """Write a checkpoint that fits the rebuilt files, and remove `abort` once all queues are complete.
 
-    `abort` would make the next start recover: it derives units again that are there already, and deletes index files
-    that the checkpoint does not vouch for (`IndexService#load`). After a clean stop no time goes back: one that is
-    newer than the log proves that the log has lost its end.
+    With `abort` the next start recovers: it derives units again that already exist, and deletes index files that are
+    newer than the checkpoint (`IndexService#load`). After a clean stop no time is set back: one that is newer than the
+    log proves that the log has lost its end.
     """
     store = plan.source.snapshot.store
     fields = dict(read_checkpoint(store) or {})
@@ -133,6 +133,6 @@ def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Tran
 
 
 def _completes_queues(plan: RebuildPlan) -> bool:
-    """Whether every queue of the log is complete now, to its end."""
+    """Whether all queues of the log are complete now, to their ends."""
     refused = any(finding.severity == "error" for finding in plan.findings)
     return "queues" in plan.options.parts and plan.options.selection.is_all and not refused

@@ -1,8 +1,7 @@
-"""Where the units of batch consume queues go (`BatchConsumeQueue#putBatchMessagePositionInfo`)."""
+"""The positions of units in batch consume queues (`BatchConsumeQueue#putBatchMessagePositionInfo`)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,15 +15,13 @@ _RAW = np.dtype(f"V{UNIT_SIZE}")
 
 
 class BatchQueues:
-    """All batch queues: units one behind the other, whatever their queue offsets, and no filler.
-
-    A queue begins at byte 0, or behind the units before those of the log, which stay in `existing` queues. `names` are
-    the queues by number, and grow with the pass.
-    """
+    """All batch queues: units one behind the other, whatever their queue offsets, and no filler."""
 
     def __init__(self, names: Sequence[QueueName], sinks: Sequence[UnitSink], existing: ExistingQueues) -> None:
-        self.repeated: dict[int, int] = defaultdict(int)
-        self.refused: dict[int, int] = defaultdict(int)  # units whose base offset or size no broker accepts
+        """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log.
+
+        Other queues begin at byte 0.
+        """
         self.ranges: dict[int, tuple[int, int]] = {}  # lowest and highest queue offset of each queue, the end exclusive
         self._names = names
         self._sinks = sinks
@@ -38,7 +35,7 @@ class BatchQueues:
         return self._ends.get(queue, -1)
 
     def first(self, queue: int) -> int:
-        """Number of the unit that the queue's first file begins with."""
+        """Number of the first unit in the queue's first file."""
         return self._firsts[queue]
 
     def add(self, units: QueueUnits) -> None:
@@ -51,12 +48,11 @@ class BatchQueues:
             self._add(int(grouped.queues[low]), grouped[low:high])
 
     def _add(self, queue: int, units: QueueUnits) -> None:
-        sound = (units.queue_offsets >= 0) & (units.batch_sizes > 0)
-        new = units.physical_offsets > self._last.get(queue, -1)
-        new[1:] &= np.diff(units.physical_offsets) > 0
-        self.refused[queue] += int((~sound).sum())
-        self.repeated[queue] += int((sound & ~new).sum())
-        units = units[sound & new]
+        """Place units of one queue; a broker accepts no negative offset, no empty batch, and no unit twice."""
+        kept = (units.queue_offsets >= 0) & (units.batch_sizes > 0)
+        kept &= units.physical_offsets > self._last.get(queue, -1)
+        kept[1:] &= np.diff(units.physical_offsets) > 0
+        units = units[kept]
         if not len(units):
             return
         if queue not in self._ends:
@@ -68,10 +64,10 @@ class BatchQueues:
         self.ranges[queue] = (self.ranges.get(queue, (begin, 0))[0], end)
 
     def _begin(self, queue: int) -> None:
-        head = self._existing.batch_units_before_log(self._names[queue])
-        self._firsts[queue] = self._ends[queue] = head.number if head else 0
-        if head and len(head.units):
-            self._write(queue, head.units, head.timestamps)
+        prefix = self._existing.batch_units_before_log(self._names[queue])
+        self._firsts[queue] = self._ends[queue] = prefix.first if prefix else 0
+        if prefix and len(prefix.units):
+            self._write(queue, prefix.units, prefix.timestamps)
 
     def _write(self, queue: int, units: Units, timestamps: Timestamps) -> None:
         for sink in self._sinks:

@@ -1,4 +1,4 @@
-"""What the broker's settings take away from a rebuild, said aloud."""
+"""Limits that the broker's settings put on a rebuild, with a finding for each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqtool.store.store import Store
 
 
 def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:
-    """The options without the parts that this broker does not keep, and findings for what it gets in another form."""
+    """The options without the parts that this broker does not write, and findings for the differences."""
     findings = []
     switched_off = _index_switched_off(store, options) if "index" in options.parts else None
     if switched_off:
@@ -27,7 +27,7 @@ def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, l
 
 
 def _index_switched_off(store: Store, options: RebuildOptions) -> str | None:
-    """The setting that does it (`CommitLogDispatcherBuildIndex#dispatch`)."""
+    """The setting that switches the index off, or None (`CommitLogDispatcherBuildIndex#dispatch`)."""
     names = ["messageIndexEnable"]
     if options.version is None or options.version >= INDEX_OF_TAGS:  # 5.4.0 brought both
         names.append("indexFileWriteEnable")

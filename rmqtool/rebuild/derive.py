@@ -1,4 +1,4 @@
-"""One pass over the log: units and keys of all its records, put in their places (`DefaultMessageStore#doDispatch`)."""
+"""One pass over the log: units and keys of all its records for queues and index (`DefaultMessageStore#doDispatch`)."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _UNITS_PER_QUEUE = 512  # fewer at a time, and opening files takes longer than f
 
 @dataclass
 class Outputs:
-    """What takes the units and keys of a pass: comparisons with the files that are there, writers of new ones, or both.
+    """Where a pass puts units and keys: comparisons with existing files, writers of new ones, or both.
 
-    Queues of a kind that nothing takes are not derived, and so with the index.
+    Kinds of queues without an output are not derived, and neither is an index without one.
     """
 
     queues: dict[Kind, list[UnitSink]] = field(default_factory=dict)
@@ -56,25 +56,24 @@ class BatchTopicFoundError(Exception):
 
 
 class Derivation:
-    """A pass over the log; what it finds out stands here when it is done."""
+    """A pass over the log, and its results once `run` is done."""
 
     def __init__(
         self, task: RunTask, outputs: Outputs, existing: Mapping[Kind, ExistingQueues], geometry: Geometry
     ) -> None:
-        """`existing` are the queues that are there, `geometry` is that of the index files to write."""
+        """`existing` are the store's queues, `geometry` is that of the index files to write."""
         self.lost = LostExtents()
         self.wrong_bodies: list[int] = []  # physical offsets of records whose body is not what was stored
         self.refused: Counter[QueueName] = Counter()  # units of queues that no directory can have
         self.optional: OptionalUnits | None = None
         self.has_optional_keys = False  # whether older releases leave out some of the keys
-        self.records = 0
         self.last_physical_offset = -1
         self.last_store_timestamp = -1
         self.end = 0  # physical offset behind the last record
         self.simple: SimpleQueues | None = None
         self.batch: BatchQueues | None = None
         self.index: IndexBuilder | None = None
-        self._numbers = PassNumbers()
+        self._queue_numbers = PassNumbers()
         self._index_comparison = outputs.index
         self._kinds = np.empty(0, dtype=np.int8)  # of each queue: see _kind_of
         self._all_taken = True
@@ -95,23 +94,23 @@ class Derivation:
     @property
     def queues(self) -> list[QueueName]:
         """The queues by their number."""
-        return self._numbers.names
+        return self._queue_numbers.names
 
     def run(self, progress: Progress, parts: Sequence[tuple[int, int]], jobs: int) -> None:
-        """Go over the log, with several `jobs` over its `parts`.
+        """Derive from the whole log; several `jobs` (processes) read its `parts`.
 
         Raises BatchTopicFoundError, PartsDoNotMeetError, UnreadableError.
         """
-        with closing(items_of(self._task, self._numbers, parts, jobs)) as items:
-            self._take_all(items, progress)
+        with closing(items_of(self._task, self._queue_numbers, parts, jobs)) as items:
+            self._add_all(items, progress)
         self._flush_batches()
         if self.simple:
-            self.simple.add(self._held.take())
+            self.simple.add(self._held.drain())
             self.simple.finish()
         if self.index:
             self.index.finish()
 
-    def _take_all(self, items: Iterable[Item], progress: Progress) -> None:
+    def _add_all(self, items: Iterable[Item], progress: Progress) -> None:
         for item in items:
             if isinstance(item, Damage):
                 self.lost.add(item, self.last_store_timestamp)
@@ -124,7 +123,6 @@ class Derivation:
         if result.batch_topics:
             raise BatchTopicFoundError(result.batch_topics)
         offsets, timestamps = result.physical_offsets, result.store_timestamps
-        self.records += len(offsets)
         self.last_physical_offset, self.last_store_timestamp = int(offsets[-1]), int(timestamps[-1])
         self.end = result.physical_offset + result.size
         self.wrong_bodies.extend(result.wrong_bodies)
@@ -142,14 +140,14 @@ class Derivation:
             self.index.add(keys, offsets, timestamps)
 
     def _hold(self, units: StoredUnits | None, batch_units: QueueUnits | None) -> None:
-        """Keep units until there are enough of them: placing a few at a time costs more."""
+        """Buffer units until there are enough of them: placing a few at a time costs more."""
         self._learn_kinds()
         if units is not None and self.simple:
             rows = self._taken(units.queues)
             self._held.add(units if rows is None else units.rows(rows))
-            most = min(_UNITS_PER_QUEUE * len(self.queues), _MOST_UNITS)
-            if self._held.count >= max(_FEW_UNITS, most):
-                self.simple.add(self._held.take())
+            limit = min(_UNITS_PER_QUEUE * len(self.queues), _MOST_UNITS)
+            if self._held.count >= max(_FEW_UNITS, limit):
+                self.simple.add(self._held.drain())
         if batch_units is not None and self.batch:
             rows = self._taken(batch_units.queues)
             self._held_batches.append(batch_units if rows is None else batch_units[rows])
@@ -162,12 +160,12 @@ class Derivation:
         self._held_batches = []
 
     def _taken(self, queues: NDArray[np.int32]) -> NDArray[np.bool_] | None:
-        """Which units go to queues that are rebuilt; None for all. Those that no directory can have are counted."""
+        """The units of queues that are rebuilt, None for all; units of refused queue names are counted."""
         if self._all_taken:
             return None
         kinds = self._kinds[queues]
         refused = queues[kinds == _REFUSED]
-        for number, count in zip(*(found.tolist() for found in np.unique(refused, return_counts=True)), strict=True):
+        for number, count in zip(*(column.tolist() for column in np.unique(refused, return_counts=True)), strict=True):
             self.refused[self.queues[number]] += count
         taken: NDArray[np.bool_] = kinds == _TAKEN
         return taken
@@ -186,7 +184,7 @@ class Derivation:
 
 
 def _kept(existing: ExistingQueues, task: RunTask) -> ExistingQueues:
-    """The queues of which units stay; none in the order of a broker, which begins with empty queues."""
+    """The queues that keep units below the log; none in the order of a broker, which begins with empty queues."""
     return existing if task.order == "stored" else replace(existing, queues={})
 
 

@@ -1,6 +1,7 @@
-"""Sizes of the files that are written: as broker.conf says, as the files that are there, or the default.
+"""Sizes of the files that are written: those of broker.conf, else of existing files, else the default.
 
-A broker refuses to start on queue files of another size than its own: what nothing shows is not written into a store.
+A broker refuses to start on queue files of another size than its own: with an unknown size nothing is written into a
+store.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 
 Sized = Kind | Literal["index"]
-"""Files whose size nothing but broker.conf and other files of their kind shows."""
+"""Kinds of files whose size only broker.conf and other files of their kind show."""
 
 _SETTINGS: dict[Sized, str] = {
     "simple": QUEUE_FILE_SIZE["simple"][0],
@@ -38,12 +39,12 @@ _NAMES: dict[Sized, str] = {
 
 @dataclass(frozen=True)
 class FileSizes:
-    """Bytes of a queue file of each kind, and the geometry of an index file; `findings` say where they come from."""
+    """Bytes of a queue file of each kind, and the geometry of an index file; `findings` report contradictions."""
 
     queues: dict[Kind, int]
     index: Geometry
     findings: list[Finding] = field(default_factory=list)
-    assumed: frozenset[Sized] = frozenset()  # of these neither a file nor broker.conf shows the size
+    assumed: frozenset[Sized] = frozenset()  # kinds whose size neither a file nor broker.conf shows
 
 
 def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
@@ -51,14 +52,14 @@ def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
 
     Sizes of wanted parts that contradict each other are among the findings.
     """
-    found: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
+    counts: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
     store = snapshot.store
     for queue in snapshot.queues:
-        found[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
+        counts[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
     contradictions: list[Finding] = []
-    sizes = {kind: _queue_file_size(store, kind, found[kind], contradictions) for kind in found}
+    sizes = {kind: _queue_file_size(store, kind, counts[kind], contradictions) for kind in counts}
     index = _index_geometry(snapshot)
-    assumed: set[Sized] = {kind for kind in found if not found[kind] and queue_file_size(store.conf, kind) is None}
+    assumed: set[Sized] = {kind for kind in counts if not counts[kind] and queue_file_size(store.conf, kind) is None}
     if index is None:
         assumed.add("index")
     return FileSizes(
@@ -70,7 +71,7 @@ def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
 
 
 def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Finding]:
-    """Of the kinds of files that are written, those whose size is the default for want of anything better."""
+    """A finding for each kind of written files whose size is not known, so that the default is taken."""
     for kind in sorted(sizes.assumed.intersection(kinds)):
         if kind == "index":
             size = f"{sizes.index.slots} slots and {sizes.index.units} units"
@@ -82,7 +83,7 @@ def assumed_findings(sizes: FileSizes, kinds: Collection[Sized]) -> Iterator[Fin
 
 
 def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]) -> None:
-    """Raise UsageError when files of one of the kinds are written into the store whose size nothing shows."""
+    """Raise UsageError when files of one of the `kinds` are written into the store and their size is not known."""
     unknown = [kind for kind in _SETTINGS if kind in kinds and kind in sizes.assumed]
     if unknown:
         names = " and ".join(f"{_NAMES[kind]} ({_SETTINGS[kind]})" for kind in unknown)
@@ -96,20 +97,20 @@ def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]
 
 
 def _is_whole(queue: Queue, size: int) -> bool:
-    """Whether a file of so many bytes holds units and nothing else; one that was cut or made longer tells no size."""
+    """Whether a file of `size` bytes holds whole units only; the size of other files is no evidence."""
     return size > 0 and size % queue.unit_size == 0
 
 
-def _queue_file_size(store: Store, kind: Kind, found: Counter[int], findings: list[Finding]) -> int:
+def _queue_file_size(store: Store, kind: Kind, counts: Counter[int], findings: list[Finding]) -> int:
     configured = queue_file_size(store.conf, kind)
-    common = max(found, key=lambda size: (found[size], size), default=None)
+    common = max(counts, key=lambda size: (counts[size], size), default=None)
     if configured is not None and common is not None and configured != common:
         findings.append(_contradiction(store, kind, configured, common))
     return configured or common or DEFAULT_QUEUE_FILE_SIZE[kind]
 
 
 def _index_geometry(snapshot: Snapshot) -> Geometry | None:
-    """The geometry that is configured, else that of the newest file which shows one."""
+    """The configured geometry, else that of the newest file whose geometry is known."""
     if snapshot.store.conf.index_geometry:
         return Geometry(*snapshot.store.conf.index_geometry)
     return next((geometry for _, geometry in reversed(snapshot.index_geometries) if geometry), None)

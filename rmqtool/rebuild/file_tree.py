@@ -27,7 +27,7 @@ class QueueTree:
         self._kind = kind
         self._grid = grid
         self._open: OrderedDict[tuple[QueueName, int], int] = OrderedDict()
-        self._most = open_files_at_once(_MAX_OPEN)
+        self._max_open = open_files_at_once(_MAX_OPEN)
         self._ends: dict[QueueName, int] = {}  # number of the unit behind the last of each queue
 
     def close(self) -> None:
@@ -35,20 +35,20 @@ class QueueTree:
         while self._open:
             os.close(self._open.popitem()[1])
 
-    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Write units, in as many files as they need."""
         data, size = units.view("u1").data, self._grid.unit_size
-        for piece in self._grid.pieces(number, len(units)):
+        for piece in self._grid.pieces(unit_number, len(units)):
             descriptor = self._descriptor(queue, piece.start)
             write_all(descriptor, data[piece.low * size : piece.high * size], piece.position)
             set_time(descriptor, int(timestamps[piece.high - 1]))
-        self._ends[queue] = max(self._ends.get(queue, 0), number + len(units))
+        self._ends[queue] = max(self._ends.get(queue, 0), unit_number + len(units))
 
-    def cut(self, queue: QueueName, number: int) -> None:
-        """Clear the queue from unit `number` on."""
-        for piece in self._grid.pieces(number, self._ends.get(queue, 0) - number):
+    def cut(self, queue: QueueName, unit_number: int) -> None:
+        """Clear the queue from unit `unit_number` on."""
+        for piece in self._grid.pieces(unit_number, self._ends.get(queue, 0) - unit_number):
             self._clear(queue, piece.start, piece.position)
-        self._ends[queue] = number
+        self._ends[queue] = unit_number
 
     def _path(self, queue: QueueName, start: int) -> Path:
         return self._root / queue_file_name(queue, self._kind, start)
@@ -68,7 +68,7 @@ class QueueTree:
         descriptor = self._open.get((queue, start))
         if descriptor is not None:
             return descriptor
-        if len(self._open) >= self._most:
+        if len(self._open) >= self._max_open:
             os.close(self._open.popitem(last=False)[1])
         descriptor = self._open[queue, start] = create_file(self._path(queue, start), self._grid.file_size)
         return descriptor

@@ -1,4 +1,4 @@
-"""What a pass over the log found odd, with what the broker makes of it."""
+"""Findings of a pass over the log: damage, and queues that are not as a broker writes them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ def derivation_findings(derivation: Derivation, root: Path) -> Iterator[Finding]
         yield _wrong_bodies(derivation.wrong_bodies, root)
     yield from _capped([_refused(name, units) for name, units in sorted(derivation.refused.items())])
     if derivation.simple:
-        found = sorted(derivation.simple.irregular.items(), key=lambda item: derivation.queues[item[0]])
-        every = [finding for queue, irregular in found for finding in _irregular(derivation.queues[queue], irregular)]
-        for code in dict.fromkeys(finding.code for finding in every):
-            yield from _capped([finding for finding in every if finding.code == code])
+        by_queue = sorted(derivation.simple.irregular.items(), key=lambda item: derivation.queues[item[0]])
+        irregularities = [
+            finding for queue, irregular in by_queue for finding in _irregular(derivation.queues[queue], irregular)
+        ]
+        for code in dict.fromkeys(finding.code for finding in irregularities):
+            yield from _capped([finding for finding in irregularities if finding.code == code])
 
 
 def no_messages_findings(names: Sequence[QueueName], *, has_index: bool) -> Iterator[Finding]:
-    """Queues, and an index, that stay as they are though the messages of their units are not in the log."""
+    """Queues, and an index, that are left as they are though the log does not hold the messages of their units."""
     if has_index:
         yield finding("rebuild.no-messages-in-log", "the index is left as it is: the log holds no message", file=INDEX)
     message = "left as it is: the log holds no message of it, and yet its units point into the log or behind it"
@@ -75,7 +77,7 @@ def _wrong_bodies(offsets: list[int], root: Path) -> Finding:
 
 
 def patch_findings(patches: Sequence[Patch]) -> Iterator[Finding]:
-    """What neutralising does to the log, and what it cannot do."""
+    """Extents that are neutralised, and those that are too small for it."""
     done = [patch for patch in patches if patch.is_possible]
     if done:
         size = sum(patch.size for patch in done)
@@ -89,21 +91,21 @@ def patch_findings(patches: Sequence[Patch]) -> Iterator[Finding]:
         yield finding("commitlog.not-neutralised", message, offset=small[0].physical_offset, count=len(small))
 
 
-def _irregular(name: QueueName, found: Irregular) -> Iterator[Finding]:
-    place: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
-    if found.jump:
-        start, end = found.jump
+def _irregular(name: QueueName, irregular: Irregular) -> Iterator[Finding]:
+    details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+    if irregular.jump:
+        start, end = irregular.jump
         message = f"not rebuilt: stored queue offsets jump from {start} to {end}, more than the lost bytes of the log "
         message += "can have held; --append-order closes the jump"
-        yield finding("rebuild.queue-offset-jump", message, count=end - start, **place)
+        yield finding("rebuild.queue-offset-jump", message, count=end - start, **details)
     messages = (
-        ("neutral-units", found.neutral, "message", "lost: units that do no harm keep the offsets of the others"),
-        ("superseded", found.superseded, "unit", "left out: the queue began again at a lower offset"),
-        ("queue-offset", found.renumbered, "stored queue offset", "refuted by the messages around"),
-        ("shifted", found.shifted, "unit", "put at another number than stored, as a broker does it"),
-        ("repeated", found.repeated, "unit", "dropped as repeated, as a broker drops them"),
+        ("neutral-units", irregular.neutral, "message", "lost: units that do no harm keep the offsets of the others"),
+        ("superseded", irregular.superseded, "unit", "left out: the queue began again at a lower offset"),
+        ("queue-offset", irregular.renumbered, "stored queue offset", "refuted by the messages around"),
+        ("shifted", irregular.shifted, "unit", "put at another number than stored, as a broker does it"),
+        ("repeated", irregular.repeated, "unit", "dropped as repeated, as a broker drops them"),
     )
     for code, count, noun, what in messages:
         if count:
             message = f"{counted(count, noun)} {'is' if count == 1 else 'are'} {what}"
-            yield finding(f"rebuild.{code}", message, count=count, **place)
+            yield finding(f"rebuild.{code}", message, count=count, **details)

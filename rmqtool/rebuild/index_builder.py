@@ -22,7 +22,7 @@ _LATEST = 253402128000000  # the year 9999 ends a day later, epoch ms
 _NO_SLOTS = np.empty(0, dtype=np.int32)
 _SLOTS_AT_ONCE = 1 << 18  # a copy of all slots of a usual file would take 20 MB
 MAX_SECONDS = (1 << 31) - 1
-"""The longest time that a unit can tell, seconds."""
+"""The longest time that a unit can store, seconds."""
 
 Numbers = NDArray[Any]
 
@@ -38,7 +38,7 @@ def index_file_name(timestamp: int) -> str:
 
 
 def clamp_timestamp(timestamp: int) -> int:
-    """A store timestamp, epoch ms, that a name can tell: a damaged one may be any number."""
+    """A store timestamp, epoch ms, within the range of a file name: a damaged one may be any number."""
     return min(max(timestamp, 0), _LATEST)
 
 
@@ -46,7 +46,7 @@ def clamp_timestamp(timestamp: int) -> int:
 class _Open:
     """The file that is being filled."""
 
-    slots: NDArray[np.int32]  # number of the newest unit of each slot; none where the bytes are not written
+    slots: NDArray[np.int32]  # number of the newest unit of each slot; empty without a writer
     begin_timestamp: int
     end_timestamp: int
     begin_physical_offset: int
@@ -56,22 +56,23 @@ class _Open:
 
 
 class IndexBuilder:
-    """Puts keys into index files; a file that is full is followed by the next. Without a writer it only names them."""
+    """Puts keys into index files, one after the other."""
 
     def __init__(self, writer: IndexWriter | None, geometry: Geometry, *, count_every_put: bool) -> None:
+        """Without a `writer` only the files' names are derived; `count_every_put` is the rule before 4.7.1."""
         self.names: list[str] = []  # of the files
         self.units = 0
         self.end_timestamp = 0  # of the last put
         self._writer = writer
         self._geometry = geometry
-        self._count_every_put = count_every_put  # before 4.7.1 the header counted puts, not slots
+        self._count_every_put = count_every_put  # in the header, instead of the used slots
         self._file: _Open | None = None
         self._name_timestamp = -1
 
     def add(self, keys: IndexKeys, physical_offsets: Numbers, store_timestamps: Numbers) -> None:
-        """Put the keys of a run of records, whose own offsets and timestamps are given too.
+        """Put the keys of a run of records with these physical offsets and store timestamps.
 
-        A broker creates a file for the first record that it looks at, whether that has keys or not.
+        A broker creates a file for the first record that it dispatches, whether that has keys or not.
         """
         done = 0
         while True:
@@ -95,7 +96,7 @@ class IndexBuilder:
         return self._file is None or self._file.count >= self._geometry.units
 
     def _next_record(self, physical_offsets: Numbers, next_key: int | None) -> int | None:
-        """Row of the record for which the next file is created: one without keys may come before the next key."""
+        """Row of the record for which the next file is created: it may have no keys."""
         last = -1 if self._file is None else self._file.end_physical_offset
         row = int(np.searchsorted(physical_offsets, last, side="right"))
         if next_key is not None and next_key == last:
@@ -146,7 +147,7 @@ class IndexBuilder:
 
     @staticmethod
     def _seconds(file: _Open, timestamps: Numbers) -> Numbers:
-        """Seconds since the header's begin; that of a file's first unit is still the end of the file before."""
+        """Seconds since the header's begin timestamp; the first unit's count from the end of the file before."""
         begin = file.begin_timestamp if file.count > 1 else int(timestamps[0])
         seconds = seconds_between(begin, timestamps)
         if file.count == 1:
@@ -174,28 +175,28 @@ class IndexBuilder:
 
 
 def link(slots: NDArray[np.int32], first: int, hashes: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The older unit in the slot of each unit from number `first` on; the slots then hold the newest."""
-    numbers = np.arange(first, first + len(hashes), dtype=np.int32)
-    places = (hashes - hashes // len(slots) * len(slots)).astype(np.intp)
-    previous = slots.take(places)
-    slots[places] = numbers
-    newest = slots.take(places)
-    repeated = np.flatnonzero(newest != numbers)  # the same slot comes again in this block
+    """For each unit from number `first` on, the one before it in its slot; `slots` are updated to the newest units."""
+    unit_numbers = np.arange(first, first + len(hashes), dtype=np.int32)
+    slot_indices = (hashes - hashes // len(slots) * len(slots)).astype(np.intp)
+    previous = slots.take(slot_indices)
+    slots[slot_indices] = unit_numbers
+    newest = slots.take(slot_indices)
+    repeated = np.flatnonzero(newest != unit_numbers)  # a later unit of this block has the same slot
     if len(repeated):
-        linked = np.zeros(len(numbers), dtype=np.bool_)
+        linked = np.zeros(len(unit_numbers), dtype=np.bool_)
         linked[repeated] = True
         linked[newest[repeated] - first] = True
-        _link_within(previous, places, numbers, np.flatnonzero(linked))
+        _link_within(previous, slot_indices, unit_numbers, np.flatnonzero(linked))
     return previous
 
 
 def seconds_between(begin: int, timestamps: Numbers) -> Numbers:
-    """What units tell of their messages' times when the header's begin is `begin`, not yet cut to what they can."""
+    """Seconds that units store for their messages' times after `begin`, not yet clipped to MAX_SECONDS."""
     return (timestamps - begin) // 1000 if begin > 0 else np.zeros(len(timestamps), dtype=np.int64)
 
 
-def _link_within(previous: Numbers, places: Numbers, numbers: Numbers, rows: Numbers) -> None:
-    """Link each of the units `rows` to the one before it in its slot; of each slot all units of the block are given."""
-    order = rows[group(places[rows])[0]]
-    same = np.flatnonzero(places[order[1:]] == places[order[:-1]])
-    previous[order[same + 1]] = numbers[order[same]]
+def _link_within(previous: Numbers, slot_indices: Numbers, unit_numbers: Numbers, rows: Numbers) -> None:
+    """Link each unit of `rows` to the one before it in its slot; `rows` hold all units of the block in these slots."""
+    order = rows[group(slot_indices[rows])[0]]
+    in_one_slot = np.flatnonzero(slot_indices[order[1:]] == slot_indices[order[:-1]])
+    previous[order[in_one_slot + 1]] = unit_numbers[order[in_one_slot]]

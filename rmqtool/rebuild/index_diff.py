@@ -1,7 +1,7 @@
-"""Index files that are there, compared by what they say with the keys of the log.
+"""The store's index files, compared unit by unit with the keys of the log.
 
-They need not be cut into the same files as those that a rebuild writes: retention deletes an index file only when it
-points to nothing that is left, and until then units below the log's minimum stand before the others.
+Files need not begin with the same keys as those that a rebuild writes: retention deletes an index file only when all
+its messages are gone, and until then units below the log's minimum precede the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SLOTS_AT_ONCE = 1 << 18
 
 
 class _Units(NamedTuple):
-    """Units of one file, one behind the other; `first` is the number of the first."""
+    """Consecutive units of one file; `first` is the number of the first one."""
 
     file: IndexFile
     first: int
@@ -42,11 +42,11 @@ class _Units(NamedTuple):
 
 
 class _UnsoundError(Exception):
-    """A file is not what its own units make of it."""
+    """A file contradicts its own units."""
 
 
 class IndexComparison:
-    """Takes the keys of the log in order, and finds out whether the files that are there hold just these."""
+    """Compares the keys of the log, in order, with those in the `existing` files."""
 
     def __init__(self, existing: Sequence[IndexFile], geometry: Geometry, log_min_offset: int) -> None:
         self.existing = existing
@@ -54,29 +54,29 @@ class IndexComparison:
         self._blocks = _blocks(existing, geometry)
         self._rest: _Units | None = None
         self._begun = False  # whether a unit was met that points into the log
-        self._same: bool = True
+        self._matches: bool = True
 
-    def is_same(self, names: Sequence[str]) -> bool:
-        """Whether all files are as they should be, once all keys were taken; a rebuild would write files `names`."""
+    def matches(self, names: Sequence[str]) -> bool:
+        """Whether the files hold exactly the compared keys; a rebuild would write the files `names`."""
         has_files = bool(self.existing) or not names
-        return has_files and self._same and self._next(1) is None and self._same
+        return has_files and self._matches and self._next(1) is None and self._matches
 
     def compare(self, keys: IndexKeys) -> None:
         """Compare keys with the units that follow."""
         done = 0
-        while self._same and done < len(keys):
+        while self._matches and done < len(keys):
             block = self._next(len(keys) - done)
-            self._same = block is not None and _are_same(block, keys, done)
+            self._matches = block is not None and _units_match(block, keys, done)
             done += len(block.units) if block else 0
-        if not self._same:
+        if not self._matches:
             self.close()
 
     def close(self) -> None:
         """Close the file that was read."""
         self._blocks.close()
 
-    def _next(self, most: int) -> _Units | None:
-        """At most so many of the units that follow, without those that point below the log; None at the end."""
+    def _next(self, limit: int) -> _Units | None:
+        """At most `limit` of the next units, without those that point below the log; None at the end."""
         try:
             while self._rest is None or not len(self._rest.units):
                 self._rest = next(self._blocks)
@@ -88,13 +88,13 @@ class IndexComparison:
         except StopIteration:
             return None
         except _UnsoundError:
-            self._same = False
+            self._matches = False
             return None
-        block, self._rest = self._rest.rows(slice(0, most)), self._rest.rows(slice(most, None))
+        block, self._rest = self._rest.rows(slice(0, limit)), self._rest.rows(slice(limit, None))
         return block
 
 
-def _are_same(block: _Units, keys: IndexKeys, start: int) -> bool:
+def _units_match(block: _Units, keys: IndexKeys, start: int) -> bool:
     rows, units, file = slice(start, start + len(block.units)), block.units, block.file
     timestamps = keys.store_timestamps[rows]
     if (units["key_hash"] != keys.key_hashes[rows]).any():
@@ -103,7 +103,7 @@ def _are_same(block: _Units, keys: IndexKeys, start: int) -> bool:
         return False
     seconds = np.clip(seconds_between(file.begin_timestamp, timestamps), 0, MAX_SECONDS)
     differ = units["seconds_since_begin"] != seconds
-    if block.first == 1:  # its seconds are those since the end of a file that may be gone
+    if block.first == 1:  # its seconds count from the end of the file before, which may be deleted
         differ[0] = False
         if int(timestamps[0]) != file.begin_timestamp:
             return False
@@ -129,7 +129,7 @@ def _blocks(files: Sequence[IndexFile], geometry: Geometry) -> Generator[_Units,
             _check_slots(file, slots)
         if index_file.hash_slot_count not in (np.count_nonzero(slots), index_file.keys):
             raise _UnsoundError
-        del slots  # or it would stand in memory beside that of the next file
+        del slots  # or it would be in memory together with that of the next file
 
 
 def _check_links(units: NDArray[np.void], slots: NDArray[np.int32], first: int, count: int) -> None:
@@ -139,7 +139,7 @@ def _check_links(units: NDArray[np.void], slots: NDArray[np.int32], first: int, 
 
 
 def _check_ends(file: IndexFile, units: NDArray[np.void], first: int) -> None:
-    """The header tells where the first and the last message begin."""
+    """The header stores the physical offsets of the first and the last message."""
     offsets = units["physical_offset"]
     if first == 1 and int(offsets[0]) != file.begin_physical_offset:
         raise _UnsoundError

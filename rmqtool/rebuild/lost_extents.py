@@ -1,4 +1,4 @@
-"""What of the log holds no record: extents in order, and what they add up to between two places."""
+"""Extents of the log that hold no record, in order, and the bytes that are lost between two offsets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LOST_TOPIC = b"%RMQTOOL%LOST"
 """Topic of our inert records; of a small one the beginning of it."""
 
 NEUTRALISED = "neutralised"
-"""The reason of an extent that holds an inert record of ours: nothing more is lost there."""
+"""The reason of an extent that holds an inert record of ours, which is not counted as a new loss."""
 
-_MOST_KEPT = 1 << 20  # of which gaps are told from jumps, beyond that the last one grows
+_MAX_STARTS = 1 << 20  # extents that `between` knows one by one; beyond that the last one grows
 
 
 class Extent(NamedTuple):
@@ -33,7 +33,7 @@ class Extent(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Bytes of the log that hold no record; `missing` is the physical offset of one that no file holds, or None."""
+    """The loss in a range of the log, bytes; `missing` is the physical offset of a byte that no file holds, or None."""
 
     size: int
     missing: int | None
@@ -64,7 +64,7 @@ class LostExtents:
         self._harmless += size if torn or reason == NEUTRALISED else 0
         if len(self.extents) < MAX_KEPT:
             self.extents.append(extent)
-        if len(self._starts) < _MOST_KEPT:
+        if len(self._starts) < _MAX_STARTS:
             self._starts.append(physical_offset)
             self._totals.append(self._totals[-1] + size)
             if reason == "missing":
@@ -83,7 +83,7 @@ class LostExtents:
         return [(extent.physical_offset, extent.size, extent.reason) for extent in self.extents[:MAX_EXTENTS]]
 
     def between(self, start: int, stop: int) -> Lost:
-        """What is lost from physical offset `start` to before `stop`."""
+        """The loss from physical offset `start` to before `stop`."""
         low, high = bisect_left(self._starts, start), bisect_left(self._starts, stop)
         if low == high:
             return Lost(0, None)

@@ -52,7 +52,7 @@ class Patch:
         return self.position + self.size == self.file.size
 
     def data(self) -> Iterator[tuple[int, bytes]]:
-        """Position and bytes of each record that takes the place."""
+        """Position and bytes of each record that replaces the damage."""
         if self._ends_file:
             yield self.position, build_blank(self.size)
             return
@@ -87,19 +87,19 @@ def inert_record(size: int, physical_offset: int, timestamp: int) -> bytes:
 
 
 def patches_of(lost: LostExtents, files: Sequence[MappedFile]) -> list[Patch]:
-    """What is to be replaced in which file; the torn end of the log is left to the broker, which cuts it."""
+    """The bytes to replace in each file; the torn end of the log is left to the broker, which cuts it."""
     if lost.count > len(lost.extents):
         raise UnsupportedError(
             f"{lost.count} damaged extents: no more than {MAX_KEPT} are neutralised at once",
             hint="a log with so much damage is better read from its copy, a slave or a backup",
         )
-    found = []
+    patches = []
     for offset, size, reason, timestamp, is_tail in lost.extents:
         file = file_at(files, offset)
         if file and not is_tail and reason not in (_NOT_IN_A_FILE, NEUTRALISED):
             # Never 0: a broker takes a file for empty whose first record was stored at that time.
-            found.append(Patch(file, offset - file.start_offset, size, reason, max(timestamp, 1)))
-    return found
+            patches.append(Patch(file, offset - file.start_offset, size, reason, max(timestamp, 1)))
+    return patches
 
 
 def patched_bytes(patches: Sequence[Patch]) -> int:

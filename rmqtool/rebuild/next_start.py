@@ -1,4 +1,4 @@
-"""What the next start does to a damaged log, as the store stands and once its queues are rebuilt."""
+"""The loss by the next start on a damaged log, as the store stands and once its queues are rebuilt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmqtool.rules.recovery import RecoveryRules
 
 
 def start_findings(source: RebuildSource, derivation: Derivation) -> Iterator[Finding]:
-    """Say where a start would end the log before what can still be read; the log is read again for that."""
+    """The finding that a start would end the log before readable messages; the log is read again for that."""
     damaged = derivation.lost.is_lossy or derivation.wrong_bodies
     if not damaged or not source.snapshot.log.files or "queues" not in source.options.parts:
         return

@@ -1,4 +1,4 @@
-"""What a rebuild was asked for."""
+"""The options of a rebuild."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Part = Literal["queues", "index"]
 
 @dataclass(frozen=True)
 class RebuildOptions:
-    """Parts to rebuild, queues to take, whose rules count, how units get their numbers, what becomes of damage."""
+    """Parts and queues to rebuild, the release whose rules count, the order of units, and whether to neutralise."""
 
     parts: frozenset[Part]
     selection: QueueSelection = field(default_factory=QueueSelection)
@@ -28,8 +28,8 @@ class RebuildOptions:
 
 
 Progress = Callable[[int], None]
-"""Told how many bytes of the log are done."""
+"""Called with the number of bytes of the log that are done."""
 
 
 def no_progress(done: int) -> None:
-    """For those who do not wait."""
+    """Report nothing."""

@@ -22,7 +22,7 @@ _COPY_SIZE = 1 << 20
 
 
 def write_output(source: RebuildSource, directory: Path, progress: Progress = no_progress) -> RebuildPlan:
-    """Write the tree below `directory`, which must be empty or not there; the plan says what is different in the store.
+    """Write the tree below `directory`, which must be empty or not exist; the plan shows what differs in the store.
 
     Raises UsageError, and OSError for what cannot be written.
     """
@@ -32,12 +32,12 @@ def write_output(source: RebuildSource, directory: Path, progress: Progress = no
             plan = _write(source, directory, progress)
             if plan:
                 return plan
-            for entry in directory.iterdir():  # what the pass has left: only what is ours is in there
+            for entry in directory.iterdir():  # only files of the unfinished pass are in there
                 shutil.rmtree(entry)
 
 
 def _write(source: RebuildSource, directory: Path, progress: Progress) -> RebuildPlan | None:
-    """Compare and write in one pass; None where it has to begin again."""
+    """Compare and write in one pass; None when the pass has to begin again."""
     with ExitStack() as stack:
         comparisons = stack.enter_context(closing(Comparisons(source)))
         outputs = comparisons.outputs()
@@ -56,8 +56,8 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
                 trees["simple"].cut(name, derivation.simple.first(queue))
                 _copy_queue(source, name, "simple", directory)
         if source.options.order == "stored" and trees:
-            for found in plan.without_messages:
-                _copy_queue(source, found.name, found.kind, directory)
+            for queue_plan in plan.without_messages:
+                _copy_queue(source, queue_plan.name, queue_plan.kind, directory)
         return plan
 
 
@@ -71,8 +71,8 @@ def _prepare(source: RebuildSource, directory: Path) -> None:
 
 
 def _copy_queue(source: RebuildSource, name: QueueName, kind: Kind, directory: Path) -> None:
-    found = source.existing[kind].queues.get(name)
-    for file in found.files if found else ():
+    existing = source.existing[kind].queues.get(name)
+    for file in existing.files if existing else ():
         _copy_file(file, directory / directory_of(name, kind) / file.path.name)
 
 

@@ -1,4 +1,4 @@
-"""A plan: what a rebuild changes, found out without writing anything."""
+"""A plan: the changes of a rebuild, found without writing anything."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Action = Literal["create", "replace", "keep"]
 
 @dataclass(frozen=True)
 class QueuePlan:
-    """What happens to one queue; `min_offset` and `max_offset` are those after it, `difference` what it changes."""
+    """The change of one queue; `min_offset` and `max_offset` are those after the rebuild."""
 
     name: QueueName
     kind: Kind
@@ -41,8 +41,8 @@ class QueuePlan:
     min_offset: int
     max_offset: int
     difference: QueueDifference = field(default_factory=QueueDifference)
-    has_messages: bool = True  # whether the log gives it any
-    lacks_log_messages: bool = False  # whether it has units of messages that the log should hold, and gives it none
+    has_messages: bool = True  # whether the log holds messages of it
+    lacks_log_messages: bool = False  # whether it has units that point into the log, which holds no message of it
 
     @property
     def units(self) -> int:
@@ -52,7 +52,7 @@ class QueuePlan:
 
 @dataclass(frozen=True)
 class IndexFilePlan:
-    """What happens to one index file."""
+    """The change of one index file."""
 
     name: str
     action: Literal["create", "replace", "keep", "remove"]
@@ -69,7 +69,7 @@ class MovedConsumer:
 
 @dataclass(frozen=True)
 class RebuildPlan:
-    """All that a rebuild changes."""
+    """All changes of a rebuild, and its findings."""
 
     source: RebuildSource
     queues: list[QueuePlan]
@@ -81,16 +81,16 @@ class RebuildPlan:
     last_record: tuple[int, int]  # physical offset and store timestamp of the log's last record, -1 without one
     findings: list[Finding]
     patches: list[Patch] = field(default_factory=list)
-    undecided: int = 0  # units and files that depend on a release that nobody has named
+    undecided: int = 0  # units and files that depend on the release, which is not known
 
     @property
     def options(self) -> RebuildOptions:
-        """What was asked for."""
+        """The options that the plan was made with."""
         return self.source.options
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is as it should be."""
+        """Whether nothing has to change."""
         return not (self.changed_queues or self.patches) and all(file.action == "keep" for file in self.index)
 
     @property
@@ -105,17 +105,17 @@ class RebuildPlan:
 
     @property
     def without_messages(self) -> list[QueuePlan]:
-        """The queues that stay as they are, for the log tells nothing of them."""
+        """The queues that stay as they are, since the log holds no message of them."""
         return [queue for queue in self.queues if not queue.has_messages]
 
     @property
     def is_lossy(self) -> bool:
-        """Whether something of the log is not in the result."""
+        """Whether some of the log is lost in the result."""
         return self.lost.is_lossy or any(finding.severity == "error" for finding in self.findings)
 
 
 class Comparisons:
-    """Comparisons of all that one pass derives with the files that are there."""
+    """Comparisons of what one pass derives with the files of the store."""
 
     def __init__(self, source: RebuildSource) -> None:
         self.queues: dict[Kind, Comparison] = {}
@@ -135,7 +135,7 @@ class Comparisons:
             self.index = IndexComparison(snapshot.index_files, source.sizes.index, snapshot.log_min_offset)
 
     def outputs(self) -> Outputs:
-        """A pass that is compared."""
+        """The outputs of a pass that only compares."""
         return Outputs({kind: [comparison] for kind, comparison in self.queues.items()}, self.index)
 
     def close(self) -> None:
@@ -145,9 +145,9 @@ class Comparisons:
 
 
 def make_plan(source: RebuildSource, progress: Progress = no_progress) -> RebuildPlan:
-    """Go over the log and compare what comes of it with the store.
+    """Derive queues and index from the log, and compare them with the store.
 
-    Once more by older rules where only the release decides about keys: an index that those explain is as it should be.
+    Where only the release decides about keys, older rules are tried too: an index that fits them is kept.
     """
     plan = _compared(source, progress)
     releases = source.releases.narrow("keys-without-separator", before=VALUES_MAY_HOLD_SEPARATOR)
@@ -167,7 +167,7 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
 
 
 def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
-    """What came of a pass whose results were compared."""
+    """The plan from a finished pass and its comparisons."""
     queues = sorted(_queue_plans(source, derivation, comparisons.queues), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
@@ -214,52 +214,52 @@ def _queue_plans(
 ) -> Iterator[QueuePlan]:
     done: set[tuple[QueueName, Kind]] = set()
     for kind, comparison in comparisons.items():
-        places = derivation.simple if kind == "simple" else derivation.batch
+        placement = derivation.simple if kind == "simple" else derivation.batch
         for queue, name in enumerate(derivation.queues):
-            if places and places.end(queue) >= 0:
+            if placement and placement.end(queue) >= 0:
                 done.add((name, kind))
-                yield _derived(source, comparison, places, queue, name)
-    for found in source.snapshot.queues if comparisons else ():
-        name = QueueName(found.topic, found.queue_id)
-        if (name, found.kind) not in done and source.options.selection.takes(*name):
-            yield _untouched(source, found, name)
+                yield _derived(source, comparison, placement, queue, name)
+    for existing in source.snapshot.queues if comparisons else ():
+        name = QueueName(existing.topic, existing.queue_id)
+        if (name, existing.kind) not in done and source.options.selection.takes(*name):
+            yield _untouched(source, existing, name)
 
 
 def _derived(
     source: RebuildSource,
     comparison: Comparison,
-    places: SimpleQueues | BatchQueues,
+    placement: SimpleQueues | BatchQueues,
     queue: int,
     name: QueueName,
 ) -> QueuePlan:
     old = source.existing[comparison.kind].queues.get(name)
-    if isinstance(places, SimpleQueues):
-        if places.irregular[queue].jump:
+    if isinstance(placement, SimpleQueues):
+        if placement.irregular[queue].jump:
             return _untouched(source, old.queue if old else None, name)
-        low, high = places.first_message(queue), places.end(queue)
+        low, high = placement.first_message(queue), placement.end(queue)
     else:
-        low, high = places.ranges[queue]
-    difference = comparison.difference(name, places.first(queue), places.end(queue))
+        low, high = placement.ranges[queue]
+    difference = comparison.difference(name, placement.first(queue), placement.end(queue))
     action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
     return QueuePlan(name, comparison.kind, action, low, high, difference)
 
 
-def _untouched(source: RebuildSource, found: Queue | None, name: QueueName) -> QueuePlan:
-    """A queue of which the log tells nothing: its messages are deleted, or the topic was."""
-    if found is None:
+def _untouched(source: RebuildSource, existing: Queue | None, name: QueueName) -> QueuePlan:
+    """The plan of a queue without messages in the log: they are deleted, or the topic was."""
+    if existing is None:
         return QueuePlan(name, "simple", "keep", 0, 0, has_messages=False)
-    now = queue_range(found, source.snapshot.log_min_offset, source.version)
-    unfounded = (now.last_physical_offset or 0) >= max(source.snapshot.log_min_offset, 1)
-    return QueuePlan(name, found.kind, "keep", now.min_offset, now.max_offset, has_messages=False,
-                     lacks_log_messages=unfounded)  # fmt: skip
+    now = queue_range(existing, source.snapshot.log_min_offset, source.version)
+    lacks_messages = (now.last_physical_offset or 0) >= max(source.snapshot.log_min_offset, 1)
+    return QueuePlan(name, existing.kind, "keep", now.min_offset, now.max_offset, has_messages=False,
+                     lacks_log_messages=lacks_messages)  # fmt: skip
 
 
 def _index_plans(comparison: IndexComparison | None, names: Sequence[str], *, has_log: bool) -> Iterator[IndexFilePlan]:
-    """What happens to each index file; nothing where the log has no message: it may be in another place."""
+    """The change of each index file; none where the log has no message, since it may be stored elsewhere."""
     if comparison is None:
         return
     old = [file.path.name for file in comparison.existing]
-    if comparison.is_same(names) or not has_log:
+    if comparison.matches(names) or not has_log:
         yield from (IndexFilePlan(name, "keep") for name in old)
         return
     yield from (IndexFilePlan(name, "replace" if name in old else "create") for name in names)

@@ -1,4 +1,4 @@
-"""What is different between the units that the log gives and the queues that are there."""
+"""The differences between the units that the log gives and the store's queues."""
 
 from __future__ import annotations
 
@@ -17,62 +17,62 @@ from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.store.unit_files import UnitFiles, count_leading
 
-_MOST_LOOKUPS = 4096  # of records, for units that are compared together
+_MAX_LOOKUPS = 4096  # of records, for units that are compared together
 _SAME, _CHANGED, _ADDED = 0, 1, 2
 
 
 class _Spans:
-    """Spans of units with one state each, in order; those that meet and are alike are one."""
+    """Spans of units with one state each, in order; adjacent spans of one state are joined."""
 
     def __init__(self) -> None:
         self._bounds: list[int] = []  # where each span begins; the last one ends at `end`
         self._states: list[int] = []
         self.end = -1
 
-    def add(self, number: int, count: int, state: int) -> None:
-        """Units from `number` on, which is `end` or behind it."""
-        if self._states and self.end == number and self._states[-1] == state:
+    def add(self, unit_number: int, count: int, state: int) -> None:
+        """Add `count` units from `unit_number` on, which is `end` or behind it."""
+        if self._states and self.end == unit_number and self._states[-1] == state:
             self.end += count
             return
-        if self._states and number > self.end:
+        if self._states and unit_number > self.end:
             self._append(self.end, -1)
-        self._append(number, state)
-        self.end = number + count
+        self._append(unit_number, state)
+        self.end = unit_number + count
 
-    def add_states(self, number: int, states: NDArray[np.int8]) -> None:
-        """Units from `number` on with a state each."""
+    def add_states(self, unit_number: int, states: NDArray[np.int8]) -> None:
+        """Add units from `unit_number` on, with a state for each."""
         borders = [0, *(np.flatnonzero(np.diff(states)) + 1).tolist(), len(states)]
         for low, high in pairwise(borders):
-            self.add(number + low, high - low, int(states[low]))
+            self.add(unit_number + low, high - low, int(states[low]))
 
-    def cut(self, number: int) -> None:
-        """Forget the units from `number` on."""
-        while self._bounds and self._bounds[-1] >= number:
+    def cut(self, unit_number: int) -> None:
+        """Forget the units from `unit_number` on."""
+        while self._bounds and self._bounds[-1] >= unit_number:
             self._bounds.pop()
             self._states.pop()
-        self.end = min(self.end, number) if self._bounds else -1
+        self.end = min(self.end, unit_number) if self._bounds else -1
 
     def count(self, state: int) -> int:
         """How many units have a state."""
-        return sum(end - begin for begin, end, found in self._spans() if found == state)
+        return sum(end - begin for begin, end, span_state in self._spans() if span_state == state)
 
-    def differ_from(self, number: int) -> bool:
-        """Whether a unit from `number` on is changed or new."""
-        return any(end > number and state in (_CHANGED, _ADDED) for _, end, state in self._spans())
+    def differ_from(self, unit_number: int) -> bool:
+        """Whether a unit from `unit_number` on is changed or new."""
+        return any(end > unit_number and state in (_CHANGED, _ADDED) for _, end, state in self._spans())
 
     def _spans(self) -> Iterator[tuple[int, int, int]]:
         """Where each span begins and ends, and its state."""
         ends = [*self._bounds, self.end][1:]
         return zip(self._bounds, ends, self._states, strict=True)
 
-    def _append(self, number: int, state: int) -> None:
-        self._bounds.append(number)
+    def _append(self, unit_number: int, state: int) -> None:
+        self._bounds.append(unit_number)
         self._states.append(state)
 
 
 @dataclass
 class QueueDifference:
-    """What a rebuild changes in one queue; files by their start, bytes."""
+    """The changes of a rebuild in one queue: counts of units, and start offsets of files to write and to remove."""
 
     added: int = 0
     changed: int = 0
@@ -82,16 +82,12 @@ class QueueDifference:
 
     @property
     def is_none(self) -> bool:
-        """Whether the queue is as it should be."""
+        """Whether nothing has to change."""
         return not (self.write or self.remove)
 
 
 class Comparison:
-    """Compares units with those that are there; `watched` are the unit numbers of each queue whose targets are told.
-
-    With `keeps_ext` a unit with an ext address is as it should be when all else of it is; so is one of
-    which `is_older` says, by physical offset and tags code, that an older release may have written it.
-    """
+    """Compares the units of a pass with those of the existing queues, and notes which files have to be written."""
 
     def __init__(
         self,
@@ -101,6 +97,11 @@ class Comparison:
         keeps_ext: bool = True,
         is_older: Callable[[int, int], bool] = lambda *_: False,
     ) -> None:
+        """`watched` are unit numbers of each queue whose physical offsets are collected in `targets`.
+
+        With `keeps_ext` the ext address of a unit is not compared with a tags code. `is_older` decides by physical
+        offset and tags code whether an older release may have written a unit.
+        """
         self.targets: dict[QueueName, dict[int, int]] = defaultdict(dict)  # physical offset of watched units
         self.older: Counter[QueueName] = Counter()  # units that only an older release writes as they are
         self.kind = existing.kind
@@ -112,45 +113,45 @@ class Comparison:
         self._spans: dict[QueueName, _Spans] = defaultdict(_Spans)
         self._write: dict[QueueName, set[int]] = defaultdict(set)
 
-    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Compare units of one queue."""
         data, size = units.view("u1").data, self._grid.unit_size
-        for piece in self._grid.pieces(number, len(units)):
+        for piece in self._grid.pieces(unit_number, len(units)):
             file = self._existing.file(queue, piece.start)
             if file is None:
-                self._spans[queue].add(number + piece.low, piece.high - piece.low, _ADDED)
+                self._spans[queue].add(unit_number + piece.low, piece.high - piece.low, _ADDED)
                 self._write[queue].add(piece.start)
             else:
-                self._compare(queue, number, file, piece, bytes(data[piece.low * size : piece.high * size]))
+                self._compare(queue, unit_number, file, piece, bytes(data[piece.low * size : piece.high * size]))
         if queue in self._watched:
-            self._watch(queue, number, units)
+            self._watch(queue, unit_number, units)
 
-    def cut(self, queue: QueueName, number: int) -> None:
-        """Forget units from `number` on; what is different in the file before them stays."""
-        self._spans[queue].cut(number)
-        first = self._grid.start_of(number)
+    def cut(self, queue: QueueName, unit_number: int) -> None:
+        """Forget units from `unit_number` on; what is different in the file before them stays."""
+        self._spans[queue].cut(unit_number)
+        first = self._grid.start_of(unit_number)
         keeps = self._spans[queue].differ_from(self._grid.first_unit(first))
-        for wanted in [wanted for wanted in self.targets.get(queue, ()) if wanted >= number]:
+        for wanted in [wanted for wanted in self.targets.get(queue, ()) if wanted >= unit_number]:
             del self.targets[queue][wanted]
         self._write[queue] = {start for start in self._write[queue] if start < first or (start == first and keeps)}
 
     def difference(self, queue: QueueName, first: int, end: int) -> QueueDifference:
-        """What is different in a queue whose units ``first:end`` were put, and what of the old ones remains."""
+        """The differences in a queue whose units ``first:end`` were put, and its files outside of that range."""
         spans, grid = self._spans[queue], self._grid
-        found = QueueDifference(spans.count(_ADDED), spans.count(_CHANGED), write=set(self._write[queue]))
+        difference = QueueDifference(spans.count(_ADDED), spans.count(_CHANGED), write=set(self._write[queue]))
         last = grid.start_of(end - 1)
         old = self._existing.queues.get(queue)
         if old is None:
-            return found
+            return difference
         for file in old.files:
             in_file = end - grid.first_unit(file.start_offset)
             if not grid.start_of(first) <= file.start_offset <= last or file.start_offset % grid.file_size:
-                found.remove.add(file.start_offset)
-                found.dropped += self._written(old, file, 0)
+                difference.remove.add(file.start_offset)
+                difference.dropped += self._written(old, file, 0)
             elif file.start_offset == last and file.size == grid.file_size and not old.is_zero_from(file, in_file):
-                found.write.add(file.start_offset)
-                found.dropped += self._written(old, file, in_file)
-        return found
+                difference.write.add(file.start_offset)
+                difference.dropped += self._written(old, file, in_file)
+        return difference
 
     def _written(self, units: UnitFiles, file: MappedFile, first: int) -> int:
         """Units of a file from its unit `first` on, up to the first that was never written."""
@@ -158,9 +159,9 @@ class Comparison:
             return 0
         return count_leading(units.is_written(units.units_in(file, first, units.room_of(file) - first)))
 
-    def _compare(self, queue: QueueName, number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
+    def _compare(self, queue: QueueName, unit_number: int, file: MappedFile, piece: Piece, new: bytes) -> None:
         old = self._existing.queues[queue].read_in(file, piece.position // self._grid.unit_size, piece.high - piece.low)
-        spans, first = self._spans[queue], number + piece.low
+        spans, first = self._spans[queue], unit_number + piece.low
         if old == new:
             spans.add(first, piece.high - piece.low, _SAME)
             return
@@ -173,33 +174,33 @@ class Comparison:
         layout = self._existing.format
         before, after = layout.decode(old), layout.decode(new)
         size = self._grid.unit_size
-        same = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
+        equal = (before.view("u1") == after.view("u1")).reshape(-1, size).all(axis=1)
         if self._existing.kind == "simple" and self._keeps_ext:
-            # The address of an ext unit stands for the tags code, which is in there.
+            # The address of an ext unit replaces the tags code, which is in that unit.
             ext = before["tags_code"] <= MAX_EXT_ADDRESS
             ext &= before["physical_offset"] == after["physical_offset"]
             ext &= before["message_size"] == after["message_size"]
-            same |= ext
+            equal |= ext
         if self._existing.kind == "simple":
-            same |= self._are_older(name, before, after, ~same)
+            equal |= self._are_older(name, before, after, ~equal)
         states = np.where(layout.is_written(before), _CHANGED, _ADDED).astype(np.int8)
-        states[same] = _SAME
+        states[equal] = _SAME
         return states
 
     def _are_older(
         self, name: QueueName, before: NDArray[np.void], after: NDArray[np.void], rows: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Which of `rows` have another tags code because an older release wrote them."""
+        """Those of `rows` that have another tags code because an older release wrote them."""
         rows = rows & (before["physical_offset"] == after["physical_offset"])
         rows &= before["message_size"] == after["message_size"]
-        found = np.zeros(len(rows), dtype=np.bool_)
-        for row in np.flatnonzero(rows)[:_MOST_LOOKUPS].tolist():
-            found[row] = self._is_older(int(before["physical_offset"][row]), int(before["tags_code"][row]))
-        self.older[name] += int(found.sum())
-        return found
+        older = np.zeros(len(rows), dtype=np.bool_)
+        for row in np.flatnonzero(rows)[:_MAX_LOOKUPS].tolist():
+            older[row] = self._is_older(int(before["physical_offset"][row]), int(before["tags_code"][row]))
+        self.older[name] += int(older.sum())
+        return older
 
-    def _watch(self, name: QueueName, number: int, units: Units) -> None:
+    def _watch(self, name: QueueName, unit_number: int, units: Units) -> None:
         decoded = units.view(self._existing.format.dtype)
         for wanted in self._watched[name]:
-            if number <= wanted < number + len(units):
-                self.targets[name][wanted] = int(decoded["physical_offset"][wanted - number])
+            if unit_number <= wanted < unit_number + len(units):
+                self.targets[name][wanted] = int(decoded["physical_offset"][wanted - unit_number])

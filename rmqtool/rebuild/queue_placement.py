@@ -1,4 +1,4 @@
-"""Where the units of plain consume queues go (`ConsumeQueue#putMessagePositionInfo`)."""
+"""The numbers of units in simple consume queues (`ConsumeQueue#putMessagePositionInfo`)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from rmqtool.rebuild.sinks import Timestamps, Units, UnitSink
 from rmqtool.rebuild.stored_units import StoredUnits, physical_offsets, placeholder_units
 
 Order = Literal["stored", "broker"]
-"""What decides a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
+"""The rule for a unit's number: the queue offset stored with the message, or the order in which a broker appends."""
 
-_FEW = 8  # units with a number that does not follow: so many may be a damaged number, more are believed
+_FEW = 8  # so few units with unexpected queue offsets may have damaged ones; more are believed
 _FREE_GAP = 64  # units that may be missing though no byte of the log is: a broker leaves out one or two at a crash
 
 
 @dataclass
 class Irregular:
-    """What did not go by the rule in one queue: all are counts of units."""
+    """Counts of units in one queue that are not at the number of their stored queue offset, or are dropped."""
 
-    neutral: int = 0  # in the place of lost messages
-    superseded: int = 0  # dropped, for the stored queue offset goes back behind them
+    neutral: int = 0  # placeholders of lost messages
+    superseded: int = 0  # dropped, since the stored queue offsets of later messages go back
     repeated: int = 0  # dropped, as a broker drops them
-    shifted: int = 0  # put where the broker puts them, which is not their stored queue offset
+    shifted: int = 0  # put where the broker puts them instead of at their stored queue offset
     renumbered: int = 0  # a stored queue offset that the messages around it refute
     jump: tuple[int, int] | None = None  # numbers between which more are missing than bytes of the log are lost
 
@@ -62,12 +62,11 @@ class _Run(NamedTuple):
 
 
 class SimpleQueues:
-    """All plain queues: each keeps the number of its next unit.
+    """All simple queues: each keeps the number of its next unit.
 
-    With order ``broker`` units go where a broker puts them that begins with empty queues. With ``stored`` each goes to
-    its stored queue offset: lost ones are replaced by neutral units, and where the offsets go back the later
-    messages count, as they do in a queue that was cut or begun anew. Without gaps and repeats both are the same.
-    `names` are the queues by number, and grow with the pass.
+    With order ``broker`` units go where a broker with empty queues puts them. With ``stored`` each goes to its stored
+    queue offset: placeholders replace lost ones, and where the offsets go back the later messages count, as in a queue
+    that was cut or begun anew. Without gaps and repeats both orders give the same.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class SimpleQueues:
         order: Order,
         lost: LostExtents,
     ) -> None:
-        """`existing` are the queues whose units before those of the log stay."""
+        """`names` are the queues by number, and grow with the pass; `existing` ones keep their units below the log."""
         self.irregular: dict[int, Irregular] = defaultdict(Irregular)
         self._names = names
         self._sinks = sinks
@@ -89,14 +88,14 @@ class SimpleQueues:
         self._last = np.empty(0, dtype=np.int64)  # physical offset of the last unit
         self._firsts: dict[int, int] = {}  # number of the unit that the first file begins with
         self._first_messages: dict[int, int] = {}
-        self._pending: dict[int, _Run] = {}  # few units whose numbers do not follow, until it shows why
+        self._pending: dict[int, _Run] = {}  # few units with unexpected queue offsets, until later ones explain them
 
     def end(self, queue: int) -> int:
         """Number of the next unit; -1 when the queue has none."""
         return int(self._ends[queue]) if queue < len(self._ends) else -1
 
     def first(self, queue: int) -> int:
-        """Number of the unit that the queue's first file begins with."""
+        """Number of the first unit in the queue's first file."""
         return self._firsts[queue]
 
     def first_message(self, queue: int) -> int:
@@ -108,47 +107,47 @@ class SimpleQueues:
         if not len(units.queues):
             return
         order, bounds = group(units.queues)
-        every = _Run(*(column.take(order) for column in units[1:]))  # twice as fast as an index
+        grouped = _Run(*(column.take(order) for column in units[1:]))  # twice as fast as an index
         firsts, lasts = bounds[:-1], bounds[1:] - 1
         queues = units.queues[order[firsts]]
         self._grow(int(queues.max()) + 1)
-        regular = self._are_regular(every, queues, firsts, rising=_rises(physical_offsets(units.units)))
-        places = every.offsets[firsts].tolist()
+        regular = self._are_regular(grouped, queues, firsts, rising=_rises(physical_offsets(units.units)))
+        begins = grouped.offsets[firsts].tolist()
         bounds_list = bounds.tolist()
         for row, (queue, is_regular) in enumerate(zip(queues.tolist(), regular.tolist(), strict=True)):
             low, high = bounds_list[row], bounds_list[row + 1]
             if not is_regular:
-                self._add_irregular(queue, every.rows(slice(low, high)))
+                self._add_irregular(queue, grouped.rows(slice(low, high)))
                 continue
             if queue not in self._firsts:
-                self._begin(queue, places[row], every.rows(slice(low, low + 1)))
-            self._write(queue, places[row], every.units[low:high], every.timestamps[low:high])
+                self._begin(queue, begins[row], grouped.rows(slice(low, low + 1)))
+            self._write(queue, begins[row], grouped.units[low:high], grouped.timestamps[low:high])
         done, ends = queues[regular], lasts[regular]
-        self._ends[done] = every.offsets[ends] + 1
-        self._last[done] = physical_offsets(every.units[ends])
+        self._ends[done] = grouped.offsets[ends] + 1
+        self._last[done] = physical_offsets(grouped.units[ends])
 
     def finish(self) -> None:
-        """Place what was held back."""
+        """Place the pending units."""
         for queue, run in list(self._pending.items()):
             del self._pending[queue]
             self._settle(queue, run)
 
     def _are_regular(
-        self, every: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp], *, rising: bool
+        self, grouped: _Run, queues: NDArray[np.int32], firsts: NDArray[np.intp], *, rising: bool
     ) -> NDArray[np.bool_]:
-        """Which queues' units follow each other and the queue's end, or begin the queue.
+        """The queues whose units follow each other and the queue's end, or begin the queue.
 
-        `rising` tells that physical offsets rise in all of the batch, as they do unless a record has two units.
+        `rising` is set when physical offsets rise in the whole batch, as they do unless a record has two units.
         """
-        steps = np.ones(len(every.offsets), dtype=np.bool_)
-        steps[1:] = np.diff(every.offsets) == 1
+        steps = np.ones(len(grouped.offsets), dtype=np.bool_)
+        steps[1:] = np.diff(grouped.offsets) == 1
         if not rising:
-            steps[1:] &= np.diff(every.physical_offsets) > 0
+            steps[1:] &= np.diff(grouped.physical_offsets) > 0
         steps[firsts] = True
-        begins, ends = every.offsets[firsts], self._ends[queues]
+        begins, ends = grouped.offsets[firsts], self._ends[queues]
         regular: NDArray[np.bool_] = np.logical_and.reduceat(steps, firsts)
         regular &= ((ends < 0) & (begins >= 0)) | (begins == ends)
-        regular &= physical_offsets(every.units[firsts]) > self._last[queues]
+        regular &= physical_offsets(grouped.units[firsts]) > self._last[queues]
         if self._pending:
             regular &= ~np.isin(queues, np.fromiter(self._pending, np.int32))
         return regular
@@ -159,45 +158,45 @@ class SimpleQueues:
             more = np.full(max(missing, len(self._ends)), -1, dtype=np.int64)
             self._ends, self._last = np.concatenate([self._ends, more]), np.concatenate([self._last, more])
 
-    def _begin(self, queue: int, number: int, run: _Run) -> None:
-        first = self._first_messages[queue] = number
-        for head in self._existing.units_before_log(self._names[queue], number, int(run.timestamps[0])):
-            first = min(first, head.number)
-            self._write(queue, head.number, self._without_lost(queue, head.units, run), head.timestamps)
+    def _begin(self, queue: int, unit_number: int, run: _Run) -> None:
+        first = self._first_messages[queue] = unit_number
+        for prefix in self._existing.units_before_log(self._names[queue], unit_number, int(run.timestamps[0])):
+            first = min(first, prefix.first)
+            self._write(queue, prefix.first, self._without_lost(queue, prefix.units, run), prefix.timestamps)
         self._firsts[queue] = first
 
-    def _without_lost(self, queue: int, head: Units, run: _Run) -> Units:
-        """A head whose filler stands for messages that are lost with bytes of the log.
+    def _without_lost(self, queue: int, prefix: Units, run: _Run) -> Units:
+        """The units of a prefix, with placeholders instead of filler where bytes of the log are lost.
 
-        Filler would not do: as it points to offset 0, a pull that meets it goes on in the next file of the log.
+        Filler points to offset 0: a pull that meets it would go on in the next file of the log.
         """
-        filler = is_pre_blank(head.view(UNIT_DTYPE))
+        filler = is_pre_blank(prefix.view(UNIT_DTYPE))
         count = int(filler.sum())
         lost = self._lost.between(-1, run.first_physical_offset)
         if self._order == "broker" or not 0 < count <= lost.size // MIN_MESSAGE_SIZE:
-            return head
-        units = head.copy()
+            return prefix
+        units = prefix.copy()
         units[filler] = placeholder_units(run.units[:1], count, lost.missing)
         self.irregular[queue].neutral += count
         return units
 
-    def _put(self, queue: int, number: int, run: _Run) -> None:
+    def _put(self, queue: int, unit_number: int, run: _Run) -> None:
         if queue not in self._firsts:
-            self._begin(queue, number, run)
-        self._write(queue, number, run.units, run.timestamps)
-        self._ends[queue] = number + len(run.offsets)
+            self._begin(queue, unit_number, run)
+        self._write(queue, unit_number, run.units, run.timestamps)
+        self._ends[queue] = unit_number + len(run.offsets)
         self._last[queue] = run.last_physical_offset
 
-    def _write(self, queue: int, number: int, units: Units, timestamps: Timestamps) -> None:
+    def _write(self, queue: int, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         for sink in self._sinks:
-            sink.put(self._names[queue], number, units, timestamps)
+            sink.put(self._names[queue], unit_number, units, timestamps)
 
     def _add_irregular(self, queue: int, run: _Run) -> None:
-        """Place units of one queue that do not simply follow."""
-        places = run.physical_offsets
-        new = np.maximum.accumulate(places) == places
-        new[1:] &= np.diff(places) > 0
-        new &= places > max(int(self._last[queue]), self._last_pending(queue))
+        """Place units of one queue that do not follow each other, or the queue's end."""
+        offsets = run.physical_offsets
+        new = np.maximum.accumulate(offsets) == offsets
+        new[1:] &= np.diff(offsets) > 0
+        new &= offsets > max(int(self._last[queue]), self._last_pending(queue))
         new &= run.offsets >= 0
         self.irregular[queue].repeated += len(new) - int(new.sum())
         run = run.rows(new)
@@ -205,15 +204,15 @@ class SimpleQueues:
         bounds = [0, *borders.tolist(), len(run.offsets)]
         for low, high in pairwise(bounds):
             if high > low:
-                part = run.rows(slice(low, high))
-                self._append(queue, part) if self._order == "broker" else self._preserve(queue, part)
+                consecutive = run.rows(slice(low, high))
+                self._append(queue, consecutive) if self._order == "broker" else self._preserve(queue, consecutive)
 
     def _last_pending(self, queue: int) -> int:
         run = self._pending.get(queue)
         return -1 if run is None else run.last_physical_offset
 
     def _append(self, queue: int, run: _Run) -> None:
-        """As a broker does: offset 0 always, offsets behind the end where the end is, others not at all."""
+        """Append as a broker does: offset 0 always, offsets behind the end at the end, others not at all."""
         end, begin = self.end(queue), int(run.offsets[0])
         if end < 0:
             self._put(queue, begin, run)
@@ -229,7 +228,7 @@ class SimpleQueues:
             self._put(queue, end, kept)
 
     def _preserve(self, queue: int, run: _Run) -> None:
-        """Put units with consecutive numbers at their stored numbers, once it shows that these can be believed."""
+        """Put units with consecutive queue offsets at these, or keep them pending when there are few and a gap."""
         pending = self._pending.pop(queue, None)
         if pending is not None:
             if int(run.offsets[0]) == int(pending.offsets[-1]) + 1:
@@ -245,24 +244,24 @@ class SimpleQueues:
             self._settle(queue, run)
 
     def _settle(self, queue: int, run: _Run) -> None:
-        """Put units at their stored numbers: after a gap, or where the queue began again."""
+        """Put units at their stored queue offsets: after a gap, or where the queue began again."""
         end, begin = self.end(queue), int(run.offsets[0])
         if end >= 0 and begin < end:
-            self._begin_again(queue, begin, end)
+            self._restart(queue, begin, end)
         elif 0 <= end < begin and not self._fill_gap(queue, end, begin, run):
             return
         self._put(queue, begin, run)
 
-    def _begin_again(self, queue: int, begin: int, end: int) -> None:
+    def _restart(self, queue: int, begin: int, end: int) -> None:
         first = self._first_messages[queue]
         self.irregular[queue].superseded += end - max(begin, first)
-        # Before the first message nothing of the log stands, and what else does depends on it.
+        # What precedes the first message depends on that message, and is placed anew.
         cut = self._firsts.pop(queue) if begin < first else begin
         for sink in self._sinks:
             sink.cut(self._names[queue], cut)
 
     def _fill_gap(self, queue: int, end: int, begin: int, run: _Run) -> bool:
-        """Neutral units where records are lost; False where more are missing than bytes of the log."""
+        """Put placeholders where records are lost; False when more are missing than lost bytes can have held."""
         lost = self._lost.between(int(self._last[queue]), run.first_physical_offset)
         if begin - end > _FREE_GAP + lost.size // MIN_MESSAGE_SIZE:
             self.irregular[queue].jump = self.irregular[queue].jump or (end, begin)
@@ -273,5 +272,5 @@ class SimpleQueues:
         return True
 
 
-def _rises(numbers: NDArray[np.int64]) -> bool:
-    return bool((numbers[1:] > numbers[:-1]).all())
+def _rises(offsets: NDArray[np.int64]) -> bool:
+    return bool((offsets[1:] > offsets[:-1]).all())

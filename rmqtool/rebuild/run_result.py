@@ -1,4 +1,4 @@
-"""What a pass over the log keeps of each run of records: all that can be said without the runs before it."""
+"""The results of a pass for each run of records: all that can be derived without the runs before it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WRONG_BODY = "body-crc"
 
 @dataclass(frozen=True)
 class RunTask:
-    """What is derived from which log, by whose rules; can be sent to another process."""
+    """The log to read, and what to derive from it by which rules; can be sent to another process."""
 
     files: Sequence[MappedFile]
     rules: DispatchRules
@@ -40,7 +40,7 @@ class RunTask:
     order: Order = "stored"
     reading: ReadPolicy = UNLIMITED
     checks_bodies: bool = True
-    drops_wrong_bodies: bool = False  # for they are about to be neutralised
+    drops_wrong_bodies: bool = False  # since they are about to be neutralised
     batch_topics: frozenset[str] = frozenset()
     learns_batch_topics: bool = False
     queues: bool = True
@@ -49,7 +49,7 @@ class RunTask:
 
 @dataclass(frozen=True)
 class RunKeys:
-    """Keys without what the records tell: results are sent between processes, or wait for their turn."""
+    """Keys without the offsets and times of their records: small, to be sent between processes."""
 
     key_hashes: NDArray[np.int32]
     kinds: NDArray[np.uint8]
@@ -58,7 +58,7 @@ class RunKeys:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What one run of records gives; units tell their queues by number."""
+    """Units, keys and damage of one run of records; units hold numbers of queues."""
 
     physical_offset: int
     size: int
@@ -74,7 +74,7 @@ class RunResult:
     lost: list[Extent]
 
     def index_keys(self) -> IndexKeys | None:
-        """The keys, with what their records tell."""
+        """The keys, with offsets and times of their records."""
         if self.keys is None:
             return None
         offsets, timestamps = self.physical_offsets.take(self.keys.rows), self.store_timestamps.take(self.keys.rows)
@@ -94,13 +94,13 @@ class RunReader:
         self._is_batch = np.empty(0, dtype=np.bool_)  # of each queue
 
     def new_queues(self) -> list[QueueName]:
-        """The queues, by their number, that it has met since the last call."""
-        found = self._dispatcher.queues[self._sent_queues :]
-        self._sent_queues += len(found)
-        return found
+        """The queues that were met since the last call, in the order of their numbers."""
+        queues = self._dispatcher.queues[self._sent_queues :]
+        self._sent_queues += len(queues)
+        return queues
 
     def items(self, start: int = 0, stop: int = MAX_OFFSET) -> Iterator[Item]:
-        """What begins at physical offsets from `start` to before `stop`. Raises UnreadableError."""
+        """The items that begin at physical offsets from `start` to before `stop`; raises UnreadableError."""
         for event in scan_files(self._task.files, start, stop, self._task.reading):
             yield self._result_of(event) if isinstance(event, RecordRun) else event
 
@@ -135,13 +135,13 @@ class RunReader:
         )
 
     def _of_batch_topics(self, units: QueueUnits) -> NDArray[np.bool_] | None:
-        """Which units go to batch queues; None for none."""
+        """The rows of units that go to batch queues; None without any."""
         topics = self._task.batch_topics
         new = [queue.topic in topics for queue in self._dispatcher.queues[len(self._is_batch) :]]
         if new:
             self._is_batch = np.append(self._is_batch, np.array(new))
-        found: NDArray[np.bool_] = self._is_batch[units.queues]
-        return found if found.any() else None
+        is_batch: NDArray[np.bool_] = self._is_batch[units.queues]
+        return is_batch if is_batch.any() else None
 
     def _selected_keys(self, dispatched: Dispatched, frames: RecordRun, dropped: NDArray[np.bool_] | None) -> RunKeys:
         selection, keys = self._task.selection, dispatched.keys
@@ -149,10 +149,10 @@ class RunReader:
             keys = keys[~dropped[keys.rows]]
         if selection.is_all:
             return RunKeys(keys.key_hashes, keys.kinds, keys.rows)
-        numbers = self._dispatcher.queue_numbers(
+        queue_numbers = self._dispatcher.queue_numbers(
             self._dispatcher.topic_numbers(frames), frames.headers.field("queue_id")
         )
-        taken = np.array([selection.takes(*name) for name in self._dispatcher.queues])[numbers]
+        taken = np.array([selection.takes(*name) for name in self._dispatcher.queues])[queue_numbers]
         rows = taken[keys.rows]
         return RunKeys(keys.key_hashes[rows], keys.kinds[rows], keys.rows[rows])
 
@@ -160,20 +160,23 @@ class RunReader:
         flagged = (frames.headers.field("sys_flag") & INNER_BATCH) != 0
         if not flagged.any():
             return frozenset()
-        numbers = np.unique(self._dispatcher.topic_numbers(frames)[flagged])
-        return frozenset(self._dispatcher.topics[number] for number in numbers.tolist()) - self._task.batch_topics
+        topic_numbers = np.unique(self._dispatcher.topic_numbers(frames)[flagged])
+        return (
+            frozenset(self._dispatcher.topics[topic_number] for topic_number in topic_numbers.tolist())
+            - self._task.batch_topics
+        )
 
 
 def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
-    """Records that are none: to the broker, by our own decision, or because we have put them there."""
+    """Records without a message: refused by the broker, dropped for a wrong body, or inert ones of ours."""
     rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
-    rows.update(dict.fromkeys(dispatched.refused.tolist(), _REFUSED))
+    rows.update(dict.fromkeys(dispatched.malformed_rows.tolist(), _REFUSED))
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
     timestamps: NDArray[Any] = frames.headers.field("store_timestamp") if rows else np.empty(0)
     for row in sorted(rows):
-        place = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
-        yield Extent(*place, rows[row], int(timestamps[row]))
+        location = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
+        yield Extent(*location, rows[row], int(timestamps[row]))
 
 
 def _inert_rows(frames: RecordRun) -> list[int]:

@@ -1,4 +1,4 @@
-"""Plans in files: made, reviewed, and carried out only while the store is the one that they were made from."""
+"""Plans in files: saved, reviewed, and carried out only while the store is unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def rebuild_plan_text(plan: RebuildPlan, command: str, result: dict[str, Any]) -
 
 
 class SavedPlan(PlanFile):
-    """A plan that was read back. Raises UsageError for a file that is none."""
+    """A plan that is read from a file; raises UsageError for a file that holds none."""
 
     def __init__(self, path: Path, command: str) -> None:
         super().__init__(path, _SCHEMA, command)

@@ -1,4 +1,4 @@
-"""Which queues are rebuilt, and which names no directory may have."""
+"""The queues that are rebuilt, and queue names that no directory may have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_NAME = 255  # of a directory, bytes
 
 @dataclass(frozen=True)
 class QueueSelection:
-    """Topics, queue ids and single queues to rebuild; without any: all."""
+    """Topics, queue ids and single queues to rebuild; all queues when none is given."""
 
     topics: frozenset[str] = frozenset()
     queue_ids: frozenset[int] = frozenset()
@@ -37,7 +37,7 @@ class QueueSelection:
 
 
 def refusal(name: QueueName) -> str | None:
-    """Why a queue gets no directory; None for a sound name."""
+    """Why a queue cannot have a directory; None for a sound name."""
     size = len(name.topic.encode("utf-8", "surrogatepass"))
     if name.topic in ("", ".", ".."):
         return "no name of a directory"

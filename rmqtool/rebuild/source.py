@@ -1,4 +1,4 @@
-"""What a rebuild reads: the store's log, its queues as they are, and what decides how units are derived."""
+"""The source of a rebuild: the store's log, its queues, and the rules by which units are derived."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from rmqtool.store.unit_files import UnitFiles
 
 @dataclass
 class RebuildSource:
-    """A store to rebuild from; `batch_topics` grows while the log tells more of them."""
+    """A store to rebuild from; `batch_topics` grows with those that are found in the log."""
 
     snapshot: Snapshot
     options: RebuildOptions
@@ -57,7 +57,7 @@ class RebuildSource:
 
     @property
     def has_ext_units(self) -> bool:
-        """Whether there are any that a unit may lead to."""
+        """Whether the store has ext units, which units may point to."""
         return (self.snapshot.store.root / CONSUME_QUEUE_EXT).is_dir()
 
     def close(self) -> None:
@@ -66,13 +66,13 @@ class RebuildSource:
 
 
 def open_source(store: Store, options: RebuildOptions) -> RebuildSource:
-    """Look at a store; raise UnsupportedError for queues that are no files."""
+    """The source of a rebuild of a store; raises UnsupportedError for queues in RocksDB."""
     snapshot = Snapshot(store, options.version, options.limit)
     return source_of(snapshot, options, snapshot.releases)
 
 
 def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -> RebuildSource:
-    """What a rebuild reads where the store was written by one of some `releases`; raise UnsupportedError as above."""
+    """The source of a rebuild, where one of `releases` wrote the store; may raise UnsupportedError."""
     store = snapshot.store
     if store.layout == "rocksdb" and "queues" in options.parts:
         raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
@@ -102,10 +102,10 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
 def derive(
     source: RebuildSource, outputs: Outputs, progress: Progress, *, checks_bodies: bool = True
 ) -> Derivation | None:
-    """Go over the log once.
+    """Make one pass over the log.
 
-    None where the pass has to begin again with new outputs: a topic turned out to have batch queues, or the log cannot
-    be read in parts. The source knows it then.
+    None when the pass has to begin again with new outputs: a topic turned out to have batch queues, or the log cannot
+    be read in parts. The source has been changed accordingly.
     """
     jobs = source.options.jobs
     task = replace(_task(source), checks_bodies=checks_bodies)
@@ -126,12 +126,12 @@ def _task(source: RebuildSource) -> RunTask:
     options = source.options
     return RunTask(
         files=source.snapshot.log.files,
-        # A record tells offsets in light queues only when its broker had them enabled: what the log says is believed.
+        # Records hold offsets in light queues only if their broker had these enabled, so the log decides.
         rules=DispatchRules.of(
             source.version,
             source.snapshot.store.conf,
             source.snapshot.delay_levels,
-            lmq_seen=True,
+            has_light_queues=True,
             may_be_older=not source.releases.is_named,
         ),
         selection=options.selection,

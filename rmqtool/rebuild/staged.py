@@ -1,4 +1,4 @@
-"""Files written into a transaction: only those that a plan names, read back and compared before they count."""
+"""Files that are written into a transaction: only those that a plan names, each read back and compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PIECE = 4 << 20  # read back at once, bytes
 
 @dataclass
 class _Written:
-    """What was written to a staged file: bytes ``start:end`` and their CRC; None once they were not in one piece."""
+    """The bytes ``start:end`` that were written to a staged file, and their CRC; None after a jump."""
 
     start: int = 0
     end: int = 0
@@ -39,14 +39,14 @@ class _Written:
         self.end = max(self.end, position + len(data))
 
     def check(self, path: Path) -> None:
-        """Compare with what the disk holds; raise UnwritableError."""
+        """Compare with the bytes on the disk; raise UnwritableError."""
         if self.crc is None:
             return
-        found = 0
+        crc = 0
         with InputFile(path) as file:
             for position in range(self.start, self.end, _PIECE):
-                found = crc32(file.read(position, min(_PIECE, self.end - position)), found)
-            sound = found == self.crc and file.next_data(self.end, file.size) == file.size
+                crc = crc32(file.read(position, min(_PIECE, self.end - position)), crc)
+            sound = crc == self.crc and file.next_data(self.end, file.size) == file.size
         if not sound:
             raise UnwritableError("what was written is not what the disk gives back", file=path)
 
@@ -68,38 +68,38 @@ class StagedQueues:
         """The files that were staged."""
         return [file.name for file, _ in self._files.values()]
 
-    def put(self, queue: QueueName, number: int, units: Units, timestamps: Timestamps) -> None:
+    def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
         """Stage units."""
         wanted = self._wanted.get(queue)
         if not wanted:
             return
         data, size = units.view("u1").data, self._grid.unit_size
-        for piece in self._grid.pieces(number, len(units)):
+        for piece in self._grid.pieces(unit_number, len(units)):
             if piece.start in wanted:
                 file, written = self._file(queue, piece.start)
-                part = data[piece.low * size : piece.high * size]
-                file.write(part, piece.position)
-                written.add(part, piece.position)
+                content = data[piece.low * size : piece.high * size]
+                file.write(content, piece.position)
+                written.add(content, piece.position)
                 file.mtime_ns = file_time(int(timestamps[piece.high - 1]))
 
-    def cut(self, queue: QueueName, number: int) -> None:
-        """Clear what was staged behind."""
-        first = self._grid.start_of(number)
-        for (found, start), (file, written) in list(self._files.items()):
-            if found == queue and start >= first:
-                position = (number - self._grid.first_unit(start)) * self._grid.unit_size if start == first else 0
+    def cut(self, queue: QueueName, unit_number: int) -> None:
+        """Clear the staged units from `unit_number` on."""
+        first = self._grid.start_of(unit_number)
+        for (name, start), (file, written) in list(self._files.items()):
+            if name == queue and start >= first:
+                position = (unit_number - self._grid.first_unit(start)) * self._grid.unit_size if start == first else 0
                 file.set_size(position)
                 file.set_size(self._grid.file_size)
-                written.crc = None  # what comes next is not behind what was written
+                written.crc = None  # later bytes do not follow the written ones
 
     def _file(self, queue: QueueName, start: int) -> tuple[StagedFile, _Written]:
-        found = self._files.get((queue, start))
-        if found is None:
+        staged = self._files.get((queue, start))
+        if staged is None:
             written = _Written()
             name = queue_file_name(queue, self._kind, start)
             file = self._transaction.file(name, size=self._grid.file_size, check=written.check)
-            found = self._files[queue, start] = (file, written)
-        return found
+            staged = self._files[queue, start] = (file, written)
+        return staged
 
 
 class StagedIndex:

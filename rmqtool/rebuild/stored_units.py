@@ -1,4 +1,4 @@
-"""Units of plain consume queues as they are stored, those that stand for no message too."""
+"""Units of simple consume queues as they are stored, with filler and placeholders of lost messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StoredUnits(NamedTuple):
 
     @classmethod
     def of(cls, units: QueueUnits) -> StoredUnits:
-        """What a dispatcher derives, encoded while it is in the processor's cache."""
+        """The units that a dispatcher derives, encoded while they are in the processor's cache."""
         stored = units.as_consume_queue().view(RAW_UNIT)
         return cls(units.queues, units.queue_offsets, stored, units.store_timestamps)
 
@@ -35,15 +35,15 @@ class StoredUnits(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """Units before the first one of the log, from unit `number` on."""
+    """The units of a queue before the first one of the log; `first` is the number of the first one."""
 
-    number: int
+    first: int
     units: Units
     timestamps: Timestamps
 
 
 class UnitBuffer:
-    """Holds units until there are enough of them, in arrays that are filled again: fresh memory costs page faults."""
+    """Collects units in arrays that are used again: fresh memory costs page faults."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -61,24 +61,24 @@ class UnitBuffer:
             held[self.count : end] = column
         self.count = end
 
-    def take(self) -> StoredUnits:
-        """All units that are held, valid until the next ones come."""
-        found = self._columns.rows(slice(0, self.count))
+    def drain(self) -> StoredUnits:
+        """All collected units, valid until the next `add`; the buffer is empty then."""
+        units = self._columns.rows(slice(0, self.count))
         self.count = 0
-        return found
+        return units
 
 
 def physical_offsets(units: Units) -> NDArray[np.int64]:
-    """Where the records of stored units begin in the commit log, bytes."""
+    """The physical offsets in stored units, bytes."""
     offsets: NDArray[np.int64] = units.view(UNIT_DTYPE)["physical_offset"].astype(np.int64)
     return offsets
 
 
 def placeholder_units(following: Units, count: int, missing: int | None) -> Units:
-    """Units that stand for lost messages and do no harm.
+    """Units in place of lost messages, harmless to consumers.
 
-    One that points to where no file is gets skipped by a pull, alone. Where all files are there it must point to a
-    message, or garbage is delivered: the next one then comes more than once, always with its own queue offset.
+    A pull skips a unit that points to a missing file. Where no file is missing it must point to a message, or garbage
+    is delivered: the `following` message then comes more than once, always with its own queue offset.
     """
     units = np.repeat(following, count)
     if missing is not None:
@@ -94,5 +94,5 @@ def pre_blank_units(count: int) -> Units:
 
 
 def _columns(count: int) -> StoredUnits:
-    numbers = np.empty(count, np.int32), np.empty(count, np.int64)
-    return StoredUnits(*numbers, np.empty(count, RAW_UNIT), np.empty(count, np.int64))
+    queues_and_offsets = np.empty(count, np.int32), np.empty(count, np.int64)
+    return StoredUnits(*queues_and_offsets, np.empty(count, RAW_UNIT), np.empty(count, np.int64))

@@ -1,4 +1,4 @@
-"""Whose rules count when nobody says which release wrote the store, and what of a rebuild that leaves undecided."""
+"""Findings where the release that wrote the store is not named: assumed rules, and undecided units and keys."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def version_findings(store: Store, releases: Releases, *, index: bool) -> list[F
 
 @dataclass(frozen=True)
 class Undecided:
-    """Units by queue, and whether keys of the index are among it."""
+    """Units by queue, and whether there are keys of the index, that depend on the release."""
 
     releases: Releases
     units: Counter[QueueName]
@@ -51,7 +51,7 @@ class Undecided:
 
     @property
     def count(self) -> int:
-        """How much there is; 0 where nothing depends on the release."""
+        """Units, and 1 for the index; 0 when nothing depends on the release."""
         return self.units.total() + self.index
 
     def findings(self) -> Iterator[Finding]:
@@ -77,7 +77,7 @@ def undecided_of(
     *,
     index_changes: bool,
 ) -> Undecided:
-    """What of the `changed` queues, and of the index, some of the fitting releases write and others do not."""
+    """Units of the `changed` queues, and keys of the index, that only some of the fitting releases write."""
     multi_dispatch = _differ(releases, MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, MULTI_DISPATCH_SPARES_DEAD_LETTERS)
     separator = _differ(releases, VALUES_MAY_HOLD_SEPARATOR)
     units: Counter[QueueName] = Counter()

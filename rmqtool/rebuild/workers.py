@@ -1,6 +1,6 @@
-"""A pass over the log, in one process or several: each reads parts of the log, which are put together in order.
+"""A pass over the log in one process or several: each reads parts of the log, whose results are joined in order.
 
-What comes of a part does not depend on those before it, so the whole is the same whoever reads it.
+The result of a part does not depend on those before it, so the number of processes does not change the whole.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from rmqtool.base.worker import Job
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rebuild.run_result import Item, RunReader, RunResult, RunTask
 
-_MOST_AHEAD = (8 if memory_is_short() else 128) << 20  # bytes of the log that this process reads before their turn
+_MAX_AHEAD = (8 if memory_is_short() else 128) << 20  # bytes of the log whose results wait for their turn
 
 
 class PartsDoNotMeetError(Exception):
-    """A part does not begin where the one before it has ended: bytes look like a record that are none."""
+    """A part does not begin where the one before it has ended: bytes before it look like a record but are none."""
 
 
 class PassNumbers:
-    """The numbers of queues in a whole pass: of two topics that are one to Java, for it decodes them alike, one."""
+    """The numbers of queues in a whole pass; topics that Java decodes to the same text have one number."""
 
     def __init__(self) -> None:
         self.names: list[QueueName] = []
@@ -46,7 +46,7 @@ class PassNumbers:
 
 
 class _Renumbering:
-    """From the queue numbers of one reader to those of the pass."""
+    """Maps the queue numbers of one reader to those of the pass."""
 
     def __init__(self, numbers: PassNumbers) -> None:
         self._numbers = numbers
@@ -54,10 +54,10 @@ class _Renumbering:
         self._is_identity = True
 
     def apply(self, item: Item, names: Sequence[QueueName]) -> Item:
-        """An item with the pass's numbers; `names` are the queues that the reader has met since its last item."""
+        """An item with the pass's numbers; `names` are the reader's new queues since its last item."""
         if names:
-            found = np.array(self._numbers.of(names), dtype=np.int32)
-            self._table = np.concatenate([self._table, found])
+            new_numbers = np.array(self._numbers.of(names), dtype=np.int32)
+            self._table = np.concatenate([self._table, new_numbers])
             self._is_identity = bool((self._table == np.arange(len(self._table))).all())
         if self._is_identity or not isinstance(item, RunResult):
             return item
@@ -71,7 +71,7 @@ class _Renumbering:
 
 
 class _ReadParts(Job[tuple[Item, list[QueueName]]]):
-    """Reads parts; each result is an item, and the queues that this process has met since the last one."""
+    """Reads parts; each result is an item, and the new queues of this process since the last one."""
 
     def __init__(self, task: RunTask, parts: Sequence[tuple[int, int]]) -> None:
         self._reader = RunReader(task)
@@ -108,7 +108,7 @@ def _of_processes(task: RunTask, numbers: PassNumbers, parts: Sequence[tuple[int
     end = None
     with WorkerPool[tuple[Item, list[QueueName]]](jobs - 1) as pool:
         pool.begin(make, range(len(parts)), make())
-        for step in pool.steps_in_order(_MOST_AHEAD):
+        for step in pool.steps_in_order(_MAX_AHEAD):
             if step.result is None:
                 continue
             item, queues = step.result

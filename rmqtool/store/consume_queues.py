@@ -1,4 +1,4 @@
-"""Consume queues: which there are, and how their units are stored (`ConsumeQueue`, `BatchConsumeQueue`)."""
+"""The consume queues of a store, and how their units are stored (`ConsumeQueue`, `BatchConsumeQueue`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUEUE_ID = re.compile(r"\d{1,9}", re.ASCII)
 
 
 class UnitFormat(NamedTuple):
-    """How queues of one kind are stored: below which directory of the store, and the broker's own test of each unit."""
+    """How queues of one kind are stored: their directory in the store, and the broker's test for a written unit."""
 
     directory: str
     dtype: np.dtype[np.void]
@@ -63,33 +63,33 @@ class Queue:
         return self.format.dtype.itemsize
 
 
-def list_queues(store: Store, part: ReadScope = nullcontext) -> Iterator[Queue]:
-    """Every queue directory, by topic and number; names that are no number are skipped, as the broker does.
+def list_queues(store: Store, scope: ReadScope = nullcontext) -> Iterator[Queue]:
+    """All queues by topic and queue id; directories whose names are no number are skipped, as the broker does.
 
-    Each directory and each file is a `part`.
+    Each directory and each file is read in a `scope` of its own.
     """
     for kind, units in UNIT_FORMATS.items():
-        for topic in _directories_in(store.root / units.directory, part):
-            numbered = [entry for entry in _directories_in(Path(topic.path), part) if _QUEUE_ID.fullmatch(entry.name)]
+        for topic in _directories_in(store.root / units.directory, scope):
+            numbered = [entry for entry in _directories_in(Path(topic.path), scope) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
-                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), scope=part))
+                yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), scope=scope))
 
 
-def has_light_queues(store: Store, part: ReadScope = nullcontext) -> bool:
-    """Whether some topic's directory is one of light queues; the directory above them is a `part`."""
+def has_light_queues(store: Store, scope: ReadScope = nullcontext) -> bool:
+    """Whether some topic's directory is one of light queues; the directory of all topics is read in a `scope`."""
     entries: list[os.DirEntry[str]] = []
-    with part():
+    with scope():
         entries = list_directory(store.root / CONSUME_QUEUE)
     return any(entry.name.startswith(LMQ_PREFIX) for entry in entries)
 
 
-def _directories_in(path: Path, part: ReadScope) -> list[os.DirEntry[str]]:
+def _directories_in(path: Path, scope: ReadScope) -> list[os.DirEntry[str]]:
     entries: list[os.DirEntry[str]] = []
-    with part():
+    with scope():
         entries = list_directory(path)
-    found = []
+    directories = []
     for entry in entries:
-        with part():
+        with scope():
             if entry.is_dir():
-                found.append(entry)
-    return found
+                directories.append(entry)
+    return directories

@@ -28,28 +28,28 @@ _SECOND = 1000  # ms: the smallest delay
 
 
 def delay_levels_of_store(store: Store) -> DelayLevels:
-    """The levels that a broker of this store has, so far as configuration and queues tell; otherwise the default."""
+    """The levels of this store's broker: as configured, else as its queues show, else the default."""
     levels = delay_levels_of(store.conf)
     if store.conf.text("messageDelayLevel"):
         return levels
-    delays = dict(enumerate(levels.delays, 1)) | seen_delays(store)
+    delays = dict(enumerate(levels.delays, 1)) | observed_delays(store)
     highest = max(delays)
     return DelayLevels(tuple(delays.get(level, levels.delays[-1]) for level in range(1, highest + 1)))
 
 
-def seen_delays(store: Store) -> dict[int, int]:
-    """The delay of each level, ms, whose newest units agree on one."""
+def observed_delays(store: Store) -> dict[int, int]:
+    """The delay of each level, ms, on which the newest units of its queue agree."""
     directory = store.root / CONSUME_QUEUE / SCHEDULE_TOPIC
-    found: dict[int, int] = {}
+    delays: dict[int, int] = {}
     log: Sequence[MappedFile] | None = None
-    with suppress(RmqtoolError):  # what cannot be read is told by whoever reads all of it
+    with suppress(RmqtoolError):  # checks that read all of it report what cannot be read
         for entry in list_directory(directory):
             if _QUEUE_ID.fullmatch(entry.name) and entry.is_dir():
                 log = store.commit_log().files if log is None else log
                 delay = _delay_of(Path(entry.path), int(entry.name), log)
                 if delay is not None:
-                    found[int(entry.name) + 1] = delay
-    return found
+                    delays[int(entry.name) + 1] = delay
+    return delays
 
 
 def _delay_of(directory: Path, queue_id: int, log: Sequence[MappedFile]) -> int | None:
@@ -58,9 +58,9 @@ def _delay_of(directory: Path, queue_id: int, log: Sequence[MappedFile]) -> int 
     if not queue.files.files:
         return None
     with open_units(queue) as units:
-        number, count = units.recovered_end()
+        file_index, count = units.recovered_end()
         first = max(0, count - _SAMPLE)
-        newest = units.units_in(queue.files.files[number], first, count - first)
+        newest = units.units_in(queue.files.files[file_index], first, count - first)
     delays = Counter[int]()
     for unit in newest:
         record = record_at(log, int(unit["physical_offset"]))

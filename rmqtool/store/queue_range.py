@@ -13,9 +13,9 @@ from rmqtool.store.unit_files import UnitFiles, open_units
 
 @dataclass(frozen=True)
 class QueueRange:
-    """What a broker reports for a queue: offsets (the maximum exclusive), and where its last unit points, bytes.
+    """What a broker reports for a queue: offsets (the maximum exclusive), and the physical offset in its last unit.
 
-    `expired` is set when every unit points below the commit log: the minimum is then the broker's choice.
+    `expired` is set when all units point below the commit log: the minimum then depends on the release.
     """
 
     min_offset: int
@@ -33,18 +33,18 @@ def queue_range(queue: Queue, log_min_offset: int, version: Version, min_offset:
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
     with open_units(queue) as units:
-        number, count = units.recovered_end()
-        in_first = count if number == 0 else units.room_of(files[0])  # a file before the last one is taken to be full
+        file_index, count = units.recovered_end()
+        in_first = count if file_index == 0 else units.room_of(files[0])  # files before the last one count as full
         if queue.kind == "batch":
-            return _batch_range(units, in_first, number, count, log_min_offset)
-        last = units.unit_in(files[number], count - 1) if count else None
-        max_offset = files[number].start_offset // units.size + count
+            return _batch_range(units, in_first, file_index, count, log_min_offset)
+        last = units.unit_in(files[file_index], count - 1) if count else None
+        max_offset = files[file_index].start_offset // units.size + count
         known = QueueRange(min_offset, max_offset, None if last is None else int(last["physical_offset"]))
         return _simple_range(units, in_first, known, log_min_offset, version)
 
 
 def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: Version) -> QueueRange:
-    """The range of a queue of which leading files are gone since it was `known`, or whose log begins later."""
+    """The range of a queue that was `known` before its first files were deleted, or before the log began later."""
     files = queue.files.files
     written = 0
     if queue.kind == "simple" and files and known.last_physical_offset is not None:
@@ -59,22 +59,22 @@ def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: V
 def _simple_range(
     units: UnitFiles, in_first: int, known: QueueRange, log_min_offset: int, version: Version
 ) -> QueueRange:
-    """`known` with the minimum that it has when the queue begins with `in_first` units in its first file."""
+    """`known` with its minimum moved; the queue's first file holds `in_first` units."""
     last, size, first = known.last_physical_offset, units.size, units.files[0]
     offsets = units.offsets_in(first, in_first)
-    found = SimpleQueue(first.start_offset, offsets, known.max_offset * size, last, known.min_offset * size)
-    min_offset = found.min_offset(log_min_offset, version)
-    return QueueRange(min_offset, known.max_offset, last, found.is_expired(log_min_offset))
+    queue = SimpleQueue(first.start_offset, offsets, known.max_offset * size, last, known.min_offset * size)
+    min_offset = queue.min_offset(log_min_offset, version)
+    return QueueRange(min_offset, known.max_offset, last, queue.is_expired(log_min_offset))
 
 
-def _batch_range(units: UnitFiles, in_first: int, number: int, count: int, log_min_offset: int) -> QueueRange:
-    """The range of a batch queue whose last file has the number `number` and `count` units."""
+def _batch_range(units: UnitFiles, in_first: int, file_index: int, count: int, log_min_offset: int) -> QueueRange:
+    """The range of a batch queue whose last file, at `file_index`, holds `count` units."""
     files = units.files
     offsets = units.offsets_in(files[0], in_first)
     min_offset = batch_min_offset(offsets, partial(units.unit_in, files[0]), log_min_offset)
-    if count == 0 and number > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue
-        number, count = number - 1, units.room_of(files[number - 1])
+    if count == 0 and file_index > 0:  # BatchConsumeQueue#reviseMaxOffsetInQueue
+        file_index, count = file_index - 1, units.room_of(files[file_index - 1])
     if count == 0:
         return QueueRange(min_offset, 0)
-    last = units.unit_in(files[number], count - 1)
+    last = units.unit_in(files[file_index], count - 1)
     return QueueRange(min_offset, end_of_batch(last), int(last["physical_offset"]))

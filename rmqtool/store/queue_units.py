@@ -23,12 +23,12 @@ from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import open_units
 
-_READ_UNITS = 800  # what a pull looks at by default
+_READ_UNITS = 800  # as many as a pull reads by default
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One unit; `queue_offset` that of its first message, `position` its place in `file`, bytes.
+    """One unit; `queue_offset` is that of its first message, `position` the unit's in `file`, bytes.
 
     `store_timestamp` is stored in units of batch queues only, epoch ms.
     """
@@ -79,25 +79,25 @@ class QueueFile:
         """The last unit."""
         return next(self.units(self.count - 1, 1), None) if self.count else None
 
-    def unit(self, number: int) -> Unit:
-        """The unit `number` of the file, which has been written."""
-        return next(self.units(number, 1))
+    def unit(self, index: int) -> Unit:
+        """One written unit, by its index in the file."""
+        return next(self.units(index, 1))
 
-    def units(self, number: int, count: int | None = None) -> Iterator[Unit]:
-        """At most `count` units from `number` on."""
-        left = self.count - number if count is None else min(count, self.count - number)
+    def units(self, index: int, count: int | None = None) -> Iterator[Unit]:
+        """At most `count` units from `index` on."""
+        left = self.count - index if count is None else min(count, self.count - index)
         with open_units(self._queue) as files:
             while left > 0:
-                rows = files.units_in(self.mapped, number, min(left, _READ_UNITS)).tolist()
+                rows = files.units_in(self.mapped, index, min(left, _READ_UNITS)).tolist()
                 if not rows:
                     return
-                yield from (self._unit(row, number + place) for place, row in enumerate(rows))
-                number, left = number + len(rows), left - len(rows)
+                yield from (self._unit(row, row_index) for row_index, row in enumerate(rows, index))
+                index, left = index + len(rows), left - len(rows)
 
-    def _unit(self, row: tuple[int, ...], number: int) -> Unit:
-        position = number * self._queue.unit_size
+    def _unit(self, row: tuple[int, ...], index: int) -> Unit:
+        position = index * self._queue.unit_size
         if self._queue.kind == "simple":
-            queue_offset = self.mapped.start_offset // self._queue.unit_size + number
+            queue_offset = self.mapped.start_offset // self._queue.unit_size + index
             return Unit(queue_offset, row[0], row[1], row[2], self.mapped.path, position)
         return Unit(row[4], row[0], row[1], row[2], self.mapped.path, position, row[5], row[3])
 
@@ -105,9 +105,9 @@ class QueueFile:
 class LoadedQueue:
     """A queue with its range, and the files that a broker has after loading it."""
 
-    def __init__(self, queue: Queue, found: QueueRange) -> None:
+    def __init__(self, queue: Queue, queue_range: QueueRange) -> None:
         self.queue = queue
-        self.range = found
+        self.range = queue_range
         self.file_units = queue.files.file_size // queue.unit_size
 
     @cached_property
@@ -118,8 +118,8 @@ class LoadedQueue:
         files = self.queue.files.files[: last + 1]
         size = self.queue.unit_size
         return [
-            QueueFile(self.queue, mapped, written if number == last else mapped.size // size)
-            for number, mapped in enumerate(files)
+            QueueFile(self.queue, mapped, written if index == last else mapped.size // size)
+            for index, mapped in enumerate(files)
         ]
 
     def units_from(self, queue_offset: int) -> Iterator[Unit] | None:
@@ -129,8 +129,8 @@ class LoadedQueue:
         byte = queue_offset * self.queue.unit_size
         for file in self.files:
             if file.mapped.holds(byte):
-                number = (byte - file.mapped.start_offset) // self.queue.unit_size
-                return file.units(number) if number < file.count else None
+                index = (byte - file.mapped.start_offset) // self.queue.unit_size
+                return file.units(index) if index < file.count else None
         return None
 
     def unit_at(self, queue_offset: int) -> Unit | None:
@@ -154,11 +154,11 @@ class LoadedQueue:
             if file.last is None or file.last.physical_offset <= physical_offset or file.first is None:
                 continue
             before = file.first.physical_offset <= physical_offset
-            number = _last(file, lambda unit: unit.physical_offset <= physical_offset) + 1 if before else 0
-            yield from file.units(number)
+            index = _last(file, lambda unit: unit.physical_offset <= physical_offset) + 1 if before else 0
+            yield from file.units(index)
 
     def next_file(self, queue_offset: int) -> int:
-        """Where a pull goes on that found no file (`rollNextFile`; 0 in a batch queue)."""
+        """The next offset of a pull when no file holds `queue_offset` (`rollNextFile`; 0 in a batch queue)."""
         if self.queue.kind == "batch" or not self.file_units:
             return 0
         return queue_offset + self.file_units - queue_offset % self.file_units
@@ -173,19 +173,19 @@ class LoadedQueue:
 
 
 def _last(file: QueueFile, holds: Callable[[Unit], bool]) -> int:
-    """Number of the last unit for which `holds` is true; it is so for the first and for none behind a false one."""
-    return bisect_left(range(file.count), True, key=lambda number: not holds(file.unit(number))) - 1
+    """Index of the last unit for which `holds` is true; it is true for the first, and false behind a false one."""
+    return bisect_left(range(file.count), True, key=lambda index: not holds(file.unit(index))) - 1
 
 
 class ExtTags:
-    """The ext units of one queue, looked up by their addresses."""
+    """The ext units of one queue, by their addresses."""
 
     def __init__(self, store: Store, queue: Queue) -> None:
         self._directory = store.root / CONSUME_QUEUE_EXT / queue.topic / str(queue.queue_id)
         self._files = list_mapped_files(self._directory).files if self._directory.is_dir() else ()
 
     def tags_code(self, stored: int) -> int | None:
-        """The tags code that a unit stores, or that of the ext unit that it leads to; None when there is none."""
+        """The tags code that a unit stores, or that of the ext unit at its address; None without that ext unit."""
         if not is_ext_address(stored):
             return stored
         offset = offset_of(stored)

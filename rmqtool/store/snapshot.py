@@ -40,9 +40,8 @@ from rmqtool.store.version_signs import (
 class Snapshot:
     """A store as it stands; what has been read of it stays as it is, whatever a running broker does meanwhile.
 
-    `version` is the release whose rules count; without it that is the newest release that fits. Each directory and
-    file of a listing is read in a `scope`, which decides what becomes of one that cannot be read; a file that is asked
-    for by itself raises RmqtoolError.
+    Directories and files of a listing are read in a `scope`, which may skip what cannot be read; other files raise
+    RmqtoolError.
     """
 
     def __init__(
@@ -53,6 +52,7 @@ class Snapshot:
         *,
         scope: ReadScope = nullcontext,
     ) -> None:
+        """`version` is the release whose rules count, by default the newest that fits; `limit` is that of reading."""
         self.store = store
         self.version = version
         self._limit = limit
@@ -96,7 +96,7 @@ class Snapshot:
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
-        """All consume queues, by kind, topic and number."""
+        """All consume queues, by kind, topic and queue id."""
         return tuple(list_queues(self.store, self._scope))
 
     @cached_property
@@ -105,7 +105,7 @@ class Snapshot:
         return has_light_queues(self.store, self._scope)
 
     def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
-        """One queue as a broker has loaded it, None when it is not there."""
+        """One queue as a broker has loaded it, None when it does not exist."""
         name = topic, queue_id
         if name not in self._loaded:
             queue = find_queue(self.store, topic, queue_id)
@@ -115,7 +115,7 @@ class Snapshot:
         return self._loaded[name]
 
     def queue_ids(self, topic: str) -> list[int]:
-        """Numbers of the queues of a topic that are there."""
+        """The queue ids of a topic's queues."""
         return [queue.queue_id for queue in self.queues if queue.topic == topic]
 
     @cached_property
@@ -138,7 +138,7 @@ class Snapshot:
 
     @cached_property
     def index(self) -> Index:
-        """The index files, to look up keys in."""
+        """The index files, opened to look up keys."""
         return open_index(self.store, live=self.holder is not None)
 
     @property
@@ -149,7 +149,7 @@ class Snapshot:
 
     @cached_property
     def index_holds_tags(self) -> bool | None:
-        """Whether the newest index units are of tags, too; None where nothing shows it."""
+        """Whether the newest index units include tags; None where that cannot be seen."""
         return holds_tags(*self.newest_index, self.log.files) if self.newest_index else None
 
     @cached_property
@@ -159,7 +159,7 @@ class Snapshot:
 
     @cached_property
     def topic_names(self) -> list[str]:
-        """Every topic that has queues or is configured, by name."""
+        """All topics that have queues or are configured, by name."""
         with_queues = {
             entry.name
             for directory in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
@@ -180,7 +180,7 @@ class Snapshot:
 
     @cached_property
     def delay_levels(self) -> DelayLevels:
-        """The delay levels that its broker has."""
+        """The delay levels of the store's broker."""
         return delay_levels_of_store(self.store)
 
     @cached_property

@@ -33,9 +33,9 @@ PART_SIZE = 64 << 20
 """Least size of a part, bytes: small, that processes end together, and large against what each begins with."""
 
 _PLANNING_THREADS = 16  # planning waits for disks
-_LARGEST = 4  # no part is more than this part of a log, unless all are as small as can be
-_MOST_PARTS = 256  # that are as small, in a log; of a larger log all parts are larger
-_LOOK = 64 << 10  # bytes behind a border in which there must be something
+_LARGEST = 4  # no part is more than a quarter of the log, unless all have the least size
+_MAX_PARTS = 256  # of the least size; in a larger log that size grows
+_PROBE_SIZE = 64 << 10  # bytes behind a border that must not all be zeros
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class HasSplit(Protocol):
 
 
 def find_sources(stores: Sequence[NamedStore], starts: Sequence[int], stop: int = MAX_OFFSET) -> list[Source]:
-    """Look at stores, several at once: what of each is there from ``starts[i]`` to before `stop` at this moment."""
+    """The logs of several stores from ``starts[i]`` to before `stop`, as they are now; raises UnreadableError."""
     with ThreadPoolExecutor(_PLANNING_THREADS) as pool:
         return list(pool.map(lambda store, start: find_source(store, start, stop), stores, starts))
 
 
 def find_source(named: NamedStore, start: int = 0, stop: int = MAX_OFFSET) -> Source:
-    """What of one store is there from `start` to before `stop` at this moment; raises UnreadableError."""
+    """The log of one store from `start` to before `stop`, as it is now; raises UnreadableError."""
     store = named.store
     live = lock_holder(store.root) is not None
     # Absolute: workers of a cluster have another working directory.
@@ -159,7 +159,7 @@ def log_parts(
     No part is of less than half of `least` bytes, and where files overlap there is only one.
     """
     size = sum(file.size for file in files)
-    return list(pairwise([0, *_borders(files, max(least, size // _MOST_PARTS), reading), MAX_OFFSET]))
+    return list(pairwise([0, *_borders(files, max(least, size // _MAX_PARTS), reading), MAX_OFFSET]))
 
 
 def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
@@ -182,20 +182,23 @@ def _borders(files: Sequence[MappedFile], least: int, reading: ReadPolicy) -> It
             continue
         try:
             with InputFile(file.path, reading) as opened:
-                place = file.start_offset
-                while place < file.end_offset:
-                    # Where nothing stands the log may have ended: what is to be told of its end, one part must see.
-                    if 2 * (place - last) >= sizes.at(last) and _holds_something(opened, place - file.start_offset):
-                        last = place
-                        yield place
-                    left = file.end_offset - place
-                    place += -(-left // max(1, round(left / sizes.at(place))))
+                offset = file.start_offset
+                while offset < file.end_offset:
+                    # Where nothing is written the log may have ended, and one part must contain that whole end.
+                    if 2 * (offset - last) >= sizes.at(last) and _has_data(opened, offset - file.start_offset):
+                        last = offset
+                        yield offset
+                    left = file.end_offset - offset
+                    offset += -(-left // max(1, round(left / sizes.at(offset))))
         except UnreadableError:
-            continue  # one part meets what cannot be read
+            continue  # the unreadable file lies in one part
 
 
 class _Sizes:
-    """How large parts are: large at the log's beginning, for each has its costs; at its end processes end together."""
+    """Sizes of parts: large at the log's beginning, since each has its costs, and small at its end.
+
+    So the processes finish at the same time.
+    """
 
     def __init__(self, files: Sequence[MappedFile], least: int) -> None:
         self._start = log_start(files)
@@ -210,6 +213,6 @@ class _Sizes:
         return max(self._least, min(times * self._least, whole // _LARGEST))
 
 
-def _holds_something(file: InputFile, position: int) -> bool:
-    stop = min(position + _LOOK, file.size)
+def _has_data(file: InputFile, position: int) -> bool:
+    stop = min(position + _PROBE_SIZE, file.size)
     return file.next_data(position, stop) < stop

@@ -1,7 +1,7 @@
 """The units of one consume queue: read from all of its files, searched, and where they end.
 
-There are two ends. A start looks for the first unit that the broker does not take for one (`recovered_end`); whatever
-stands behind that is damage, up to the last byte that is not zero (`data_end`).
+A queue has two ends. A start ends it at the first unit that is not written (`recovered_end`); bytes behind that are
+damage, up to the last byte that is not zero (`data_end`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import Offsets
 
 RECOVERED_FILES = 3
-"""`ConsumeQueue#recover` looks at the last three."""
+"""`ConsumeQueue#recover` reads the last three."""
 
 _READ_UNITS = 200  # so many take no longer to read than one: they are a page
 _READ_WHOLE = 1 << 16  # a file up to this size is read as the broker reads it, a larger one searched, bytes
 
 
 class UnitFiles:
-    """Reads units by their number from the queue's offset 0 on, or by their number in one of the files.
+    """Reads units by their number in the queue, from queue offset 0 on, or by their index in one of its files.
 
-    `start` is the number of the first unit that there is a file for; with `live` a broker writes to the queue.
+    `start` is the number of the first unit in a file.
     """
 
     def __init__(self, queue: Queue, open_files: OpenFiles, *, live: bool = False) -> None:
+        """`open_files` keeps the queue's files open; with `live` a broker writes to the queue."""
         self.queue = queue
         self.size = queue.unit_size
         self.dtype = queue.format.dtype
@@ -46,7 +47,7 @@ class UnitFiles:
         self.start = self.files[0].start_offset // self.size if self.files else 0
 
     def read(self, first: int, count: int) -> bytes:
-        """Units `first` to before ``first + count`` as stored; where no file holds one, zeros are read."""
+        """Units `first` to before ``first + count`` as stored; zeros where no file holds them."""
         position, end = first * self.size, (first + count) * self.size
         for file in self.files:
             if file.start_offset <= position and end <= file.end_offset:
@@ -75,9 +76,9 @@ class UnitFiles:
         """Units of one file from its unit `first` on by their fields, shape ``(count,)`` or shorter at its end."""
         return self.queue.format.decode(self.read_in(mapped, first, count))
 
-    def unit_in(self, mapped: MappedFile, number: int) -> np.void:
+    def unit_in(self, mapped: MappedFile, index: int) -> np.void:
         """One unit of one file, which must hold it."""
-        unit: np.void = self.units_in(mapped, number, 1)[0]
+        unit: np.void = self.units_in(mapped, index, 1)[0]
         return unit
 
     def room_of(self, mapped: MappedFile) -> int:
@@ -85,7 +86,7 @@ class UnitFiles:
         return mapped.size // self.size
 
     def offsets_in(self, mapped: MappedFile, count: int) -> Offsets:
-        """Where the first units of one file point to; in a large file they are read as they are asked for."""
+        """The physical offsets in the first units of one file; in a large file they are read on access."""
         if mapped.size > _READ_WHOLE:
             return _StoredOffsets(self, mapped, count)
         offsets: NDArray[np.int64] = self.units_in(mapped, 0, count)["physical_offset"]
@@ -96,16 +97,16 @@ class UnitFiles:
         return self._open.get(mapped.path).next_data(first * self.size, mapped.size) == mapped.size
 
     def recovered_end(self) -> tuple[int, int]:
-        """Where a start ends the queue: number of the last file that it keeps, and units in it; (-1, 0) without one."""
+        """Index of the last file that a start keeps, and count of the units in it; (-1, 0) without a file."""
         last = len(self.files) - 1
-        for number in range(max(0, last + 1 - RECOVERED_FILES), last):
-            count = self._written_in(self.files[number])
-            if count < self.room_of(self.files[number]):
-                return number, count
+        for file_index in range(max(0, last + 1 - RECOVERED_FILES), last):
+            count = self._written_in(self.files[file_index])
+            if count < self.room_of(self.files[file_index]):
+                return file_index, count
         return last, self._written_in(self.files[last]) if self.files else 0
 
     def _written_in(self, mapped: MappedFile) -> int:
-        """Units of one file before the first that is not written; in a large one they are taken to be in one piece."""
+        """Count of the units before the first that is not written; a large file is taken to hold no gap."""
         low, high = 0, self.room_of(mapped)
         if mapped.size > _READ_WHOLE:
             low = high if self._is_written_in(mapped, high - 1) else low
@@ -114,13 +115,13 @@ class UnitFiles:
                 low, high = (middle + 1, high) if self._is_written_in(mapped, middle) else (low, middle)
         return low + count_leading(self.is_written(self.units_in(mapped, low, high - low)))
 
-    def _is_written_in(self, mapped: MappedFile, number: int) -> bool:
-        return bool(self.is_written(self.units_in(mapped, number, 1)).any())
+    def _is_written_in(self, mapped: MappedFile, index: int) -> bool:
+        return bool(self.is_written(self.units_in(mapped, index, 1)).any())
 
     def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
-        """Units from `first` to before `stop` in pieces: numbers of the first and behind the last, and if in a file.
+        """Units from `first` to before `stop` as ranges (begin, end, whether a file holds them).
 
-        Names tell where files begin, and may tell anything: what lies between two must not be gone through.
+        Gaps are one range each: file names may leave gaps too large to be iterated over.
         """
         for file in self.files:
             low, high = file.start_offset // self.size, min(stop, -(-file.end_offset // self.size))
@@ -132,7 +133,7 @@ class UnitFiles:
 
     @cached_property
     def data_end(self) -> int:
-        """Number behind the last unit that is not all zeros; where a broker writes, the last one may be half there."""
+        """Number behind the last unit that is not all zeros, except one that a running broker may be writing."""
         for mapped in reversed(self.files):
             end = self._open.get(mapped.path).data_end()
             if end:
@@ -147,16 +148,16 @@ class UnitFiles:
     def find(self, physical_offset: int) -> int | None:
         """Number of the unit that points to `physical_offset`, for units that ascend; None when it is not found."""
         number = self.bisect(physical_offset)
-        is_found = number < self.data_end and self._target(number) == physical_offset
-        return number if is_found and self.is_written(self.units(number, 1))[0] else None
+        points_there = number < self.data_end and self._target(number) == physical_offset
+        return number if points_there and self.is_written(self.units(number, 1))[0] else None
 
     def _target(self, number: int) -> int:
-        """The physical offset that a unit points to; filler, which comes before all messages, points before the log."""
+        """The physical offset that a unit points to; -1 for filler, which precedes all messages."""
         unit = self.units(number, 1)
         is_filler = self.queue.kind == "simple" and is_pre_blank(unit)[0]
         return -1 if is_filler else int(unit["physical_offset"][0])
 
-    def place_of(self, number: int) -> tuple[Path | None, int]:
+    def location_of(self, number: int) -> tuple[Path | None, int]:
         """Path of the file that holds a unit, None without one, and the unit's position in it, bytes."""
         position = number * self.size
         file = file_at(self.files, position)
@@ -165,7 +166,7 @@ class UnitFiles:
 
 @dataclass(frozen=True)
 class _StoredOffsets:
-    """Where the first `count` units of one file point to, each read when it is asked for."""
+    """The physical offsets in the first `count` units of one file, each read on access."""
 
     units: UnitFiles
     mapped: MappedFile
@@ -174,8 +175,8 @@ class _StoredOffsets:
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, number: int) -> np.int64:
-        offset: np.int64 = self.units.unit_in(self.mapped, number)["physical_offset"]
+    def __getitem__(self, index: int) -> np.int64:
+        offset: np.int64 = self.units.unit_in(self.mapped, index)["physical_offset"]
         return offset
 
 

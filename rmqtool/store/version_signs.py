@@ -138,7 +138,7 @@ def _path_signs(root: Path) -> Iterator[str]:
         if read_all(root / ABORT_FILE, 1):
             yield "abort-process-id"
     except RmqtoolError:
-        return  # there is none, or it cannot be read: no sign
+        return  # missing or unreadable: no sign
 
 
 def _config_signs(config: Path, offsets: ConfigFile) -> Iterator[str]:
@@ -194,7 +194,7 @@ def _has_crc32_property(frames: RecordRun) -> bool:
 
 
 def holds_tags(newest: IndexFile, geometry: Geometry, files: Sequence[MappedFile]) -> bool | None:
-    """Whether the newest units of an index file are of tags too; None where no message in it has tags.
+    """Whether the newest units of an index file include tags; None where no message in it has tags.
 
     Messages without tags are no evidence: then older units are read.
     """

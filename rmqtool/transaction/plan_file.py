@@ -39,17 +39,17 @@ def plan_text(
 
 
 class PlanFile:
-    """The plan of a command that was read back. Raises UsageError for a file that is none."""
+    """A command's plan that is read from a file; raises UsageError for a file that holds none."""
 
     def __init__(self, path: Path, schema: str, command: str) -> None:
         self.path = path
         try:
-            found = json.loads(read_all(path, _MAX_SIZE))
+            document = json.loads(read_all(path, _MAX_SIZE))
         except ValueError as error:
             raise UsageError(f"not a plan: {error}", file=path) from error
-        if not isinstance(found, dict) or found.get("schema") != schema or found.get("command") != command:
+        if not isinstance(document, dict) or document.get("schema") != schema or document.get("command") != command:
             raise UsageError(f"not a plan of {command} that this version can carry out", file=path)
-        self.document = found
+        self.document = document
 
     def require_fingerprint(self, found: str, store: Store) -> None:
         """Raise ChangedError when the plan was made from other files."""

@@ -1,4 +1,4 @@
-"""Extents of the commit log in which no message can be read, or not the one that was stored."""
+"""Extents of the commit log whose messages cannot be read, or are not as they were stored."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 UNREAD = "unread"
-"""The reason of an extent whose bytes could not be read: what it holds is not known."""
+"""The reason of an extent whose bytes could not be read, so that its content is not known."""
 
 MAX_EXTENTS = 1 << 18
-"""Extents that are kept one by one; behind them, neighbours are put together so that memory stays bounded."""
+"""Extents that are kept one by one; later ones are joined to bound the memory."""
 
 
 @dataclass
 class Extents:
-    """Extents in ascending order: where each begins, its size (bytes), and why."""
+    """Extents in ascending order: physical offsets, sizes (bytes), and reasons."""
 
     starts: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
@@ -40,21 +40,21 @@ class Extents:
             self.sizes[-1] = start + size - self.starts[-1]
 
     def extend(self, other: Extents) -> None:
-        """Add the extents of the part of the log that follows."""
+        """Add the extents of the next part of the log."""
         for extent in other:
             self.add(*extent)
 
     def reason_at(self, offset: int) -> str | None:
-        """Why nothing can be read at a physical offset; None outside all extents."""
-        number = bisect_right(self.starts, offset) - 1
-        inside = number >= 0 and offset < self.starts[number] + self.sizes[number]
-        return self.reasons[number] if inside else None
+        """The reason of the extent that holds a physical offset; None outside of all extents."""
+        index = bisect_right(self.starts, offset) - 1
+        inside = index >= 0 and offset < self.starts[index] + self.sizes[index]
+        return self.reasons[index] if inside else None
 
     def end_unread(self, end: int) -> bool:
-        """Whether the bytes before `end` could not be read, so that nothing is known of what is last there."""
+        """Whether the bytes right before `end` could not be read."""
         return bool(self.reasons) and self.reasons[-1] == UNREAD and self.starts[-1] + self.sizes[-1] == end
 
     def between(self, start: int, stop: int) -> bool:
         """Whether an extent begins from `start` to before `stop`."""
-        number = bisect_right(self.starts, start - 1)
-        return number < len(self) and self.starts[number] < stop
+        index = bisect_right(self.starts, start - 1)
+        return index < len(self) and self.starts[index] < stop

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
+from rmqtool.rules.config_shapes import main_table
 from rmqtool.store.config_json import backup_problem_of, load_config, read_config_file
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.file_findings import offset_findings
@@ -20,27 +21,27 @@ from rmqtool.store.topics import TOPICS
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
 _SIDE_STORE = "rocksdbstore"
 _SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")
-_VERSIONED = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
-"""Files whose data version grows with each change, and the table in them; offsets change without it."""
+VERSIONED_FILES = (TOPICS, "subscriptionGroup.json")
+"""Files whose data version grows with each change of their main table; offsets change without it."""
 
 
 def check_config_files(snapshot: Snapshot, report: Report) -> None:
-    """Check what can be read, and whether two copies of the same version say the same."""
+    """Check that the files can be read, and that two copies of the same data version agree."""
     store = snapshot.store
-    for found in offset_findings(store, snapshot.committed.file):
-        report.take(found)
+    for each in offset_findings(store, snapshot.committed.file):
+        report.add_finding(each)
     for name in _config_names(store):
         report.check("config.unreadable")
         if name not in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
             _check_readable(store, name, report)
         _check_backup(store, name, report)
-    for name, table in _VERSIONED.items():
-        _check_sources(store, name, table, report)
+    for name in VERSIONED_FILES:
+        _check_sources(store, name, report)
     _check_side_store(store, report)
 
 
 def _config_names(store: Store) -> list[str]:
-    """The JSON files, also those of which only the ``.bak`` is left."""
+    """Names of the JSON files, also of those of which only the ``.bak`` is left."""
     names: set[str] = set()
     with skip_wrong_type():
         names.update(entry.name.removesuffix(".bak") for entry in list_directory(store.root / CONFIG))
@@ -52,13 +53,13 @@ def _check_readable(store: Store, name: str, report: Report) -> None:
     if file.problem is None:
         return
     message = f"{file.problem}; {f'the broker reads {store.relative(file.path)}' if file.path else 'there is no .bak'}"
-    place = f"{CONFIG}/{name}"
+    path = f"{CONFIG}/{name}"
     if file.has_bad_backup:
         message = f"{file.problem}; its .bak cannot be read either"
-        report.add("config.unreadable", message, file=place, severity="error", effect="the broker refuses to start")
+        report.add("config.unreadable", message, file=path, severity="error", effect="the broker refuses to start")
     else:
         effect = None if file.path else "the broker starts without what was in it"
-        report.add("config.unreadable", message, file=place, effect=effect)
+        report.add("config.unreadable", message, file=path, effect=effect)
 
 
 def _check_backup(store: Store, name: str, report: Report) -> None:
@@ -71,8 +72,8 @@ def _check_backup(store: Store, name: str, report: Report) -> None:
         report.add("config.unreadable", message, severity="info", effect=effect, file=f"{CONFIG}/{name}.bak")
 
 
-def _check_sources(store: Store, name: str, table: str, report: Report) -> None:
-    """A file and its ``.bak`` of one data version should agree in all that both of them tell."""
+def _check_sources(store: Store, name: str, report: Report) -> None:
+    """A file and its ``.bak`` of one data version should have the same values in all fields that both have."""
     path = store.root / CONFIG / name
     backup = path.with_name(f"{name}.bak")
     if not path.is_file() or not backup.is_file():
@@ -81,21 +82,19 @@ def _check_sources(store: Store, name: str, table: str, report: Report) -> None:
     try:
         main, other = read_config_file(path), read_config_file(backup)
     except RmqtoolError:
-        return  # told already
+        return  # reported already
     version = main.get("dataVersion")
     if not isinstance(version, dict) or version != other.get("dataVersion"):
         return
-    differing = [*_differing(main.get(table), other.get(table))]
+    differing = [*_differing(main_table(name, main) or {}, main_table(name, other) or {})]
     if differing:
         shown = ", ".join(differing[:4]) + (", ..." if len(differing) > 4 else "")
         message = f"it and its .bak have data version {version.get('counter')}, and differ in {shown}"
         report.add("config.backup-differs", message, file=f"{CONFIG}/{name}", count=len(differing))
 
 
-def _differing(main: Any, other: Any) -> Iterator[str]:
-    """Entries that both tables have, and in which a field that both entries have has another value."""
-    if not isinstance(main, dict) or not isinstance(other, dict):
-        return
+def _differing(main: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """Entries of both tables in which a common field has different values."""
     for name in main.keys() & other.keys():
         ours, theirs = main[name], other[name]
         if not isinstance(ours, dict) or not isinstance(theirs, dict):

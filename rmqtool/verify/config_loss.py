@@ -1,8 +1,8 @@
-"""Config files that are gone or empty, though the store proves what was in them (`ConfigManager#load`).
+"""Config files that are missing or empty, although the store proves that they had content (`ConfigManager#load`).
 
-A broker that finds neither a file nor its ``.bak`` starts with an empty table, and says nothing. Proof is what only a
-broker makes: the files that it writes of itself beside the missing one, and the topics that it makes for itself. Store
-classes that were driven without a broker leave neither, and a log that was copied alone no `config/` at all.
+A broker that finds neither a file nor its ``.bak`` silently starts with an empty table. The proof is that a whole
+broker has written the store: it has written other config files, or messages in its own topics. Store classes without a
+broker write neither, and a log that was copied alone has no `config/`.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ _EFFECTS = {
 }
 
 
-def check_losses(seen: Witnesses, report: Report) -> None:
-    """Topics, groups and offsets that are lost."""
+def check_losses(witnesses: Witnesses, report: Report) -> None:
+    """Report config files whose loss loses topics, groups or offsets."""
     report.check("config.missing", len(_EFFECTS))
-    if seen.is_in_rocksdb:
+    if witnesses.is_in_rocksdb:
         return
-    _check_topics(seen, report)
-    _check_offsets(seen, report)
-    _check_groups(seen, report)
-    _check_backups_alone(seen, report)
+    _check_topics(witnesses, report)
+    _check_offsets(witnesses, report)
+    _check_groups(witnesses, report)
+    _check_backups_alone(witnesses, report)
 
 
 def report_loss(name: str, state: State, lost: str, report: Report, **details: Any) -> None:
-    """Report a file that is lost; `lost` is what was in it."""
-    place = f"{CONFIG}/{name}"
+    """Report a lost file; `lost` describes the content that the store proves."""
+    path = f"{CONFIG}/{name}"
     what = "neither it nor its .bak is there" if state == "gone" else f"it is {state}" if state == "empty" else \
         f"it is there {state}"  # fmt: skip
     effect = _EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
-    report.add("config.missing", f"{what}, {lost}", file=place, effect=effect, **details)
+    report.add("config.missing", f"{what}, {lost}", file=path, effect=effect, **details)
 
 
-def _check_backups_alone(seen: Witnesses, report: Report) -> None:
-    """A broker that stops leaves each file beside its .bak, which holds what was in the file before."""
-    for name in () if seen.is_unclean else (*_EFFECTS, LMQ_CONSUMER_OFFSET):
-        file = seen.file(name)
+def _check_backups_alone(witnesses: Witnesses, report: Report) -> None:
+    """Report files of which only the .bak is left: a broker that stops leaves both, the .bak with the older content."""
+    for name in () if witnesses.is_unclean else (*_EFFECTS, LMQ_CONSUMER_OFFSET):
+        file = witnesses.file(name)
         if file.path is not None and file.path.suffix == ".bak" and file.problem is None:
             message = "it is not there; a start reads its .bak, which is older by at least one change"
             effect = _EFFECTS[CONSUMER_OFFSET if name == LMQ_CONSUMER_OFFSET else name]
@@ -62,47 +62,47 @@ def _check_backups_alone(seen: Witnesses, report: Report) -> None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of some names, and how many others there are."""
-    found = sorted(names)
-    rest = len(found) - _SHOWN
-    return ", ".join(found[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    """The first names in order, and the count of the others."""
+    ordered = sorted(names)
+    rest = len(ordered) - _SHOWN
+    return ", ".join(ordered[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _check_topics(seen: Witnesses, report: Report) -> None:
-    state, topics = seen.state(TOPICS), seen.user_topics
+def _check_topics(witnesses: Witnesses, report: Report) -> None:
+    state, topics = witnesses.state(TOPICS), witnesses.user_topics
     if state in ("there", "unreadable") or not topics:
         return
-    proven = state != "gone" or seen.is_brokers or seen.has_broker_topics
+    proven = state != "gone" or witnesses.is_brokers or witnesses.has_broker_topics
     lost = f"and the store has messages of {counted(len(topics), 'topic')}: {listed(topics)}"
     report_loss(TOPICS, state, lost, report, severity=None if proven else "info")
 
 
-def _check_offsets(seen: Witnesses, report: Report) -> None:
+def _check_offsets(witnesses: Witnesses, report: Report) -> None:
     names = (LMQ_CONSUMER_OFFSET, CONSUMER_OFFSET)
-    name = LMQ_CONSUMER_OFFSET if LMQ_CONSUMER_OFFSET in seen.names else CONSUMER_OFFSET
-    state = seen.state(name)
-    if state in ("there", "unreadable") or (state == "gone" and any(seen.state(each) != "gone" for each in names)):
+    name = LMQ_CONSUMER_OFFSET if LMQ_CONSUMER_OFFSET in witnesses.names else CONSUMER_OFFSET
+    state = witnesses.state(name)
+    if state in ("there", "unreadable") or (state == "gone" and any(witnesses.state(each) != "gone" for each in names)):
         return
-    span = seen.totals.latest - seen.totals.earliest
-    if state == "gone" and seen.is_unclean and span <= _FIRST_WRITE_MS:
-        if seen.names:
+    span = witnesses.totals.latest - witnesses.totals.earliest
+    if state == "gone" and witnesses.is_unclean and span <= _FIRST_WRITE_MS:
+        if witnesses.names:
             text = f"there is no {name}, which a broker that is killed within its first ten seconds has not written yet"
             report.doubt("committed offsets", f"committed offsets: {text}")
         return
-    groups = seen.retrying_groups()
-    if state == "without its table" or (state == "gone" and seen.is_brokers):
-        groups |= seen.configured_groups()
+    groups = witnesses.retrying_groups()
+    if state == "without its table" or (state == "gone" and witnesses.is_brokers):
+        groups |= witnesses.configured_groups()
     if groups or state == "without its table":
         lost = f"and {counted(len(groups), 'group')} consumed: {listed(groups)}" if groups else "which each release has"
         report_loss(name, state, lost, report)
 
 
-def _check_groups(seen: Witnesses, report: Report) -> None:
-    state = seen.state(GROUPS)
-    if state in ("there", "unreadable") or (state == "gone" and not seen.is_brokers):
+def _check_groups(witnesses: Witnesses, report: Report) -> None:
+    state = witnesses.state(GROUPS)
+    if state in ("there", "unreadable") or (state == "gone" and not witnesses.is_brokers):
         return
-    groups = seen.retrying_groups() | seen.configured_groups()
-    groups |= {one.group for one in seen.snapshot.committed.offsets}
+    groups = witnesses.retrying_groups() | witnesses.configured_groups()
+    groups |= {one.group for one in witnesses.snapshot.committed.offsets}
     groups = {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
     if groups or state != "gone":
         lost = f"and the store knows {counted(len(groups), 'group')}: {listed(groups)}" if groups else \

@@ -1,4 +1,4 @@
-"""Configuration and store as each other's witnesses: what topics, groups, offsets and delays the store proves."""
+"""Configuration against the store: the topics, groups, offsets and delays that the store proves."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ _FLUSH_MS = 60_000  # delay offsets are written every 10 s; with room for slow m
 _CLOCK_MS = 1_000
 
 
-def check_witnesses(seen: Witnesses, report: Report) -> None:
-    """Report what the configuration has lost."""
-    check_losses(seen, report)
-    check_topic_lines(seen, report)
-    check_offset_witnesses(seen, report)
-    _check_delays(seen, report)
+def check_witnesses(witnesses: Witnesses, report: Report) -> None:
+    """Report topics, groups and offsets that the configuration has lost."""
+    check_losses(witnesses, report)
+    check_topic_lines(witnesses, report)
+    check_offset_witnesses(witnesses, report)
+    _check_delays(witnesses, report)
 
 
-def _check_delays(seen: Witnesses, report: Report) -> None:
-    file, newest = seen.file(DELAYS), seen.totals.latest
+def _check_delays(witnesses: Witnesses, report: Report) -> None:
+    file, newest = witnesses.file(DELAYS), witnesses.totals.latest
     table = main_table(DELAYS, file.content)
     offsets = _offsets_of(table)
     report.check("config.delay-offset", len(offsets))
-    lost = seen.state(DELAYS)
+    lost = witnesses.state(DELAYS)
     written = file.path.stat().st_mtime_ns // 1_000_000 if file.path and table else newest + 1 + _CLOCK_MS
-    if seen.is_unclean and (not table or written > newest + _FLUSH_MS):  # not the time of a write but of a copy
+    if witnesses.is_unclean and (not table or written > newest + _FLUSH_MS):  # the time of a copy, not of a write
         written = newest - _FLUSH_MS
-    levels = list(Deliveries(seen.messages, newest, written - _CLOCK_MS).levels(offsets))
-    again = sum(level.again for level in levels)
-    if lost in ("gone", "without its table", "empty") and again:
-        shown = f"and {counted(again, 'message')} of {counted(len(levels), 'delay level')} were delivered"
+    levels = list(Deliveries(witnesses.messages, newest, written - _CLOCK_MS).levels(offsets))
+    repeated = sum(level.repeated for level in levels)
+    if lost in ("gone", "without its table", "empty") and repeated:
+        shown = f"and {counted(repeated, 'message')} of {counted(len(levels), 'delay level')} were delivered"
         report_loss(DELAYS, lost, shown, report)
         return
     for level in levels:
         _report_level(level, report)
-    reported = {level.level for level in levels if level.again or level.skipped}
-    for number, earlier in _in_backup(file).items():
-        offset = offsets.get(number, 0)
-        if number not in reported and offset < earlier:
-            message = f"level {number}: delivered up to {offset}, its .bak, written earlier, has {earlier}"
+    reported = {level.level for level in levels if level.repeated or level.skipped}
+    for level_number, earlier in _in_backup(file).items():
+        offset = offsets.get(level_number, 0)
+        if level_number not in reported and offset < earlier:
+            message = f"level {level_number}: delivered up to {offset}, its .bak, written earlier, has {earlier}"
             report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
-                       effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=number - 1,
+                       effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,
                        queue_offset=offset)  # fmt: skip
 
 
 def _in_backup(file: ConfigFile) -> dict[int, int]:
-    """Offsets by level in the .bak beside a file; none where the .bak itself is read."""
+    """Offsets by level in the .bak of a file; empty when the .bak itself is read instead of the file."""
     if file.path is None or file.path.suffix == ".bak":
         return {}
     try:
@@ -74,13 +74,13 @@ def _offsets_of(table: Mapping[str, Any] | None) -> dict[int, int]:
 
 
 def _report_level(level: Level, report: Report) -> None:
-    place: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
+    details: dict[str, Any] = {"topic": SCHEDULE_TOPIC, "queue_id": level.level - 1, "queue_offset": level.offset}
     start = f"level {level.level}: delivered up to {level.offset}"
-    if level.again:
-        message = f"{start}, and the log shows {counted(level.again, 'message')} behind it that were delivered"
+    if level.repeated:
+        message = f"{start}, and the log shows {counted(level.repeated, 'message')} behind it that were delivered"
         report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
-                   effect="the broker delivers them again", **place)  # fmt: skip
+                   effect="the broker delivers them again", **details)  # fmt: skip
     if level.skipped:
         message = f"{start}, and the log shows that {counted(level.skipped, 'message')} before it never were"
         report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}",
-                   effect="the broker never delivers them", **place)  # fmt: skip
+                   effect="the broker never delivers them", **details)  # fmt: skip

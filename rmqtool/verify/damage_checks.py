@@ -1,4 +1,4 @@
-"""Extents of the log that hold no record: which fault they are, and the ends of files."""
+"""Faults in extents of the log without records, and at the ends of files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ from rmqtool.scan.frames import RecordRun
 from rmqtool.store.store import Store
 from rmqtool.verify.bad_extents import Extents
 
-_HEADER = HEADER_DTYPES[0]  # what of it is read stands before any host, and is the same in all forms
+_HEADER = HEADER_DTYPES[0]  # the fields that are read precede all hosts, and are the same in all formats
 _MAGIC_CODE = MAGIC_CODE_V1.to_bytes(4, "big", signed=True)
 _PAGE_SIZE = 4096
 
 
 class DamageChecks:
-    """Takes what a scan meets in order; the last damage waits until what follows tells what it is."""
+    """Takes the events of a scan in order; damage waits until the next event decides which fault it is."""
 
     def __init__(
         self, store: Store, files: Sequence[MappedFile], report: Report, extents: Extents, version: Version | None
     ) -> None:
+        """`files` are those of the log; findings go to `report`, damage to `extents`; `version` may be unknown."""
         self._store = store
         self._files = files
         self._report = report
@@ -39,7 +40,7 @@ class DamageChecks:
         self._waiting: Damage | None = None
 
     def frames(self, frames: RecordRun) -> None:
-        """Records: they must not fill their file to the last byte, for then no blank ends it."""
+        """Check that records do not fill their file to the last byte, so that no blank ends it."""
         end = frames.physical_offset + frames.size
         file = file_at(self._files, frames.physical_offset)
         if file is not None and end == file.end_offset and file is not self._files[-1]:
@@ -47,7 +48,7 @@ class DamageChecks:
             self._report.add("commitlog.blank", message, file=self._store.relative(file.path), offset=end)
 
     def blank(self, blank: Blank) -> None:
-        """The end of a full file: its size should lead to the file's end."""
+        """Check that the size of a blank leads to the end of its file."""
         self._report.check("commitlog.blank")
         size, _ = self._head(blank.physical_offset)
         if size == blank.size:
@@ -65,7 +66,7 @@ class DamageChecks:
         self._waiting = damage
 
     def may_end_the_log(self) -> bool:
-        """Whether damage waits behind which there may be old records that are no part of the log."""
+        """Whether damage waits that may be the log's end, with stale records behind it."""
         waiting = self._waiting
         if waiting is None or waiting.tail:
             return False
@@ -75,7 +76,7 @@ class DamageChecks:
     def are_stale_records(self, frames: RecordRun, last_timestamp: int) -> bool:
         """Whether records behind damage in the last file are older than those before it.
 
-        A start cuts the log without erasing what stands behind, and new records grow over it from the front.
+        A start cuts the log without erasing the bytes behind; new records overwrite these from the front.
         """
         waiting, file = self._waiting, file_at(self._files, frames.physical_offset)
         if waiting is None or file is None or waiting.physical_offset < file.start_offset:
@@ -83,7 +84,7 @@ class DamageChecks:
         return self._is_last(file) and int(frames.headers.field("store_timestamp")[0]) < last_timestamp
 
     def report_stale_records(self, physical_offset: int) -> int:
-        """Tell that old records begin here; where the log ends."""
+        """Report that stale records begin here; returns where the log ends, a physical offset."""
         waiting, self._waiting = self._waiting, None
         start = waiting.physical_offset if waiting else physical_offset
         self._report.add(
@@ -92,14 +93,14 @@ class DamageChecks:
         return start
 
     def settle(self) -> None:
-        """Tell the damage that waits: what follows is part of the log, or nothing does."""
+        """Report the waiting damage: the log goes on behind it, or the scan has ended."""
         damage, self._waiting = self._waiting, None
         if damage is None:
             return
         code, message = self._code_of(damage)
         if code != "commitlog.stale-bytes":
             self._extents.add(damage.physical_offset, damage.size, code.removeprefix("commitlog."))
-        if code != "commitlog.gap":  # told by the names of the files
+        if code != "commitlog.gap":  # reported by the names of the files
             self._report.add(code, f"{message} ({damage.size} bytes)", offset=damage.physical_offset,
                              **self._named(damage.physical_offset))  # fmt: skip
 
@@ -124,16 +125,16 @@ class DamageChecks:
         return f"commitlog.{reason}", message
 
     def _is_old(self, damage: Damage) -> bool:
-        """Whether it goes to the end of a page at most, and begins with a record that stands before it, too.
+        """Whether it is at most a page, and begins with a copy of an earlier record.
 
-        A broker that writes without mmap fills pages with what its buffer has held (`DefaultMappedFile`).
+        A broker that writes without mmap fills pages with the former content of its buffer (`DefaultMappedFile`).
         """
         start, file = damage.physical_offset, file_at(self._files, damage.physical_offset)
         if file is None or damage.size > (file.start_offset - start) % _PAGE_SIZE:
             return False
         head = np.frombuffer(self._read(start, _HEADER.itemsize), _HEADER)[0]
-        size, told = int(head["message_size"]), int(head["physical_offset"])
-        return told < start and self._read(start, size) == self._read(told, size)
+        size, stored_offset = int(head["message_size"]), int(head["physical_offset"])
+        return stored_offset < start and self._read(start, size) == self._read(stored_offset, size)
 
     def _is_begun(self, damage: Damage) -> bool:
         """Whether the few bytes at the log's end are the first ones of a record."""
@@ -150,7 +151,7 @@ class DamageChecks:
         return int(unit.size), int(unit.magic_code)
 
     def _read(self, physical_offset: int, size: int) -> bytes:
-        """So many bytes of one file, fewer at its end; none where there is no file."""
+        """At most `size` bytes of one file, fewer at its end; empty where no file is."""
         file = file_at(self._files, physical_offset)
         if file is None:
             return b""
@@ -162,11 +163,11 @@ class DamageChecks:
         return {"file": self._store.relative(file.path)} if file else {}
 
     def _is_last(self, file: MappedFile) -> bool:
-        """Whether all files behind hold only zeros."""
+        """Whether all later files hold only zeros."""
         return all(other is file or self._is_empty(other) for other in self._files[self._files.index(file) :])
 
     def _is_empty(self, file: MappedFile) -> bool:
-        """Whether a file shows nothing but zeros; one that cannot be read shows nothing."""
+        """Whether a file holds only zeros, or cannot be read."""
         try:
             with InputFile(file.path) as opened:
                 return opened.next_data(0, opened.size) == opened.size

@@ -1,4 +1,4 @@
-"""Delay levels against the log: what a level has delivered stands there a second time (`ScheduleMessageService`).
+"""Delay levels against the log, which holds a copy of each delivered message (`ScheduleMessageService`).
 
 A level's offset that lies before a delivered message delivers it again; one behind a message that was never delivered
 loses it. The copy has the unique key and the number of retries of the message that waited, and lies in its real queue.
@@ -13,56 +13,58 @@ from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.verify.single_messages import Message, SingleMessages
 
-_EARLY = 2_000  # ms: a copy is not stored before its time, but clocks and rounding are what they are
-_MOST_COPIES = 256  # that are looked at for one message
-_MOST_COUNTED = 512
+_EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time
+_MAX_COPIES = 256  # candidates that are compared with one message
+_MAX_COUNTED = 512
 LEVELS = 64  # more than anyone configures
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level whose offset does not fit: `again` messages would be delivered twice, `skipped` ones never."""
+    """A level whose offset does not fit: `repeated` messages would be delivered twice, `skipped` ones never."""
 
     level: int
     offset: int
-    again: int = 0
+    repeated: int = 0
     skipped: int = 0
 
 
 class Deliveries:
-    """What was delivered, as the log shows; `known_until` is when the offsets were written, epoch ms.
-
-    What was delivered later than that may be missing in the offsets of a broker that was killed.
-    """
+    """The deliveries that the log shows."""
 
     def __init__(self, messages: SingleMessages, newest: int, known_until: int) -> None:
+        """`newest` is the newest store timestamp, `known_until` is when the offsets were written, epoch ms.
+
+        Later deliveries may be missing in the offsets of a broker that was killed.
+        """
         self._messages = messages
         self._newest = newest
         self._known_until = known_until
 
     def levels(self, offsets: dict[int, int]) -> Iterator[Level]:
-        """The levels whose offset, 0 where `offsets` has none, is not where the deliveries ended."""
+        """The levels whose offset, 0 where `offsets` has none, differs from the end of their deliveries."""
         for level in range(1, LEVELS + 1):
             queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
             if queue is None:
                 continue
             offset = offsets.get(level, 0)
             at = min(max(offset, queue.range.min_offset), queue.range.max_offset)
-            ahead = range(at, min(queue.range.max_offset, at + _MOST_COUNTED))
-            behind = range(at - 1, max(queue.range.min_offset, at - _MOST_COUNTED) - 1, -1)
-            again, skipped = self._run(queue, ahead, delivered=True), self._run(queue, behind, delivered=False)
-            if again or skipped:
-                yield Level(level, offset, again, skipped)
+            ahead = range(at, min(queue.range.max_offset, at + _MAX_COUNTED))
+            behind = range(at - 1, max(queue.range.min_offset, at - _MAX_COUNTED) - 1, -1)
+            repeated = self._count_run(queue, ahead, delivered=True)
+            skipped = self._count_run(queue, behind, delivered=False)
+            if repeated or skipped:
+                yield Level(level, offset, repeated, skipped)
 
-    def _run(self, queue: LoadedQueue, numbers: range, *, delivered: bool) -> int:
-        """How many of the messages `numbers`, from the first on, were delivered, or were not, without a break."""
-        for count, number in enumerate(numbers):
-            if self._is_delivered(queue, number) is not delivered:
+    def _count_run(self, queue: LoadedQueue, queue_offsets: range, *, delivered: bool) -> int:
+        """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""
+        for count, queue_offset in enumerate(queue_offsets):
+            if self._is_delivered(queue, queue_offset) is not delivered:
                 return count
-        return len(numbers)
+        return len(queue_offsets)
 
     def _is_delivered(self, queue: LoadedQueue, queue_offset: int) -> bool | None:
-        """Whether a message of a level has a copy; None where that cannot be known, or was not when it was written."""
+        """Whether a message of a level has a copy; None when unknown, or delivered after the offsets were written."""
         message, due = self._messages.in_queue(queue, queue_offset), self._messages.due_time(queue, queue_offset)
         if message is None or due is None or message["unique_key"] is None:
             return None
@@ -72,7 +74,7 @@ class Deliveries:
         if target is None:
             return None
         for count, other in enumerate(self._messages.stored_from(target, due - _EARLY)):
-            if other is None or count == _MOST_COPIES:
+            if other is None or count == _MAX_COPIES:
                 return None
             if _is_copy(message, other):
                 return True if other["store_timestamp"] < self._known_until else None
@@ -85,5 +87,5 @@ class Deliveries:
 
 
 def _is_copy(message: Message, other: Message) -> bool:
-    same = all(other[name] == message[name] for name in ("unique_key", "reconsume_times"))
-    return same and bool(other["physical_offset"] > message["physical_offset"])
+    is_equal = all(other[name] == message[name] for name in ("unique_key", "reconsume_times"))
+    return is_equal and bool(other["physical_offset"] > message["physical_offset"])

@@ -1,4 +1,4 @@
-"""What the machine and the settings do to a store: the disk, holes in files, modification times, `deleteWhen`."""
+"""The store's environment: the disk, holes in files, modification times, `deleteWhen`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 
 _HOUR = 3_600_000  # ms
-_TOLERANCE = _HOUR  # the kernel writes a map's pages, and the time with them, later than the message came
-_SAME = 60_000  # modification times that a copy gives lie within this, ms
+_TOLERANCE = _HOUR  # the kernel writes a map's pages, and sets the time, later than the message was stored
+_SAME = 60_000  # modification times of files that were copied together differ by less, ms
 _BLOCK = 512  # bytes, the unit of st_blocks
 _FEW_INODES = 0.01  # of all
 
@@ -37,7 +37,7 @@ class FirstRecord:
 
 
 def check_environment(snapshot: Snapshot, report: Report) -> None:
-    """Check disk and settings as a broker meets them, of the newest release where none is named."""
+    """Check disk and settings by the rules of the store's release, or of the newest one."""
     store, log, version = snapshot.store, snapshot.log, snapshot.version or NEWEST
     settings = settings_of(store.conf.settings, {}, version)
     _check_delete_when(settings, report)
@@ -55,22 +55,22 @@ def check_environment(snapshot: Snapshot, report: Report) -> None:
 
 
 def first_records(files: Sequence[MappedFile], lookups: Lookups) -> Iterator[FirstRecord]:
-    """The first record of each file that begins with one; files that cannot be read are left out."""
+    """The first records of the files; files that cannot be read or begin with none are left out."""
     for file in files:
         try:
-            found = lookups.time_and_host_at(file.start_offset)
+            time_and_host = lookups.time_and_host_at(file.start_offset)
         except UnreadableError:
             continue
-        if found is not None:
-            yield FirstRecord(file, *found)
+        if time_and_host is not None:
+            yield FirstRecord(file, *time_and_host)
 
 
 def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> None:
     """Compare the files' modification times, from which retention counts, with the times of their messages."""
-    found = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
-    times = [modified for _, modified in found]
-    report.check("store.modification-times", len(found))
-    for first, modified in found:
+    modified_files = [(first, status.st_mtime_ns // 10**6) for first in firsts if (status := _status_of(first.file))]
+    times = [modified for _, modified in modified_files]
+    report.check("store.modification-times", len(modified_files))
+    for first, modified in modified_files:
         file = store.relative(first.file.path)
         if modified < first.store_timestamp - _TOLERANCE:
             message = f"modified {rfc3339(modified)}, before its first message: {rfc3339(first.store_timestamp)}"
@@ -80,7 +80,7 @@ def check_times(store: Store, firsts: Sequence[FirstRecord], report: Report) -> 
             report.add("store.retention-blocked", f"modified {rfc3339(modified)}, which is in the future", file=file,
                        effect="keeps it and all newer ones until then, and for the retention time")  # fmt: skip
     if len(times) > 1 and max(times) - min(times) <= _SAME:
-        span = found[-1][0].store_timestamp - found[0][0].store_timestamp
+        span = modified_files[-1][0].store_timestamp - modified_files[0][0].store_timestamp
         if span > _HOUR:
             message = f"all {len(times)} log files were modified at {rfc3339(max(times))}, as by a copy; their " \
                       f"messages are {span // _HOUR} h apart"  # fmt: skip
@@ -130,12 +130,12 @@ def _check_holes(store: Store, files: Sequence[MappedFile], disk: Disk, report: 
 
 
 def latest_modification(files: Sequence[MappedFile]) -> int:
-    """When the file was modified that was last, epoch ms; 0 without one."""
+    """The latest modification time of the files, epoch ms; 0 without files."""
     return max((status.st_mtime_ns // 10**6 for file in files if (status := _status_of(file))), default=0)
 
 
 def _status_of(file: MappedFile) -> os.stat_result | None:
-    """None when the file is gone: a running broker deletes files."""
+    """The status of a file, None when a running broker has deleted it."""
     try:
         return file.path.stat()
     except FileNotFoundError:

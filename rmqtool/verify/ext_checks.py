@@ -15,7 +15,7 @@ from rmqtool.store.store import Store
 
 
 def check_ext_files(store: Store, releases: Releases, report: Report) -> None:
-    """Look for files of 0 bytes; a broker whose settings switch ext units off loads none of them."""
+    """Report files of 0 bytes, unless the settings switch ext units off, so that none is loaded."""
     if (store.conf.text("enableConsumeQueueExt") or "true").lower() != "true":
         return
     with skip_wrong_type():
@@ -31,4 +31,5 @@ def _check_queue(store: Store, directory: Path, releases: Releases, report: Repo
     for file in files:
         if not file.size:
             last = releases if file is files[-1] else None
-            report.take(empty_file_finding("consumequeue.empty-file", store, file, last, topic=directory.parent.name))
+            empty = empty_file_finding("consumequeue.empty-file", store, file, last, topic=directory.parent.name)
+            report.add_finding(empty)

@@ -1,4 +1,4 @@
-"""Places of a store where a file stands and a directory should, or the other way round: told, and gone past."""
+"""Files where a directory should be, and directories where a file should be: reported, and skipped by other checks."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _DIRECTORIES: Mapping[str, str] = {
     "rocksdbstore": "brokers since 5.4.0 cannot open their database there",
     HOME: "none; rmqtool keeps what it replaces there, and refuses to repair this store",
 }
-"""What is a directory where it is at all, and what becomes of a broker when it is something else."""
+"""Paths that must be directories if they exist, and the effect on a broker when they are not."""
 
 _FILES: Mapping[str, str] = {
     CHECKPOINT: "the broker refuses to start",
     LOCK_FILE: "the broker refuses to start",
     ABORT_FILE: "the broker takes the last stop for an unclean one, and cannot write its process id there",
 }
-"""The same of what is a file."""
+"""Paths that must be files if they exist, and the effect on a broker when they are not."""
 
 
-def check_kinds(store: Store, report: Report) -> None:
-    """Look at what stands in the places of directories and small files; what is not there is no fault."""
+def check_file_types(store: Store, report: Report) -> None:
+    """Check the types of the store's directories and small files; a missing one is no fault."""
     for name, effect in (*_DIRECTORIES.items(), *_FILES.items()):
         report.check("store.wrong-kind")
         try:
             mode = os.stat(store.root / name).st_mode
         except OSError:
-            continue  # told by whoever needs it
+            continue  # reported by the checks that need it
         expected, fits = ("directory", stat.S_ISDIR(mode)) if name in _DIRECTORIES else ("file", stat.S_ISREG(mode))
         if not fits:
-            found = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
-            message = f"{found} where a {expected} should be: move it away; nothing of it is verified"
+            actual = "a directory" if stat.S_ISDIR(mode) else "a file" if stat.S_ISREG(mode) else "something else"
+            message = f"{actual} where a {expected} should be: move it away; nothing of it is verified"
             report.add("store.wrong-kind", message, effect=effect, file=name)
     with skip_wrong_type():
         _check_index_directory(store, report)
@@ -66,26 +66,26 @@ def _check_index_directory(store: Store, report: Report) -> None:
 
 
 def _check_queue_directories(store: Store, name: str, report: Report) -> None:
-    """Where no directory is, the broker looks past it, and cannot write that queue."""
-    places: list[os.DirEntry[str]] = []
+    """Report files in place of the directories of topics and queues, where the broker cannot write a queue."""
+    entries: list[os.DirEntry[str]] = []
     for topic in _entries(store.root / name):
         if topic.is_dir():
-            places += (entry for entry in _entries(Path(topic.path)) if entry.name.isdecimal())
+            entries += (entry for entry in _entries(Path(topic.path)) if entry.name.isdecimal())
         else:
-            places.append(topic)
-    report.check("consumequeue.stray", len(places))
-    for place in places:
-        if not place.is_dir():
+            entries.append(topic)
+    report.check("consumequeue.stray", len(entries))
+    for entry in entries:
+        if not entry.is_dir():
             message = "no directory of a topic or a queue: move it away"
             effect = "looks past it, and cannot write a queue of that name"
             report.add(
-                "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(Path(place.path))
+                "consumequeue.stray", message, severity="info", effect=effect, file=store.relative(Path(entry.path))
             )
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:
-    """What is in a directory; each knows what it is without another look."""
-    found: list[os.DirEntry[str]] = []
+    """The entries of a directory; empty when it is a file."""
+    entries: list[os.DirEntry[str]] = []
     with skip_wrong_type():
-        found += list_directory(directory)
-    return found
+        entries += list_directory(directory)
+    return entries

@@ -1,4 +1,4 @@
-"""What a verification did not look at, by the user's choice or because it cannot be read: a verdict claims no more."""
+"""The gaps of a verification: what was not checked, by the user's choice or because it cannot be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmqtool.store.store import CHECKPOINT, ROCKSDB_CONFIGS, Store, holds_rocksd
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
-`empty`: there is nothing to look at, where there may have been."""
+`empty`: the store is empty, and may have held something."""
 
 _CHOSEN = ("only", "skip", "fast")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
@@ -30,10 +30,10 @@ _COMPACTION_CHECKPOINT = "position-checkpoint"  # every broker since 5.1.0 write
 
 @dataclass(frozen=True)
 class Gap:
-    """One thing that was not looked at.
+    """One thing that was not checked.
 
-    `what` names it in a few words, `text` says it in a sentence; `codes` are beginnings of the codes of findings that
-    may be missing for it.
+    `what` names it in a few words, `text` in a sentence; `codes` are prefixes of the codes of findings that may be
+    missing because of it.
     """
 
     what: str
@@ -48,21 +48,21 @@ class Gap:
 
     @property
     def is_read(self) -> bool:
-        """Whether it was read all the same, and only its checks were left out."""
+        """Whether it was read nevertheless, and only its checks were left out."""
         return self.why in ("only", "skip")
 
     @property
     def is_doubt(self) -> bool:
-        """Whether something may be lost that leaves no trace, rather than not looked at."""
+        """Whether something may be lost without a trace, rather than not checked."""
         return self.why == "empty"
 
     def hides(self, code: str) -> bool:
-        """Whether findings of a code may be missing for it."""
+        """Whether findings of a code may be missing because of it."""
         return code.startswith(self.codes)
 
 
 def gaps_of_selection(selection: Selection, *, bodies: bool) -> Iterator[Gap]:
-    """What ``--only``, ``--skip`` and ``--fast`` leave out of what counts for the verdict."""
+    """The checks that count for the verdict and that ``--only``, ``--skip`` or ``--fast`` leave out."""
     if selection.only and (codes := _left_out(Selection(selection.only))):
         named = ", ".join(selection.only)
         yield Gap(f"all but {named} (--only)", "only", f"all but {named}: --only leaves it out", codes)
@@ -75,7 +75,7 @@ def gaps_of_selection(selection: Selection, *, bodies: bool) -> Iterator[Gap]:
 
 
 def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
-    """Parts of a store in formats that are not read, and a store of which nothing is there."""
+    """Parts of a store in formats that are not read, and an empty store."""
     if not has_log and not _has_started(store):
         text = (
             "what this store held: it has no log file and no checkpoint, which a broker's first start writes; it is "
@@ -102,7 +102,7 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
 
 
 def wanted(gaps: Sequence[Gap], selection: Selection) -> list[Gap]:
-    """Gaps that matter for what was asked for: what the user left out anyway need not be read."""
+    """The gaps in what the user has asked for, and those that the user has chosen."""
     return [gap for gap in gaps if gap.is_chosen or not gap.codes or any(map(selection.wants_any, gap.codes))]
 
 
@@ -112,7 +112,7 @@ def is_of_verify(code: str) -> bool:
 
 
 def summary_of(gaps: Sequence[Gap]) -> str:
-    """The end of the sentence about a verdict; empty where everything was looked at."""
+    """The gaps as the end of the sentence about a verdict; empty without gaps."""
     unread = ", ".join(gap.what for gap in gaps if not gap.is_read and not gap.is_doubt)
     unchecked = ", ".join(gap.what for gap in gaps if gap.is_read)
     doubtful = ", ".join(gap.what for gap in gaps if gap.is_doubt)
@@ -126,7 +126,7 @@ def _left_out(selection: Selection) -> tuple[str, ...]:
 
 
 def _has_started(store: Store) -> bool:
-    """Whether anything shows that a broker was ever started here: its first start writes the checkpoint."""
+    """Whether a broker was ever started on the store: its first start writes the checkpoint."""
     try:
         return (store.root / CHECKPOINT).stat().st_size > 0
     except OSError:
@@ -134,7 +134,7 @@ def _has_started(store: Store) -> bool:
 
 
 def _side_store(store: Store) -> Iterator[Gap]:
-    """`rocksdbstore` stands beside every log since 5.4.0; without its features it is empty."""
+    """The database `rocksdbstore`, which exists in all stores since 5.4.0, and is empty without its features."""
     directory = store.root / _SIDE_STORE
     if not holds_rocksdb(directory):
         return
@@ -148,7 +148,7 @@ def _side_store(store: Store) -> Iterator[Gap]:
 
 
 def _holds_units(entry: os.DirEntry[str]) -> bool:
-    """Whether a file of a database holds what was put into it: a table, or a log of what is in no table yet."""
+    """Whether a file of a database holds data: a table, or a log of data that is in no table yet."""
     if not entry.name.endswith(".log"):
         return entry.name.endswith(".sst")
     try:

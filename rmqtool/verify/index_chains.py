@@ -28,13 +28,13 @@ from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.task import StoreReader
 
 _CHUNK = 1 << (16 if memory_is_short() else 18)  # units
-_PIECE = 1 << 14  # units whose slots are looked at twice, which is fast while they are in the processor's cache
+_PIECE = 1 << 14  # units whose slots are read twice, which is fast while they are in the processor's cache
 
 
 def check_headers(
     store: Store, files: Sequence[tuple[IndexFile, Geometry | None]], report: Report, *, live: bool
 ) -> None:
-    """What sizes, names and headers show."""
+    """Check geometry and header of each index file."""
     report.check("index.geometry", len(files))
     report.check("index.header", len(files))
     for file, geometry in files:
@@ -57,7 +57,7 @@ def check_headers(
 
 
 def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
-    """A file without a unit: the broker makes one only for a key that it puts at once (`IndexService#putKey`)."""
+    """Report a file without a unit: a broker creates a file for a key that it puts at once (`IndexService#putKey`)."""
     with InputFile(file.path) as opened:
         end = opened.data_end()
     if not file.size:
@@ -68,86 +68,86 @@ def _check_emptied(store: Store, file: IndexFile, report: Report) -> None:
         message = "its header counts no unit, and there are some behind it"
     else:
         return
-    severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # as a power loss leaves it
+    severity: Severity | None = "info" if (store.root / ABORT_FILE).exists() else None  # the trace of a power loss
     report.add("index.header", message, severity=severity, file=store.relative(file.path))
 
 
 def _header_problems(file: IndexFile, geometry: Geometry, *, live: bool) -> list[str]:
-    found = []
+    problems = []
     if file.keys >= geometry.units:
-        found.append(f"{counted(file.keys, 'unit')}, more than fit in: {geometry.units - 1}")
+        problems.append(f"{counted(file.keys, 'unit')}, more than fit in: {geometry.units - 1}")
     if file.keys and not 0 <= file.hash_slot_count <= file.keys:
-        found.append(f"{counted(file.hash_slot_count, 'used hash slot')}, with {counted(file.keys, 'unit')}")
+        problems.append(f"{counted(file.hash_slot_count, 'used hash slot')}, with {counted(file.keys, 'unit')}")
     if file.keys and not live and file.end_timestamp < 0:
-        found.append(f"end timestamp {file.end_timestamp}")
-    return found
+        problems.append(f"end timestamp {file.end_timestamp}")
+    return problems
 
 
 def check_timestamps(reader: StoreReader, report: Report) -> None:
-    """The header's timestamps are those of the messages that it names."""
-    for part in reader.index.parts:
-        for name in ("begin", "end") if part.units else ():
-            stored = getattr(part.file, f"{name}_timestamp")
-            found = reader.lookups.store_timestamp_at(getattr(part.file, f"{name}_physical_offset"))
-            if found is not None and found != stored:
-                message = f"{name} timestamp {stored}, its message was stored at {found}"
-                report.add("index.header", message, file=reader.store.relative(part.file.path),
+    """Check that the header's timestamps are those of the messages at its physical offsets."""
+    for index_file in reader.index.files:
+        for name in ("begin", "end") if index_file.units else ():
+            stored = getattr(index_file.file, f"{name}_timestamp")
+            actual = reader.lookups.store_timestamp_at(getattr(index_file.file, f"{name}_physical_offset"))
+            if actual is not None and actual != stored:
+                message = f"{name} timestamp {stored}, its message was stored at {actual}"
+                report.add("index.header", message, file=reader.store.relative(index_file.file.path),
                            offset=position_of(HEADER_DTYPE, f"{name}_timestamp"))  # fmt: skip
 
 
 class ChainCheck:
-    """Walks all units of one file in the order of the puts, with the table of slots as it was then."""
+    """Walks through all units of one file in the order of the puts, with the hash slots as they were then."""
 
-    def __init__(self, reader: StoreReader, part: FileUnits, report: Report) -> None:
-        self._part = part
+    def __init__(self, reader: StoreReader, index_file: FileUnits, report: Report) -> None:
+        self._index_file = index_file
         self._report = report
-        self._shown = reader.store.relative(part.file.path)
+        self._shown = reader.store.relative(index_file.file.path)
         self._reading = reader.reading
         self._live = reader.task.live
-        self._slots = np.zeros(part.geometry.slots, dtype=np.int32)
+        self._slots = np.zeros(index_file.geometry.slots, dtype=np.int32)
 
     def run(self) -> Iterator[int]:
-        """Yields how many more bytes are done, those of slots and of what was not used with the last units."""
-        part = self._part
-        used, left = 0, part.file.size
-        self._report.check("index.slot", part.units)
-        self._report.check("index.chain", part.units)
-        with InputFile(part.file.path, self._reading) as file:
-            for first in range(1, part.units + 1, _CHUNK):
-                count = min(_CHUNK, part.units + 1 - first)
-                data = file.read(unit_position(part.geometry.slots, first), count * UNIT_SIZE)
+        """Check the file; yields how many more bytes are done, those of slots and unused room last."""
+        index_file = self._index_file
+        used, left = 0, index_file.file.size
+        self._report.check("index.slot", index_file.units)
+        self._report.check("index.chain", index_file.units)
+        with InputFile(index_file.file.path, self._reading) as file:
+            for first in range(1, index_file.units + 1, _CHUNK):
+                count = min(_CHUNK, index_file.units + 1 - first)
+                data = file.read(unit_position(index_file.geometry.slots, first), count * UNIT_SIZE)
                 used += self._check_units(decode_units(data), first)
                 yield count * UNIT_SIZE
                 left -= count * UNIT_SIZE
             yield left
             if self._live:
-                return  # header and slots are ahead of what was walked
+                return  # header and slots are newer than the checked units
             self._check_ends(file)
             self._check_slots(file)
-        if part.units and part.file.hash_slot_count not in (used, part.file.keys):
-            message = f"{counted(part.file.hash_slot_count, 'used hash slot')}, found {used}"
+        if index_file.units and index_file.file.hash_slot_count not in (used, index_file.file.keys):
+            message = f"{counted(index_file.file.hash_slot_count, 'used hash slot')}, found {used}"
             self._add("index.header", message, position_of(HEADER_DTYPE, "hash_slot_count"))
 
     def _check_units(self, units: NDArray[np.void], first: int) -> int:
-        """Check the links of units from number `first` on, enter them into the slots; how many found theirs empty."""
-        numbers = np.arange(first, first + len(units), dtype=np.int32)
+        """Check the links of units from number `first` on, and enter them into the slots; returns newly used slots."""
+        unit_numbers = np.arange(first, first + len(units), dtype=np.int32)
         hashes = units["key_hash"].astype(np.int32)
         previous = units["previous"].astype(np.int32)
         expected = np.empty(len(units), dtype=np.int32)
         at = _slots_of(hashes, len(self._slots))
         for low in range(0, len(units), _PIECE):
             piece = slice(low, low + _PIECE)
-            expected[piece] = previous_units(at[piece], numbers[piece], self._slots)
+            expected[piece] = previous_units(at[piece], unit_numbers[piece], self._slots)
         wrong = previous != expected
         wrong |= hashes < 0
         for row in np.flatnonzero(wrong).tolist():
             code, message = "index.slot", f"links to unit {int(previous[row])}, expected {int(expected[row])}"
             if hashes[row] < 0:
                 code, message = "index.unit", f"a hash below 0: {int(hashes[row])}"
-            elif previous[row] >= numbers[row]:
+            elif previous[row] >= unit_numbers[row]:
                 code, message = "index.chain", f"links to unit {int(previous[row])}, which is not older"
-            number = int(numbers[row])
-            self._add(code, f"unit {number}: {message}", unit_position(len(self._slots), number))
+            unit_number = int(unit_numbers[row])
+            self._add(code, f"unit {unit_number}: {message}", unit_position(len(self._slots), unit_number))
         return int(np.count_nonzero(expected == 0))
 
     def _check_slots(self, file: InputFile) -> None:
@@ -160,13 +160,14 @@ class ChainCheck:
                 self._add("index.slot", message, slot_position(first + row))
 
     def _check_ends(self, file: InputFile) -> None:
-        """The header's first and last physical offset are those of the first and the last unit."""
-        part = self._part
-        for name, number in (("begin", 1), ("end", part.units)) if part.units else ():
-            unit = decode_units(file.read(unit_position(part.geometry.slots, number), UNIT_SIZE))[0]
-            stored = getattr(part.file, f"{name}_physical_offset")
-            if int(unit["physical_offset"]) != stored:
-                message = f"{name} physical offset {stored}, that of unit {number} is {int(unit['physical_offset'])}"
+        """Check that the header's physical offsets are those of the first and the last unit."""
+        index_file = self._index_file
+        for name, unit_number in (("begin", 1), ("end", index_file.units)) if index_file.units else ():
+            unit = decode_units(file.read(unit_position(index_file.geometry.slots, unit_number), UNIT_SIZE))[0]
+            stored = getattr(index_file.file, f"{name}_physical_offset")
+            actual = int(unit["physical_offset"])
+            if actual != stored:
+                message = f"{name} physical offset {stored}, that of unit {unit_number} is {actual}"
                 self._add("index.header", message, position_of(HEADER_DTYPE, f"{name}_physical_offset"))
 
     def _add(self, code: str, message: str, offset: int) -> None:
@@ -180,15 +181,17 @@ def _slots_of(hashes: NDArray[np.int32], slots: int) -> NDArray[np.intp]:
     return values.astype(np.intp)
 
 
-def previous_units(at: NDArray[np.intp], numbers: NDArray[np.int32], slots: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The unit that each new one finds in its slot `at`; `slots` becomes what it is behind them."""
-    expected = slots[at]
-    slots[at] = numbers
-    latest = slots[at]
-    rows = np.flatnonzero(latest != numbers)  # a later one of these has the same slot
+def previous_units(
+    slot_indices: NDArray[np.intp], unit_numbers: NDArray[np.int32], slots: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    """The number of the unit before each new one in its slot; `slots` are updated to the newest units."""
+    expected = slots[slot_indices]
+    slots[slot_indices] = unit_numbers
+    latest = slots[slot_indices]
+    rows = np.flatnonzero(latest != unit_numbers)  # a later one of these units has the same slot
     if len(rows):
-        rows = np.unique(np.concatenate([rows, latest[rows] - numbers[0]]))
-        order = rows[np.argsort(at[rows], kind="stable")]
-        again = np.flatnonzero(at[order[1:]] == at[order[:-1]])
-        expected[order[again + 1]] = numbers[order[again]]
+        rows = np.unique(np.concatenate([rows, latest[rows] - unit_numbers[0]]))
+        order = rows[np.argsort(slot_indices[rows], kind="stable")]
+        repeated = np.flatnonzero(slot_indices[order[1:]] == slot_indices[order[:-1]])
+        expected[order[repeated + 1]] = unit_numbers[order[repeated]]
     return expected

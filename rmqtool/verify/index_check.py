@@ -1,7 +1,7 @@
-"""Between the log and the index: each key that the broker puts has its unit, and each unit is of such a key.
+"""The log against the index: each key that the broker puts has its unit, and each unit is of such a key.
 
-Keys come in the order of the log, and so do units: blocks of both are compared as they are. Only where they differ are
-they compared as sets.
+Keys and units are both in the order of the log, and are compared in blocks; only blocks that differ are compared as
+sets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmqtool.formats.index_file import unit_position
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.task import StoreReader
 
-_AHEAD = 8  # so many units in a row that point behind a block end it: one alone may be damaged
+_AHEAD = 8  # consecutive units that point behind a block end it: a single one may be damaged
 _CHUNK = 1 << 16
 _FEW = 256  # missing keys of one run whose records are read again
 _MAX_SECONDS = (1 << 31) - 1
@@ -24,9 +24,10 @@ _HASH_BITS = 31
 
 
 class IndexCheck:
-    """Compares keys of one part of the log with units `start` to before `stop`, without it to the last one."""
+    """Compares the keys of one part of the log with the index units."""
 
     def __init__(self, reader: StoreReader, result: PartResult, start: int, stop: int | None = None) -> None:
+        """Units from number `start` to before `stop`, or to the last one, are compared; findings go to `result`."""
         self._store = reader.store
         self._report = result.report
         self._extents = result.extents
@@ -42,41 +43,41 @@ class IndexCheck:
 
     @property
     def at(self) -> int:
-        """Number of the next unit that nothing was compared with."""
+        """Number of the first unit that was not compared yet."""
         return self._at
 
     def add(self, keys: IndexKeys, start: int, stop: int) -> None:
         """Compare the keys of a run of records from physical offset `start` to before `stop`."""
         self._report.check("index.missing", len(keys))
-        if not len(keys) or self._same(keys, with_tags=self._with_tags):
+        if not len(keys) or self._match_in_order(keys, with_tags=self._with_tags):
             return
-        if self._same(keys, with_tags=not self._with_tags):
+        if self._match_in_order(keys, with_tags=not self._with_tags):
             self._with_tags = not self._with_tags
             return
         self._compare_sets(keys, start, stop)
 
     def leave_out(self, stop: int) -> None:
-        """Take the units that point before physical offset `stop`, of messages that could not be read."""
+        """Skip the units that point before physical offset `stop`, whose messages could not be read."""
         first, units = self._at, self._window(stop)
         self._at += len(units)
         self._explain(first + np.arange(len(units)), units)
 
     def finish(self, log_end: int | None) -> None:
-        """Look at the units that are left; `log_end` is the end of the log's last record, None when more follows."""
+        """Check the remaining units; `log_end` is the end of the log's last record, None when more follows."""
         while self._at < self._stop:
             units = self._units.read(self._at, min(_CHUNK, self._stop - self._at))
             if not len(units):
                 return
-            numbers = self._at + np.arange(len(units))
+            unit_numbers = self._at + np.arange(len(units))
             beyond = np.zeros(len(units), dtype=np.bool_)
             if log_end is not None:
                 beyond = units["physical_offset"] >= log_end
-                self._add("index.ahead", "points behind the end of the commit log", numbers[beyond])
-            self._explain(numbers[~beyond], units[~beyond])
+                self._add("index.ahead", "points behind the end of the commit log", unit_numbers[beyond])
+            self._explain(unit_numbers[~beyond], units[~beyond])
             self._at += len(units)
 
-    def _same(self, keys: IndexKeys, *, with_tags: bool) -> bool:
-        """Whether the next units are those of the keys, one by one."""
+    def _match_in_order(self, keys: IndexKeys, *, with_tags: bool) -> bool:
+        """Compare the next units with the keys one by one; when all are equal, go on behind them."""
         rows = np.flatnonzero(keys.kinds != TAGS) if not with_tags else None
         count = len(keys) if rows is None else len(rows)
         if count > self._stop - self._at:
@@ -103,51 +104,51 @@ class IndexCheck:
         rests = timestamps - begins
         rests -= seconds * 1000
         if ((rests.view(np.uint64) < 1000) | (begins <= 0)).all() and int(seconds.min(initial=0)) >= 0:
-            return  # as nearly always: a division would take longer than all the rest
+            return  # the usual case: a division would take longer than all other comparisons
         self._compare_seconds(first + np.arange(len(units)), units, timestamps, begins)
 
     def _compare_seconds(
-        self, numbers: NDArray[np.intp], units: NDArray[np.void], timestamps: NDArray[np.int64],
+        self, unit_numbers: NDArray[np.intp], units: NDArray[np.void], timestamps: NDArray[np.int64],
         begins: NDArray[np.int64],
     ) -> None:  # fmt: skip
         seconds = np.clip((timestamps - begins) // 1000, 0, _MAX_SECONDS)
         wrong = np.flatnonzero((units["seconds_since_begin"] != seconds) & (begins > 0))
         for row in wrong.tolist():
-            found = int(units["seconds_since_begin"][row])
-            message = f"{found} s after the file's begin, the message was stored {int(seconds[row])} s after it"
-            self._add("index.unit", message, numbers[row : row + 1])
+            stored = int(units["seconds_since_begin"][row])
+            message = f"{stored} s after the file's begin, the message was stored {int(seconds[row])} s after it"
+            self._add("index.unit", message, unit_numbers[row : row + 1])
 
     def _compare_sets(self, keys: IndexKeys, start: int, stop: int) -> None:
         first = self._at
         units = self._window(stop)
-        numbers = first + np.arange(len(units))
+        unit_numbers = first + np.arange(len(units))
         self._at += len(units)
         inside = (units["physical_offset"] >= start) & (units["physical_offset"] < stop)
         inside &= units["key_hash"] >= 0
         expected = _codes(keys.physical_offsets - start, keys.key_hashes)
-        found = _codes(units["physical_offset"][inside].astype(np.int64) - start, units["key_hash"][inside])
+        stored = _codes(units["physical_offset"][inside].astype(np.int64) - start, units["key_hash"][inside])
         order = np.argsort(expected, kind="stable")
-        at = np.searchsorted(expected[order], found)
+        at = np.searchsorted(expected[order], stored)
         known = at < len(order)
-        known[known] = expected[order][at[known]] == found[known]
+        known[known] = expected[order][at[known]] == stored[known]
         rows = np.flatnonzero(inside)
         matched = rows[known]
         key_rows = order[at[known]]
         begins = self._units.begin_timestamps(first, len(units))
-        self._compare_seconds(numbers[matched], units[matched], keys.store_timestamps[key_rows], begins[matched])
-        surplus = matched[_repeats(found[known], expected)]
-        self._add("index.duplicate-unit", "stands there already", numbers[surplus])
-        lacking = ~np.isin(expected, found)
+        self._compare_seconds(unit_numbers[matched], units[matched], keys.store_timestamps[key_rows], begins[matched])
+        surplus = matched[_repeats(stored[known], expected)]
+        self._add("index.duplicate-unit", "stands there already", unit_numbers[surplus])
+        lacking = ~np.isin(expected, stored)
         if not self._tags_expected:
             lacking &= keys.kinds != TAGS
         self._miss(lacking, keys)
         others = np.ones(len(units), dtype=np.bool_)
         others[matched] = False
-        self._explain(numbers[others], units[others])
+        self._explain(unit_numbers[others], units[others])
 
     def _window(self, stop: int) -> NDArray[np.void]:
-        """The units from here on that point before physical offset `stop`."""
-        parts: list[NDArray[np.void]] = []
+        """The next units that point before physical offset `stop`."""
+        blocks: list[NDArray[np.void]] = []
         at = self._at
         while at < self._stop:
             units = self._units.read(at, min(_CHUNK, self._stop - at))
@@ -155,15 +156,15 @@ class IndexCheck:
                 break
             beyond = units["physical_offset"] >= stop
             ended = _first_run(beyond, _AHEAD)
-            parts.append(units[:ended])
+            blocks.append(units[:ended])
             if ended < len(units):
                 break
             at += len(units)
-        return np.concatenate(parts) if parts else self._units.read(self._at, 0)
+        return np.concatenate(blocks) if blocks else self._units.read(self._at, 0)
 
-    def _explain(self, numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
-        """Units that are of no key that was expected here."""
-        for number, unit in zip(numbers.tolist(), units, strict=True):
+    def _explain(self, unit_numbers: NDArray[np.intp], units: NDArray[np.void]) -> None:
+        """Report units that match no expected key."""
+        for unit_number, unit in zip(unit_numbers.tolist(), units, strict=True):
             offset = int(unit["physical_offset"])
             if 0 <= offset < self._log_start or self._extents.reason_at(offset) is not None:
                 continue
@@ -178,7 +179,7 @@ class IndexCheck:
                 if self._lookups.is_older_key(offset, int(unit["key_hash"])):
                     continue
                 message = f"hash {int(unit['key_hash'])} is that of no key of the message at {offset}"
-            self._add(code, message, np.array([number]))
+            self._add(code, message, np.array([unit_number]))
 
     def _miss(self, rows: NDArray[np.bool_], keys: IndexKeys) -> None:
         if self._live and self._at >= self._stop:
@@ -192,12 +193,12 @@ class IndexCheck:
         count = int(np.count_nonzero(rows))
         if count:
             offset = int(keys.physical_offsets[int(np.argmax(rows))])
-            place = "" if self._units.parts else "; there is no index file"
-            message = f"{counted(count, 'key')} of messages from physical offset {offset} on{place}"
+            hint = "" if self._units.files else "; there is no index file"
+            message = f"{counted(count, 'key')} of messages from physical offset {offset} on{hint}"
             self._report.add("index.missing", message, count=count, **details)
 
     def _without_optional(self, rows: NDArray[np.bool_], keys: IndexKeys) -> NDArray[np.bool_]:
-        """Without the keys that an older release did not put; of many that are missing, most are missing anyway."""
+        """`rows` without keys that an older release did not put; not for many rows, most of which are lost then."""
         missing = np.flatnonzero(rows & (keys.kinds != TAGS))
         if not 0 < len(missing) <= _FEW:
             return rows
@@ -206,38 +207,38 @@ class IndexCheck:
             kept[row] = not self._lookups.is_newer_key(int(keys.physical_offsets[row]), int(keys.key_hashes[row]))
         return kept
 
-    def _add(self, code: str, message: str, numbers: NDArray[np.intp]) -> None:
-        count = len(numbers)
+    def _add(self, code: str, message: str, unit_numbers: NDArray[np.intp]) -> None:
+        count = len(unit_numbers)
         if not count or not self._report.wants_example(code):
             self._report.count(code, count)
             return
-        part = self._units.part_at(int(numbers[0]))
-        own = int(numbers[0]) - part.start + 1
-        position = unit_position(part.geometry.slots, own)
+        index_file = self._units.file_of(int(unit_numbers[0]))
+        own = int(unit_numbers[0]) - index_file.start + 1
+        position = unit_position(index_file.geometry.slots, own)
         more = f" (and {counted(count - 1, 'more unit')})" if count > 1 else ""
         self._report.add(code, f"unit {own}: {message}{more}", count=count,
-                         file=self._store.relative(part.file.path), offset=position)  # fmt: skip
+                         file=self._store.relative(index_file.file.path), offset=position)  # fmt: skip
 
 
 def _codes(offsets: NDArray[np.int64], hashes: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Offset within the run and hash in one number: exact, for a run is smaller than 4 GiB."""
+    """Offset within the run and hash as one unique number, since a run is smaller than 4 GiB."""
     return (offsets << _HASH_BITS) | hashes.astype(np.int64)
 
 
-def _repeats(found: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of `found` stand there more often than in `expected`."""
-    order = np.argsort(found, kind="stable")
-    ordered = found[order]
+def _repeats(stored: NDArray[np.int64], expected: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """The rows of `stored` codes beyond their count in `expected`."""
+    order = np.argsort(stored, kind="stable")
+    ordered = stored[order]
     nth = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     wanted = np.sort(expected)
-    most = np.searchsorted(wanted, ordered, "right") - np.searchsorted(wanted, ordered, "left")
-    result = np.zeros(len(found), dtype=np.bool_)
-    result[order] = nth >= most
+    allowed = np.searchsorted(wanted, ordered, "right") - np.searchsorted(wanted, ordered, "left")
+    result = np.zeros(len(stored), dtype=np.bool_)
+    result[order] = nth >= allowed
     return result
 
 
 def _first_run(rows: NDArray[np.bool_], length: int) -> int:
-    """Where the first `length` true in a row begin; what is behind the end counts as true."""
+    """Index of the first `length` consecutive true rows; rows behind the end count as true."""
     runs = rows.copy()
     for step in range(1, length):
         runs[:-step] &= rows[step:]
@@ -245,5 +246,5 @@ def _first_run(rows: NDArray[np.bool_], length: int) -> int:
 
 
 def check_index_end(reader: StoreReader, total: PartResult) -> None:
-    """Look at the units behind those of all messages; `total` is what all parts of the log have found."""
-    IndexCheck(reader, total, total.seam.index_at).finish(total.log_end or 0)
+    """Check the units behind those of all messages; `total` is the result of all parts of the log."""
+    IndexCheck(reader, total, total.boundary.index_at).finish(total.log_end or 0)

@@ -1,4 +1,4 @@
-"""Which keys a broker must have put into index files, so that one that is missing is lost (`IndexService`)."""
+"""The keys that a broker must have put into index files, so that a missing one is lost (`IndexService`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SETTINGS = ("messageIndexEnable", "indexFileWriteEnable")  # the second since 5
 
 @dataclass(frozen=True)
 class IndexDuty:
-    """What the index of a store owes.
+    """The rules by which a missing key is lost.
 
-    `switched_off` is the setting by which the broker writes no index file; `derived_from` the store timestamp, epoch
-    ms, from which on the next start puts all keys again, for the last stop was unclean. None where there is none.
+    `switched_off` is the setting by which the broker writes no index file, or None. `derived_from` is the store
+    timestamp, epoch ms, from which on the next start puts all keys again after an unclean stop, or None.
     """
 
     switched_off: str | None = None
@@ -29,7 +29,7 @@ class IndexDuty:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> IndexDuty:
-        """As broker.conf, `abort` and the checkpoint say."""
+        """The rules by broker.conf, `abort` and the checkpoint."""
         off = _switched_off(snapshot.store.conf)
         if snapshot.holder is not None or not (snapshot.store.root / ABORT_FILE).exists():
             return cls(off)
@@ -41,7 +41,7 @@ class IndexDuty:
         return cls(off, max(0, flushed - _MARGIN))
 
     def lost(self, timestamps: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Of messages without a unit, by their store timestamps: those whose keys no start will put."""
+        """The rows of missing keys that no start will put, by the store timestamps of their messages."""
         if self.switched_off is not None:
             return np.zeros(len(timestamps), dtype=np.bool_)
         if self.derived_from is None:
@@ -50,7 +50,7 @@ class IndexDuty:
 
     @property
     def effect_of_others(self) -> str:
-        """What becomes of the keys that are not lost."""
+        """The effect of missing keys that are not lost."""
         if self.switched_off is not None:
             return f"none of its own: with {self.switched_off}=false no index file is written"
         if self.derived_from is not None:

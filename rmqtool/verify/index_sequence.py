@@ -1,4 +1,4 @@
-"""All units of the index, one behind the other over its files, in the order in which they were put."""
+"""All units of the index over its files, in the order in which they were put."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class FileUnits:
     units: int
 
 
-def parts_of(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:
-    """The files that can be read; of a count larger than the file only what the file can hold."""
-    parts: list[FileUnits] = []
+def readable_files(files: Sequence[tuple[IndexFile, Geometry | None]]) -> list[FileUnits]:
+    """The files whose geometry is known, with at most the units that fit into them."""
+    readable: list[FileUnits] = []
     start = 0
     for file, geometry in files:
         if geometry is None:
             continue
         room = max(0, (file.size - unit_position(geometry.slots, 1)) // UNIT_SIZE)
         units = min(file.keys, room)
-        parts.append(FileUnits(file, geometry, start, units))
+        readable.append(FileUnits(file, geometry, start, units))
         start += units
-    return parts
+    return readable
 
 
 def tags_expected(snapshot: Snapshot) -> bool:
-    """Whether the index holds tags: since 5.4.0, as the named release or the newest index units show."""
+    """Whether the index holds tags, by the named release (since 5.4.0) or the newest index units."""
     if snapshot.version is not None:
         return snapshot.version >= INDEX_OF_TAGS
     with suppress(RmqtoolError):
@@ -53,40 +53,40 @@ def tags_expected(snapshot: Snapshot) -> bool:
 class IndexUnits:
     """Reads units by their number among all units, from 0 on."""
 
-    def __init__(self, parts: Sequence[FileUnits], open_files: OpenFiles) -> None:
-        self.parts = parts
-        self.total = sum(part.units for part in parts)
+    def __init__(self, files: Sequence[FileUnits], open_files: OpenFiles) -> None:
+        self.files = files
+        self.total = sum(file.units for file in files)
         self._open = open_files
 
     def read(self, first: int, count: int) -> NDArray[np.void]:
         """Units `first` to before ``first + count``, fewer at the end."""
         pieces = [
-            self._read_part(part, max(first, part.start), min(first + count, part.start + part.units))
-            for part in self.parts
-            if part.start < first + count and first < part.start + part.units
+            self._read_file(file, max(first, file.start), min(first + count, file.start + file.units))
+            for file in self.files
+            if file.start < first + count and first < file.start + file.units
         ]
         if len(pieces) == 1:
             return pieces[0]
         return np.concatenate(pieces) if pieces else np.empty(0, UNIT_DTYPE)
 
-    def _read_part(self, part: FileUnits, first: int, stop: int) -> NDArray[np.void]:
-        position = unit_position(part.geometry.slots, first - part.start + 1)
-        return decode_units(self._open.get(part.file.path).read(position, (stop - first) * UNIT_SIZE))
+    def _read_file(self, file: FileUnits, first: int, stop: int) -> NDArray[np.void]:
+        position = unit_position(file.geometry.slots, first - file.start + 1)
+        return decode_units(self._open.get(file.file.path).read(position, (stop - first) * UNIT_SIZE))
 
-    def part_at(self, number: int) -> FileUnits:
+    def file_of(self, unit_number: int) -> FileUnits:
         """The file that holds a unit."""
-        return next(part for part in reversed(self.parts) if part.start <= number)
+        return next(file for file in reversed(self.files) if file.start <= unit_number)
 
     def begin_timestamps(self, first: int, count: int) -> NDArray[np.int64]:
-        """For each unit the timestamp from which its seconds are counted; -1 where the file does not tell.
+        """For each unit the timestamp from which its seconds count, epoch ms; -1 where the file does not store it.
 
-        The first unit of a file counts from the end of the file before, which is not kept (`IndexFile#putKey`).
+        The first unit of a file counts from the end of the file before, which is not stored (`IndexFile#putKey`).
         """
         begins = np.full(count, -1, dtype=np.int64)
-        for part in self.parts:
-            low, high = max(part.start + 1, first), min(part.start + part.units, first + count)
+        for file in self.files:
+            low, high = max(file.start + 1, first), min(file.start + file.units, first + count)
             if low < high:
-                begins[low - first : high - first] = part.file.begin_timestamp
+                begins[low - first : high - first] = file.file.begin_timestamp
         return begins
 
     def first_from(self, physical_offset: int) -> int:

@@ -1,7 +1,7 @@
-"""The files at the head of the commit log that are deleted: whether the broker's cleaner can have done it.
+"""Deleted files at the head of the commit log: whether the broker's cleaner can have deleted them.
 
-The cleaner takes along what queues and index hold of deleted files alone (`CleanConsumeQueueService`), and deletes by
-time only what is older than `fileReservedTime` (`MappedFileQueue#deleteExpiredFileByTime`).
+The cleaner also deletes queue and index files all of whose messages are deleted (`CleanConsumeQueueService`), and by
+time only files that are older than `fileReservedTime` (`MappedFileQueue#deleteExpiredFileByTime`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.task import StoreReader
 
-_FULL = 0.75  # diskMaxUsedSpaceRatio; a cleaning by space leaves a disk not much below its levels
+_FULL = 0.75  # diskMaxUsedSpaceRatio; cleaning for space leaves a disk about that full
 _HOUR = 3_600_000  # ms; fileReservedTime is in whole hours
 
 
 @dataclass
 class LogHead:
-    """What queues show of the files before `start`, the physical offset where the log begins.
+    """Traces in the queues of log files before `start`, the physical offset where the log begins.
 
-    `left` counts queues whose first file holds nothing else; `trimmed` is true when a queue has lost its first files.
+    `left` counts queues whose first file points only before `start`; `trimmed` is set when a queue does not begin at 0.
     """
 
     start: int
     left: int = 0
     trimmed: bool = False
 
-    def look(self, queue: Queue, open_files: OpenFiles) -> None:
-        """Look at the first file of one queue; the cleaner keeps the last one whatever it holds."""
+    def add_queue(self, queue: Queue, open_files: OpenFiles) -> None:
+        """Check the first file of one queue; a queue's last file is never deleted, and not counted."""
         files = queue.files.files
         if not self.start or not files or queue.kind != "simple":
             return
@@ -48,30 +48,31 @@ class LogHead:
             self.left += 1
 
     def check(self, reader: StoreReader, report: Report) -> None:
-        """Report files that no cleaner has deleted; after a crash it may have been stopped half-way."""
+        """Report files that no cleaner has deleted, unless after a crash, which may have stopped it half-way."""
         if not reader.files or not self.start or (reader.store.root / ABORT_FILE).exists():
             return
         report.check("commitlog.head-missing")
         left_index = sum(
-            part.units > 0 and part.file.end_physical_offset < self.start for part in reader.index.parts[:-1]
+            index_file.units > 0 and index_file.file.end_physical_offset < self.start
+            for index_file in reader.index.files[:-1]
         )
         early = None if self.trimmed else _deleted_early(reader)
-        found = []
+        problems = []
         if self.left or left_index:
             left = f"{counted(self.left, 'queue')} and {counted(left_index, 'index file')}"
-            found.append(f"{left} still begin with files of messages before that, which the cleaner takes along")
+            problems.append(f"{left} still begin with files of messages before that, which the cleaner takes along")
         if early:
-            found.append(early)
-        if found:
-            message = f"the log begins at {self.start}; {'; '.join(found)}"
+            problems.append(early)
+        if problems:
+            message = f"the log begins at {self.start}; {'; '.join(problems)}"
             report.add("commitlog.head-missing", message, offset=self.start)
 
 
 def _deleted_early(reader: StoreReader) -> str | None:
-    """Whether the log's directory was last changed before its deleted files can have expired.
+    """The evidence that the log's directory was last changed before its deleted files can have expired, or None.
 
-    A file is written until the next one has its first message. Without broker.conf the shortest time counts. On a disk
-    that is nearly full the cleaner may have deleted what had not expired.
+    A file is written until the next one has its first message. Without broker.conf the shortest retention time counts.
+    On a disk that is nearly full the cleaner deletes files that have not expired.
     """
     first = reader.files[0]
     try:

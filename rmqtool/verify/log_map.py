@@ -1,4 +1,4 @@
-"""The log as a sequence of extents: what can be read, what cannot, and what a start of the broker would cut."""
+"""The log as a sequence of extents: readable, damaged, unread, and cut by the next start."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Literal
 from rmqtool.verify.bad_extents import UNREAD
 
 State = Literal["good", "not-reached", "unreachable", "torn", "unread", "bad"]
-"""`unreachable` are good messages that a start would cut off; `unread` is what could not be read, and `not-reached`
-what an interrupted verification has not come to: nothing is known of these."""
+"""`unreachable`: good messages that a start would cut off; `unread`: could not be read; `not-reached`: not checked by
+an interrupted verification. Of the last two the content is not known."""
 
 _RANK: dict[State, int] = {"good": 0, "not-reached": 1, "unreachable": 2, "torn": 3, "unread": 4, "bad": 5}
 _NOT_REACHED = "not-reached"
@@ -20,7 +20,7 @@ _STATES: dict[str, State] = {"torn": "torn", UNREAD: "unread", _NOT_REACHED: "no
 
 @dataclass(frozen=True)
 class MapExtent:
-    """A stretch of the log, bytes."""
+    """A range of the log with one state, bytes."""
 
     physical_offset: int
     size: int
@@ -34,9 +34,9 @@ def log_map(
     cut_at: int | None = None,
     left: Iterable[tuple[int, int]] = (),
 ) -> Iterator[MapExtent]:
-    """Extents from `start` to `end`, one behind the other; good ones behind `cut_at` are unreachable after a start.
+    """Consecutive extents from `start` to `end`; good ones behind `cut_at` are unreachable after a start.
 
-    `bad` are offset, size and reason of what is not good, `left` offset and size of what was not reached.
+    `bad` are offsets, sizes and reasons of damaged extents, `left` offsets and sizes of extents that were not reached.
     """
     at = start
     not_reached = ((offset, size, _NOT_REACHED) for offset, size in left)
@@ -51,15 +51,15 @@ def log_map(
 
 
 def unreached(reached: Iterable[list[int]], start: int, end: int) -> list[tuple[int, int]]:
-    """Offset and size of what of a log from `start` to `end` is in none of the extents `reached` (start, stop)."""
-    found, at = [], start
+    """Offsets and sizes of the gaps from `start` to `end` between the extents `reached` (start, stop)."""
+    extents, at = [], start
     for low, high in sorted(reached):
         if at < min(low, end):
-            found.append((at, min(low, end) - at))
+            extents.append((at, min(low, end) - at))
         at = max(at, high)
     if at < end:
-        found.append((at, end - at))
-    return found
+        extents.append((at, end - at))
+    return extents
 
 
 def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:
@@ -72,12 +72,12 @@ def _good(start: int, stop: int, cut_at: int | None) -> Iterator[MapExtent]:
 
 def cells(extents: Iterable[MapExtent], start: int, cell_size: int, count: int) -> list[State | None]:
     """The worst state in each of `count` cells of `cell_size` bytes; None where the log is empty."""
-    found: list[State | None] = [None] * count
+    states: list[State | None] = [None] * count
     for extent in extents:
         first = (extent.physical_offset - start) // cell_size
         last = (extent.physical_offset + extent.size - 1 - start) // cell_size
-        for number in range(max(first, 0), min(last + 1, count)):
-            known = found[number]
+        for cell in range(max(first, 0), min(last + 1, count)):
+            known = states[cell]
             if known is None or _RANK[extent.state] > _RANK[known]:
-                found[number] = extent.state
-    return found
+                states[cell] = extent.state
+    return states

@@ -1,4 +1,4 @@
-"""The scan of a log of which some files cannot be read: those in front of them and behind are read all the same."""
+"""The scan of a log that goes on behind files that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIVE_SCANS = 2  # the second is of what has been written during the first
 
 @dataclass(frozen=True)
 class UnreadExtent:
-    """An extent of one commit log file that could not be read, bytes, and why."""
+    """An extent of one commit log file that could not be read, bytes, with the error."""
 
     physical_offset: int
     size: int
@@ -24,14 +24,14 @@ class UnreadExtent:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the file is there no more, as a running broker deletes files."""
+        """Whether the file was deleted, as by a running broker."""
         return isinstance(self.error.__cause__, FileNotFoundError)
 
 
 def scan_readable(
     files: Sequence[MappedFile], start: int, stop: int, reading: ReadPolicy
 ) -> Iterator[Event | UnreadExtent]:
-    """As `scan_files`; from where a file cannot be read its rest is one extent, and the scan goes on behind it."""
+    """As `scan_files`; the rest of a file that cannot be read is one extent, and the scan goes on in the next file."""
     while True:
         at = start
         try:
@@ -53,7 +53,7 @@ def scan_readable(
 def scan_live(
     files: Sequence[MappedFile], start: int, stop: int, reading: ReadPolicy
 ) -> Iterator[Event | UnreadExtent]:
-    """The same where a broker writes meanwhile: as far as its records are whole before they are read."""
+    """As `scan_readable` while a broker writes: only as far as records were whole before they are read."""
     end = WrittenEnd(files, reading)
     at = start
     for _ in range(_LIVE_SCANS):
@@ -77,7 +77,7 @@ class WrittenEnd:
     _end: int = 0
 
     def find(self) -> int:
-        """The maximum offset of the log as far as it can be read; 0 where no file can."""
+        """The maximum offset of the readable part of the log; 0 when no file can be read."""
         files, self.errors = list(self.files), []
         while files and (unreadable := self._unreadable(files)) is not None:
             files.remove(unreadable)

@@ -1,7 +1,7 @@
-"""Other files of a store as witnesses of its commit log: whether one of them proves that the log once held more.
+"""Other files of a store as witnesses of messages that its commit log has lost.
 
-The cleaner never deletes the newest file of the log (`MappedFileQueue#deleteExpiredFileByTime`). So a store that has
-had a message always holds one, and after a clean stop none of its files knows of a newer message than the log does.
+The cleaner never deletes the newest file of the log (`MappedFileQueue#deleteExpiredFileByTime`). So a store that once
+held a message always holds one, and after a clean stop none of its files refers to a newer message than the log's last.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from rmqtool.verify.timer_wheel import newest_wheel
 
 _EPOCHS = "epochFileCheckpoint"
 _CHECKPOINT_OFFSETS = ("confirm_physical_offset", "logics_physical_offset")
-_MOST_SHOWN = 4  # groups in one message
+_MAX_SHOWN = 4  # groups in one message
 
 
 @dataclass(frozen=True)
-class LogSeen:
-    """What a scan has seen of the log; `queue_ends` are queue offsets behind the last message of each queue."""
+class ScannedLog:
+    """The results of the scan of a log; `queue_ends` are queue offsets behind the last message of each queue."""
 
     snapshot: Snapshot
     reader: StoreReader
@@ -55,23 +55,23 @@ class LogSeen:
         return self.reader.store
 
     def witnesses(self) -> list[Witness]:
-        """What knows of newer messages than the log does."""
+        """The files that refer to newer messages than the log's last."""
         return [*_of_checkpoint(self), *_of_index(self), *_of_epochs(self)]
 
 
 @dataclass(frozen=True)
 class Witness:
-    """What one file knows of a message that the log does not hold.
+    """The evidence in one file of a message that the log does not hold.
 
-    `physical_offset` is where it began or where the log ended behind it, when the file says so.
+    `physical_offset` is where the message began, or where the log ended behind it, when the file stores it.
     """
 
     text: str
     physical_offset: int | None = None
 
 
-def check_log_end(log: LogSeen, report: Report) -> None:
-    """Compare the end of a stopped broker's log with what its other files know."""
+def check_log_end(log: ScannedLog, report: Report) -> None:
+    """Compare the end of a stopped broker's log with the evidence in its other files."""
     if not log.totals.messages:
         _check_nothing_left(log, report)
         return
@@ -82,11 +82,11 @@ def check_log_end(log: LogSeen, report: Report) -> None:
         witnesses = [each for each in witnesses if each.physical_offset is not None and each.physical_offset >= beyond]
     if witnesses:
         newest = f"the newest message is of {rfc3339(log.totals.latest)}, the log ends at {log.end}"
-        found = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
-        report.add("commitlog.end-missing", f"{newest}, but {found}", offset=log.end)
+        evidence = "; ".join([each.text for each in witnesses] + _consumed_beyond(log))
+        report.add("commitlog.end-missing", f"{newest}, but {evidence}", offset=log.end)
 
 
-def _check_nothing_left(log: LogSeen, report: Report) -> None:
+def _check_nothing_left(log: ScannedLog, report: Report) -> None:
     report.check("commitlog.missing")
     store, files = log.store, log.reader.files
     texts = [each.text for each in log.witnesses()] + [
@@ -96,12 +96,12 @@ def _check_nothing_left(log: LogSeen, report: Report) -> None:
     if files and (store.root / ABORT_FILE).exists():
         return  # a broker that was killed with its first messages: queues and index are checked by themselves
     if texts:
-        places = ", ".join(map(store.relative, store.commit_log_directories))
-        there = f"no message is in {places}" if files else f"no log file is in {places}"
+        directories = ", ".join(map(store.relative, store.commit_log_directories))
+        there = f"no message is in {directories}" if files else f"no log file is in {directories}"
         report.add("commitlog.missing", f"{there}, but {'; '.join(texts)}", file=COMMIT_LOG)
 
 
-def _of_checkpoint(log: LogSeen) -> Iterator[Witness]:
+def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
     try:
         checkpoint = log.snapshot.checkpoint or {}
     except RmqtoolError:
@@ -116,27 +116,27 @@ def _of_checkpoint(log: LogSeen) -> Iterator[Witness]:
             yield Witness(f"{CHECKPOINT} has {name} {offset}", offset)
 
 
-def _of_index(log: LogSeen) -> Iterator[Witness]:
+def _of_index(log: ScannedLog) -> Iterator[Witness]:
     """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
-    for part in reversed(log.reader.index.parts):
-        offset = part.file.end_physical_offset
-        if part.units and offset >= log.end and _last_offset(part) == offset:
-            time = rfc3339(part.file.end_timestamp) or part.file.end_timestamp
-            yield Witness(f"{log.store.relative(part.file.path)} knows a message of {time} at {offset}", offset)
+    for index_file in reversed(log.reader.index.files):
+        offset = index_file.file.end_physical_offset
+        if index_file.units and offset >= log.end and _last_offset(index_file) == offset:
+            time = rfc3339(index_file.file.end_timestamp) or index_file.file.end_timestamp
+            yield Witness(f"{log.store.relative(index_file.file.path)} knows a message of {time} at {offset}", offset)
             return
 
 
-def _last_offset(part: FileUnits) -> int | None:
+def _last_offset(index_file: FileUnits) -> int | None:
     """The physical offset of a file's last unit; None when it cannot be read."""
     try:
-        with InputFile(part.file.path) as file:
-            units = decode_units(file.read(unit_position(part.geometry.slots, part.units), UNIT_SIZE))
+        with InputFile(index_file.file.path) as file:
+            units = decode_units(file.read(unit_position(index_file.geometry.slots, index_file.units), UNIT_SIZE))
     except RmqtoolError:
         return None
     return int(units["physical_offset"][0]) if len(units) else None
 
 
-def _of_epochs(log: LogSeen) -> Iterator[Witness]:
+def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
     """The last epoch of a broker under a controller began where the log ended then (`EpochFileCache`)."""
     try:
         text = read_all(log.store.root / _EPOCHS, 1 << 20).decode("ascii", "replace")
@@ -148,7 +148,7 @@ def _of_epochs(log: LogSeen) -> Iterator[Witness]:
 
 
 def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[str]:
-    """What groups, delay levels and the timer have read, of a store without any message."""
+    """Evidence that groups, delay levels or the timer have read messages, in a store without any."""
     groups = [each for each in committed if each.offset > 0]
     if groups:
         yield f"groups have consumed messages: {_listed(groups)}"
@@ -156,7 +156,7 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
     offsets = table.items() if isinstance(table, dict) else ()
     levels = [f"level {level} up to {offset}" for level, offset in offsets if type(offset) is int and offset > 0]
     if levels:
-        yield f"delayOffset.json has delivered {', '.join(levels[:_MOST_SHOWN])}"
+        yield f"delayOffset.json has delivered {', '.join(levels[:_MAX_SHOWN])}"
     try:
         data = read_all(store.root / CONFIG / "timercheck", timer_check.USED_SIZE)
     except RmqtoolError:
@@ -167,7 +167,7 @@ def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[
 
 
 def _of_timer_files(store: Store) -> Iterator[str]:
-    """Timer messages that were entered into the timer log or the wheel."""
+    """Evidence of timer messages in the timer log or the wheel."""
     for mapped in list_mapped_files(store.root / TIMER_LOG).files[-1:]:
         with suppress(RmqtoolError), InputFile(mapped.path) as file:
             if any(file.read(0, timer_log.UNIT_SIZE)):
@@ -179,8 +179,8 @@ def _of_timer_files(store: Store) -> Iterator[str]:
             yield f"{store.relative(wheel)} has {counted(slots, 'second')} with timer messages"
 
 
-def _consumed_beyond(log: LogSeen) -> list[str]:
-    """Groups that have committed more than their queues hold: how much of each queue is gone, at least."""
+def _consumed_beyond(log: ScannedLog) -> list[str]:
+    """Groups that have committed offsets beyond the ends of their queues."""
     beyond = [
         each for each in log.snapshot.committed.offsets
         if each.offset > log.queue_ends.get(QueueName(each.topic, each.queue_id), each.offset)
@@ -190,9 +190,9 @@ def _consumed_beyond(log: LogSeen) -> list[str]:
 
 def _listed(groups: Sequence[CommittedOffset], ends: Mapping[QueueName, int] | None = None) -> str:
     shown = []
-    for each in groups[:_MOST_SHOWN]:
+    for each in groups[:_MAX_SHOWN]:
         end = (ends or {}).get(QueueName(each.topic, each.queue_id))
         which = f"{each.group} {each.offset} of {each.topic}, queue {each.queue_id}"
         shown.append(which if end is None else f"{which}, which ends at {end}")
-    more = len(groups) - _MOST_SHOWN
+    more = len(groups) - _MAX_SHOWN
     return "; ".join(shown) + (f" and {counted(more, 'more offset')}" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Records of the log that have no unit in their queue."""
+"""Findings of records that have no unit in their queue."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def report_missing_units(
     *,
     live: bool,
 ) -> None:
-    """Tell what one queue lacks; what a running broker has still to dispatch is nothing.
+    """Report the missing units of one queue, except those that a running broker has yet to dispatch.
 
-    A killed broker may not have made a queue yet: where the predicted `start` derives all of it, nothing is lost.
+    A killed broker may not have created a queue yet: when the predicted `start` derives all of it, nothing is lost.
     """
     name = state.name
-    for code, lacking in state.lacking.items():
+    for code, missing in state.missing.items():
         if live and code == "consumequeue.behind":
             continue
-        offset, physical_offset = lacking.places[0]
-        message = f"{counted(lacking.count, 'message')} without a unit, the first at physical offset {physical_offset}"
-        place: dict[str, Any] = {"count": lacking.count, "topic": name.topic, "queue_id": name.queue_id}
+        offset, physical_offset = missing.examples[0]
+        message = f"{counted(missing.count, 'message')} without a unit, the first at physical offset {physical_offset}"
+        details: dict[str, Any] = {"count": missing.count, "topic": name.topic, "queue_id": name.queue_id}
         if code == "consumequeue.missing-queue" and _is_deleted(name.topic, topics, releases):
-            report.add("commitlog.deleted-topic", message, offset=physical_offset, **place)
+            report.add("commitlog.deleted-topic", message, offset=physical_offset, **details)
         elif code == "consumequeue.missing-queue" and is_derived(start, name, state.first_offset, state.next_offset):
-            report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **place)
+            report.add(code, message, severity="warning", effect=_DERIVED, queue_offset=offset, **details)
         else:
-            report.add(code, message, queue_offset=offset, **place)
+            report.add(code, message, queue_offset=offset, **details)
 
 
 def _is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:

@@ -10,20 +10,20 @@ from rmqtool.store.store import Store
 from rmqtool.verify.disk_and_time_checks import FirstRecord
 
 _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")
-"""What is found where the log's files and what was derived are not of one broker."""
+"""Codes of findings where queues or index are not of the same broker as the log."""
 
 
-def check_hosts(store: Store, firsts: Sequence[FirstRecord], found: Report, report: Report) -> None:
-    """Tell where the broker's address changes from file to file.
+def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Report, report: Report) -> None:
+    """Report that the broker's address changes from file to file.
 
-    An error where queues or index contradict the log as well; else information, for a broker may move, and after a
-    switch of roles a log goes on with the address of the new master.
+    An error when `report_so_far` has queues or index that contradict the log; else information, since a broker may
+    move, and after a switch of roles the log goes on with the address of the new master.
     """
     report.check("store.mixed", len(firsts))
     runs = [list(run) for _, run in groupby(firsts, key=lambda first: first.store_host)]
     if len(runs) < 2:
         return
-    counts = found.seen()
+    counts = report_so_far.all_totals()
     contradicted = [code for code in _OF_OTHERS if counts.get(code)]
     hosts = dict.fromkeys(run[0].store_host for run in runs)
     message = f"the log's files name {len(hosts)} brokers: {', '.join([*hosts][:4])}{', ...' if len(hosts) > 4 else ''}"

@@ -1,4 +1,4 @@
-"""Topics and committed offsets against the queues that there are."""
+"""Topics and committed offsets against the store's queues."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ def is_system_topic(topic: str) -> bool:
 
 
 def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
-    """Queues without a topic, and with numbers that their topic does not have."""
+    """Report queues without a topic, and queue ids that their topic does not have."""
     if not topics.is_known:
         return
-    for name, found in ranges.items():
+    for name, queue_range in ranges.items():
         report.check("consumequeue.orphan")
         topic = topics.by_name.get(name.topic)
-        place: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
+        details: dict[str, Any] = {"topic": name.topic, "queue_id": name.queue_id}
         if topic is None and not is_system_topic(name.topic):
-            message = f"topics.json has no such topic; {counted(found.max_offset, 'unit')}"
-            report.add("consumequeue.orphan", message, **place)
+            message = f"topics.json has no such topic; {counted(queue_range.max_offset, 'unit')}"
+            report.add("consumequeue.orphan", message, **details)
         elif topic and name.queue_id >= max(topic.read_queues, topic.write_queues) and not is_system_topic(name.topic):
             message = f"the topic has {counted(topic.read_queues, 'queue')} to read and {topic.write_queues} to write"
-            report.add("config.topic-queues", message, **place)
+            report.add("config.topic-queues", message, **details)
 
 
 def check_kind(topics: Topics, queue: Queue, report: Report) -> None:
-    """A queue must be of the kind that its topic is configured for (`ConsumeQueueStore#queueTypeShouldBe`)."""
+    """Check that a queue is of the kind that its topic is configured for (`ConsumeQueueStore#queueTypeShouldBe`)."""
     report.check("consumequeue.kind")
     topic = topics.by_name.get(queue.topic)
     if topic is not None and queue.files.files and topic.has_batch_queues != (queue.kind == "batch"):
@@ -68,39 +68,39 @@ def check_offsets(
     committed_offsets: Sequence[CommittedOffset], ranges: Ranges, ends: Mapping[QueueName, int],
     counts: Mapping[str, int], report: Report,
 ) -> None:  # fmt: skip
-    """Committed offsets outside their queue; `ends` are where the queues' messages in the log end.
+    """Report committed offsets outside their queue; `ends` are queue offsets behind the last messages in the log.
 
-    Below the minimum lies a group that is slower than deletion, and beyond the maximum one that a tool has put there:
-    the broker takes any offset. A warning only when something is lost, as `counts`, the findings by code, tell: then
-    messages were consumed and are gone.
+    An offset is below the minimum when the group is slower than deletion, and beyond the maximum when a tool has set
+    it. It is a warning only when `counts`, the findings by code, show a loss: then consumed messages are lost.
     """
     is_lossy = any(map(counts.get, _LOSSES))
     for committed in committed_offsets:
         report.check("config.offset-out-of-range")
         name = QueueName(committed.topic, committed.queue_id)
-        found = ranges.get(name)
-        if found is None:
+        queue_range = ranges.get(name)
+        if queue_range is None:
             continue
-        end = max(found.max_offset, ends.get(name, 0))
-        if found.min_offset <= committed.offset <= end:
+        end = max(queue_range.max_offset, ends.get(name, 0))
+        if queue_range.min_offset <= committed.offset <= end:
             continue
-        below = committed.offset < found.min_offset
+        below = committed.offset < queue_range.min_offset
         message = f"group {committed.group}: committed {committed.offset}, " \
-                  f"{'below its minimum' if below else 'beyond its maximum'} ({found.min_offset} to {end})"  # fmt: skip
+                  f"{'below its minimum' if below else 'beyond its maximum'} " \
+                  f"({queue_range.min_offset} to {end})"  # fmt: skip
         report.add("config.offset-out-of-range", message, severity="info" if below or not is_lossy else None,
                    effect=_BELOW if below else _BEYOND, topic=committed.topic, queue_id=committed.queue_id,
                    queue_offset=committed.offset)  # fmt: skip
 
 
 def check_delay_offsets(store: Store, ranges: Ranges, report: Report) -> None:
-    """Delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
+    """Check the delivered offsets of the delay levels; level n is queue n - 1 (`ScheduleMessageService`)."""
     table = load_config(store.root / CONFIG / _DELAY_OFFSETS).content.get("offsetTable")
     for level, offset in table.items() if isinstance(table, dict) else ():
         if not level.isdecimal() or type(offset) is not int:
             continue
         report.check("config.delay-offset")
-        found = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
-        if found is not None and offset > found.max_offset:
-            message = f"level {level}: delivered up to {offset}, its queue ends at {found.max_offset}"
+        queue_range = ranges.get(QueueName(SCHEDULE_TOPIC, int(level) - 1))
+        if queue_range is not None and offset > queue_range.max_offset:
+            message = f"level {level}: delivered up to {offset}, its queue ends at {queue_range.max_offset}"
             report.add("config.delay-offset", message, file=f"{CONFIG}/{_DELAY_OFFSETS}", topic=SCHEDULE_TOPIC,
                        queue_id=int(level) - 1, queue_offset=offset)  # fmt: skip

@@ -1,8 +1,8 @@
-"""Committed offsets against what else shows how far a group has come (`ConsumerOffsetManager`).
+"""Committed offsets against other evidence of a group's progress (`ConsumerOffsetManager`).
 
-A broker writes down any offset that it is given, and one that is too small or too large shows nowhere in its queue. Its
-retries do show what a group has consumed, the ``.bak`` what it had committed five seconds before, and the time of the
-file that messages were stored long after it.
+A broker stores any offset that it is given, and the queue does not show whether it is too small or too large. But the
+group's retries show what it has consumed, the ``.bak`` what it had committed five seconds before, and the time of the
+file whether messages were stored long after it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.single_messages import Message, SingleMessages
 from rmqtool.verify.witnesses import Witnesses
 
-_FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, is not that far behind
-_SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: a client does not run further ahead
-_LOOKED_AT = 8  # retries of a queue, the oldest and the newest
+_FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, lags less
+_SPAN = 2_000  # DefaultMQPushConsumer#consumeConcurrentlyMaxSpan: how far a client runs ahead
+_SAMPLED = 8  # retries of a queue, the oldest and the newest
 _OLD_MS = 3_600_000  # offsets are written every five seconds
 _AGAIN = "the group consumes again what lies between, unless its offset was set back on purpose"
 
-Place = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Group, topic and queue."""
 
 
@@ -45,34 +45,34 @@ class _Wrong:
     effect: str
 
 
-def check_offset_witnesses(seen: Witnesses, report: Report) -> None:
+def check_offset_witnesses(witnesses: Witnesses, report: Report) -> None:
     """Report offsets that another part of the store contradicts."""
-    file, committed = seen.snapshot.committed.file, seen.snapshot.committed.offsets
+    file, committed = witnesses.snapshot.committed.file, witnesses.snapshot.committed.offsets
     report.check("config.wrong-offset", len(committed))
-    if file.path is None or seen.is_in_rocksdb:
+    if file.path is None or witnesses.is_in_rocksdb:
         return
     wrong = {(one.committed.group, one.committed.topic, one.committed.queue_id): one
-             for one in (*_behind_retries(seen), *_behind_backup(file.path, committed),
-                         *_out_of_reach(committed, seen.ranges))}  # fmt: skip
-    _report(seen.store, file.path, wrong, report)
-    _check_age(seen.store, file.path, seen.totals.latest, report)
+             for one in (*_behind_retries(witnesses), *_behind_backup(file.path, committed),
+                         *_out_of_reach(committed, witnesses.ranges))}  # fmt: skip
+    _report(witnesses.store, file.path, wrong, report)
+    _check_age(witnesses.store, file.path, witnesses.totals.latest, report)
 
 
-def _report(store: Store, path: Path, wrong: Mapping[Place, _Wrong], report: Report) -> None:
+def _report(store: Store, path: Path, wrong: Mapping[GroupQueue, _Wrong], report: Report) -> None:
     """One finding for each group and topic."""
-    ordered = [wrong[place] for place in sorted(wrong)]
-    for _, found in groupby(ordered, key=lambda one: (one.committed.group, one.committed.topic)):
-        first, *others = found
+    ordered = [wrong[key] for key in sorted(wrong)]
+    for _, group in groupby(ordered, key=lambda one: (one.committed.group, one.committed.topic)):
+        first, *others = group
         queues = f", and {counted(len(others), 'other queue')} like it" if others else ""
         at = first.committed
         message = f"group {at.group}: committed {at.offset}, {first.why}{queues}"
-        place: dict[str, Any] = {"topic": at.topic, "queue_id": at.queue_id, "queue_offset": at.offset}
+        key: dict[str, Any] = {"topic": at.topic, "queue_id": at.queue_id, "queue_offset": at.offset}
         file = store.relative(path)
-        report.add("config.wrong-offset", message, file=file, effect=first.effect, count=1 + len(others), **place)
+        report.add("config.wrong-offset", message, file=file, effect=first.effect, count=1 + len(others), **key)
 
 
 def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
-    ends = {(name.topic, name.queue_id): found.max_offset for name, found in ranges.items()}
+    ends = {(name.topic, name.queue_id): queue_range.max_offset for name, queue_range in ranges.items()}
     for one in committed:
         end = ends.get((one.topic, one.queue_id), 0)
         if one.offset < 0:
@@ -84,7 +84,7 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
 
 
 def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator[_Wrong]:
-    """Offsets grow from one write of the file to the next, unless someone sets them back in these seconds."""
+    """Offsets that are less than in the .bak: they grow from one write to the next, unless they are set back."""
     if path.suffix == ".bak":
         return
     try:
@@ -98,13 +98,13 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator
             yield _Wrong(one, f"its .bak, written earlier, has {earlier}", _AGAIN)
 
 
-def _behind_retries(seen: Witnesses) -> Iterator[_Wrong]:
-    """Groups that have failed on a message, and so consumed it, that is far behind their offset."""
-    committed = seen.snapshot.committed.offsets
+def _behind_retries(witnesses: Witnesses) -> Iterator[_Wrong]:
+    """Offsets far before a message that the group has failed on, and so has consumed."""
+    committed = witnesses.snapshot.committed.offsets
     offsets = {(one.group, one.topic, one.queue_id): one.offset for one in committed}
     groups = {one.group for one in committed}
-    for (group, topic, queue_id), consumed in _consumed(seen.ranges, seen.messages).items():
-        if group not in groups or QueueName(topic, queue_id) not in seen.ranges:
+    for (group, topic, queue_id), consumed in _consumed(witnesses.ranges, witnesses.messages).items():
+        if group not in groups or QueueName(topic, queue_id) not in witnesses.ranges:
             continue  # the group or the topic was deleted
         offset = offsets.get((group, topic, queue_id), 0)
         if offset <= 0 or consumed - offset > _SPAN:
@@ -112,9 +112,9 @@ def _behind_retries(seen: Witnesses) -> Iterator[_Wrong]:
             yield _Wrong(CommittedOffset(group, topic, queue_id, offset), why, _AGAIN)
 
 
-def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[Place, int]:
-    """The furthest queue offset that each group has consumed, of the messages that it has failed on."""
-    found: dict[Place, int] = {}
+def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[GroupQueue, int]:
+    """The largest queue offset of each group among the messages that it has failed on."""
+    furthest: dict[GroupQueue, int] = {}
     for name in ranges:
         prefix = next((prefix for prefix in (RETRY_PREFIX, DEAD_LETTER_PREFIX) if name.topic.startswith(prefix)), None)
         queue = messages.queue(name.topic, name.queue_id) if prefix else None
@@ -123,22 +123,22 @@ def _consumed(ranges: Ranges, messages: SingleMessages) -> dict[Place, int]:
         for retry in _some(queue, messages):
             origin = _origin(retry, messages)
             if origin is not None:
-                place = name.topic.removeprefix(prefix), origin["topic"], origin["queue_id"]
-                found[place] = max(found.get(place, 0), origin["queue_offset"])
-    return found
+                key = name.topic.removeprefix(prefix), origin["topic"], origin["queue_id"]
+                furthest[key] = max(furthest.get(key, 0), origin["queue_offset"])
+    return furthest
 
 
 def _some(queue: LoadedQueue, messages: SingleMessages) -> Iterator[Message]:
     first, end = queue.range.min_offset, queue.range.max_offset
-    numbers = {*range(first, min(first + _LOOKED_AT, end)), *range(max(first, end - _LOOKED_AT), end)}
-    for number in sorted(numbers):
-        message = messages.in_queue(queue, number)
+    queue_offsets = {*range(first, min(first + _SAMPLED, end)), *range(max(first, end - _SAMPLED), end)}
+    for queue_offset in sorted(queue_offsets):
+        message = messages.in_queue(queue, queue_offset)
         if message is not None:
             yield message
 
 
 def _origin(retry: Message, messages: SingleMessages) -> Message | None:
-    """The message that a retry began with; None when it is not in this log."""
+    """The original message of a retry; None when it is not in this log."""
     properties = retry["properties"]
     text = properties.get("ORIGIN_MESSAGE_ID") or properties.get("DLQ_ORIGIN_MESSAGE_ID") or ""
     try:
@@ -146,8 +146,8 @@ def _origin(retry: Message, messages: SingleMessages) -> Message | None:
     except FormatError:
         return None
     origin = messages.at(offset)
-    same = origin is not None and origin["message_id"] == text and origin["topic"] == properties.get("RETRY_TOPIC")
-    return origin if same else None
+    is_origin = origin is not None and origin["message_id"] == text and origin["topic"] == properties.get("RETRY_TOPIC")
+    return origin if is_origin else None
 
 
 def _check_age(store: Store, path: Path, newest: int, report: Report) -> None:

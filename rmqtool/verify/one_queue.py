@@ -1,4 +1,4 @@
-"""The units of one queue against the records of the log: proven, different, elsewhere, or missing."""
+"""The units of one queue against its records: equal, different, elsewhere, or missing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import is_pre_blank
 from rmqtool.store.unit_files import UnitFiles, count_leading
 from rmqtool.verify.part_result import PartResult
-from rmqtool.verify.queue_progress import MAX_PLACES, MOST_LOOKS, QueueProgress, report_jump
+from rmqtool.verify.queue_progress import MAX_EXAMPLES, MAX_LOOKUPS, QueueProgress, report_jump
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.unit_diff import differences
 
 
 class OneQueue:
-    """Compares the units of one queue; `shift` is how far its unit numbers are from the queue offsets now."""
+    """Compares the units of one queue with its records."""
 
     def __init__(self, reader: StoreReader, result: PartResult, state: QueueProgress, files: UnitFiles | None) -> None:
+        """Findings go to `result`, proven and missing units to `state`; `files` is None when the queue has none."""
         self.state = state
         self._files = files
         self._store = reader.store
@@ -27,12 +28,12 @@ class OneQueue:
         self._lookups = reader.lookups
         self._report = result.report
         self._extents = result.extents
-        self._shift = 0
-        self._looks = 0
+        self._shift = 0  # unit number minus queue offset, where units were found so far
+        self._lookups_made = 0
         self._next: int | None = None  # of a batch queue: number of the next unit
 
-    def take(self, units: QueueUnits, rows: NDArray[np.intp], stored: bytes) -> None:
-        """Compare the units `rows`, whose queue offsets follow each other; `stored` is what a simple queue holds."""
+    def compare(self, units: QueueUnits, rows: NDArray[np.intp], expected: bytes) -> None:
+        """Compare the units `rows`, with consecutive queue offsets; `expected` are their bytes in a simple queue."""
         state, files, first, last = self.state, self._files, int(rows[0]), int(rows[-1])
         offset, physical_offset = int(units.queue_offsets[first]), int(units.physical_offsets[first])
         if not state.records:
@@ -45,27 +46,27 @@ class OneQueue:
         state.next_offset = int(units.queue_offsets[last]) + int(units.batch_sizes[last])
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
-            self._lack("consumequeue.missing-queue", units[rows[:MAX_PLACES]], len(rows))
+            self._add_missing("consumequeue.missing-queue", units[rows[:MAX_EXAMPLES]], len(rows))
         elif files.queue.kind == "batch":
             run = units[rows]
-            self._compare(files, run, run.as_batch_consume_queue().tobytes())
-        elif files.read(offset + self._shift, len(rows)) == stored:
+            self._compare_run(files, run, run.as_batch_consume_queue().tobytes())
+        elif files.read(offset + self._shift, len(rows)) == expected:
             self._prove(offset + self._shift, offset + self._shift + len(rows))
         else:
-            self._compare(files, units[rows], stored)
+            self._compare_run(files, units[rows], expected)
 
-    def _compare(self, files: UnitFiles, units: QueueUnits, expected: bytes) -> None:
+    def _compare_run(self, files: UnitFiles, units: QueueUnits, expected: bytes) -> None:
         done = 0
         while done < len(units):
-            number = self._number_of(files, units, done)
+            unit_number = self._unit_number_of(files, units, done)
             count, at = len(units) - done, done * files.size
-            if files.read(number, count) == expected[at:]:
-                self._prove(number, number + count)
+            if files.read(unit_number, count) == expected[at:]:
+                self._prove(unit_number, unit_number + count)
                 return
-            done += self._look(files, units[done:], np.frombuffer(expected[at:], files.dtype), number)
+            done += self._compare_units(files, units[done:], np.frombuffer(expected[at:], files.dtype), unit_number)
 
-    def _number_of(self, files: UnitFiles, units: QueueUnits, row: int) -> int:
-        """Where the unit of a record should be; of a batch queue behind the unit of the record before."""
+    def _unit_number_of(self, files: UnitFiles, units: QueueUnits, row: int) -> int:
+        """The number that a record's unit should have; in a batch queue that behind the record before."""
         if files.queue.kind == "simple":
             return int(units.queue_offsets[row]) + self._shift
         if self._next is None:
@@ -76,105 +77,105 @@ class OneQueue:
         self.state.prove(start, stop)
         self._next = stop
         if self._shift:
-            place: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
+            details: dict[str, Any] = {"topic": self.state.name.topic, "queue_id": self.state.name.queue_id}
             side = "before" if self._shift < 0 else "behind"
             units = "1 unit stands" if stop - start == 1 else f"{stop - start} units stand"
             message = f"{units} {abs(self._shift)} {side} the queue offset"
-            self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **place)
+            self._report.add("consumequeue.shifted", message, count=stop - start, queue_offset=start, **details)
 
-    def _look(self, files: UnitFiles, units: QueueUnits, expected: NDArray[np.void], number: int) -> int:
-        """Compare from unit `number` on; how many records are through, none when their units stand elsewhere."""
+    def _compare_units(self, files: UnitFiles, units: QueueUnits, expected: NDArray[np.void], unit_number: int) -> int:
+        """Compare from unit `unit_number` on; returns how many records are done, 0 when their units are elsewhere."""
         _ = files.data_end  # before the units are read: what was written by then must be there
-        found = files.units(number, len(units))
+        stored = files.units(unit_number, len(units))
         width = f"V{files.size}"
-        same = found.view(width) == expected.view(width)
-        row = int(np.argmin(same))
+        equal = stored.view(width) == expected.view(width)
+        row = int(np.argmin(equal))
         if row:
-            self._prove(number, number + row)
+            self._prove(unit_number, unit_number + row)
             return row
-        same_place = (found["physical_offset"] == expected["physical_offset"]) & (found["message_size"] > 0)
-        wrong = ~same_place & files.is_written(found)
-        if self._looks >= MOST_LOOKS and wrong[0]:
-            return self._give_up(count_leading(wrong), number)
-        if same_place[0]:
-            stop = count_leading(same_place & ~same)
-            self._differ(units[:stop], found[:stop], number)
-            self._next = number + stop
+        same_record = (stored["physical_offset"] == expected["physical_offset"]) & (stored["message_size"] > 0)
+        wrong = ~same_record & files.is_written(stored)
+        if self._lookups_made >= MAX_LOOKUPS and wrong[0]:
+            return self._give_up(count_leading(wrong), unit_number)
+        if same_record[0]:
+            stop = count_leading(same_record & ~equal)
+            self._differ(units[:stop], stored[:stop], unit_number)
+            self._next = unit_number + stop
             return stop
         moved = files.find(int(units.physical_offsets[0]))
-        if moved is not None and moved != number:
+        if moved is not None and moved != unit_number:
             # Batch units follow each other, whatever records between them cannot be read.
             self._shift = moved - int(units.queue_offsets[0]) if files.queue.kind == "simple" else 0
             self._next = moved
             return 0
-        return self._absent(files, units, found, number)
+        return self._absent(files, units, stored, unit_number)
 
-    def _give_up(self, count: int, number: int) -> int:
-        """Where units of another store stand, each of them is wrong: they are counted, not looked up."""
+    def _give_up(self, count: int, unit_number: int) -> int:
+        """Count wrong units without reading their records: all units of another store are wrong."""
         self._report.count("consumequeue.wrong-record", count)
-        self.state.prove(number, number + count)
-        self._next = number + count
+        self.state.prove(unit_number, unit_number + count)
+        self._next = unit_number + count
         return count
 
-    def _differ(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
-        """Units that point to the right record and tell something else of it."""
-        self.state.prove(number, number + len(units))
-        for row, code, message, severity in differences(units, found, has_ext_files=self._has_ext_files):
-            if code == "consumequeue.tags-code" and self._is_of_older_release(units, found, row):
+    def _differ(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
+        """Report units that point to the right record but differ in other fields."""
+        self.state.prove(unit_number, unit_number + len(units))
+        for row, code, message, severity in differences(units, stored, has_ext_files=self._has_ext_files):
+            if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
-            self._add(code, message, units, row, number + row, severity=severity)
+            self._add(code, message, units, row, unit_number + row, severity=severity)
 
-    def _is_of_older_release(self, units: QueueUnits, found: NDArray[np.void], row: int) -> bool:
+    def _is_of_older_release(self, units: QueueUnits, stored: NDArray[np.void], row: int) -> bool:
         """Whether an older release may have given the record the tags code that is stored."""
-        return self._lookups.has_older_tags_code(int(units.physical_offsets[row]), int(found["tags_code"][row]))
+        return self._lookups.has_older_tags_code(int(units.physical_offsets[row]), int(stored["tags_code"][row]))
 
-    def _absent(self, files: UnitFiles, units: QueueUnits, found: NDArray[np.void], number: int) -> int:
-        """Records whose unit is nowhere in the queue; how many are alike."""
-        numbers = number + np.arange(len(units))
+    def _absent(self, files: UnitFiles, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> int:
+        """Note records whose unit is nowhere in the queue; returns how many of the first are missing alike."""
+        unit_numbers = unit_number + np.arange(len(units))
         simple = files.queue.kind == "simple"
-        blank = is_pre_blank(found) if simple else np.zeros(len(found), dtype=np.bool_)
-        unwritten = ~files.is_written(found)
-        beyond = numbers >= files.data_end
+        blank = is_pre_blank(stored) if simple else np.zeros(len(stored), dtype=np.bool_)
+        unwritten = ~files.is_written(stored)
+        beyond = unit_numbers >= files.data_end
         for code, rows in (
             ("consumequeue.behind", beyond),
-            ("consumequeue.missing-unit", (numbers < files.start) | blank),
+            ("consumequeue.missing-unit", (unit_numbers < files.start) | blank),
             ("consumequeue.hole", unwritten & ~beyond),
         ):
             if rows[0]:
                 count = count_leading(rows)
-                self._lack(code, units[:count])
+                self._add_missing(code, units[:count])
                 if code == "consumequeue.hole":
-                    self.state.prove(number, number + count)
+                    self.state.prove(unit_number, unit_number + count)
                 return count
         if simple:
-            self._mismatch(units, found, number)
+            self._mismatch(units, stored, unit_number)
         else:
-            self._lack("consumequeue.missing-unit", units[:1])
+            self._add_missing("consumequeue.missing-unit", units[:1])
         return 1
 
-    def _mismatch(self, units: QueueUnits, found: NDArray[np.void], number: int) -> None:
-        """The unit in a record's place points elsewhere."""
-        self._looks += 1
-        target = int(found["physical_offset"][0])
+    def _mismatch(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
+        """Report a unit that points elsewhere instead of to its record."""
+        self._lookups_made += 1
+        target = int(stored["physical_offset"][0])
         owners = self._lookups.queues_of(target)
         if owners is None or self.state.name in owners:
-            return  # two records with this queue offset: told as a restart of the queue's offsets
+            return  # two records with this queue offset: reported as a restart of the queue's offsets
         message = f"points to physical offset {target}, its message is at {int(units.physical_offsets[0])}"
-        self._add("consumequeue.wrong-record", message, units, 0, number)
-        self.state.prove(number, number + 1)
+        self._add("consumequeue.wrong-record", message, units, 0, unit_number)
+        self.state.prove(unit_number, unit_number + 1)
 
-    def _lack(self, code: str, units: QueueUnits, count: int | None = None) -> None:
+    def _add_missing(self, code: str, units: QueueUnits, count: int | None = None) -> None:
         offsets = zip(
-            units.queue_offsets[:MAX_PLACES].tolist(), units.physical_offsets[:MAX_PLACES].tolist(), strict=True
+            units.queue_offsets[:MAX_EXAMPLES].tolist(), units.physical_offsets[:MAX_EXAMPLES].tolist(), strict=True
         )
-        self.state.lack(code, list(offsets), len(units) if count is None else count)
+        self.state.add_missing(code, list(offsets), len(units) if count is None else count)
 
-    def _add(self, code: str, message: str | None, units: QueueUnits, row: int, number: int, **details: Any) -> None:
+    def _add(self, code: str, message: str, units: QueueUnits, row: int, unit_number: int, **details: Any) -> None:
         name = self.state.name
         if not self._report.wants_example(code) or self._files is None:
             self._report.count(code, 1)
             return
-        path, position = self._files.place_of(number)
+        path, position = self._files.location_of(unit_number)
         file = None if path is None else self._store.relative(path)
-        self._report.add(code, message or "", file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
+        self._report.add(code, message, file=file, offset=position, topic=name.topic, queue_id=name.queue_id,
                          queue_offset=int(units.queue_offsets[row]), **details)  # fmt: skip

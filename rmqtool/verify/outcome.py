@@ -1,4 +1,4 @@
-"""What a verification says in the end, or when it was interrupted."""
+"""The outcome of a verification, complete or interrupted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rmqtool.verify.verification import Verification
 
 
 def outcome_of(verification: Verification) -> Outcome:
-    """Everything that is known."""
+    """The outcome so far, or in the end."""
     total = verification.merged()
     report = verification.report_with(total.report)
     findings = report.findings()
@@ -48,7 +48,7 @@ def outcome_of(verification: Verification) -> Outcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a verification: what was asked for, what was found, and what was not looked at.
+    """The result of a verification: the request, the findings, and the gaps.
 
     `lost` counts by topic the messages that cannot be read; `starts` are the predicted starts, that of the newest
     release first, and `not_predicted` says why there are none.
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def status(self) -> Exit:
-        """The exit status: of findings, else of what could not be looked at though it was asked for."""
+        """The exit status: of findings, else of gaps that the user did not choose."""
         if not self.complete:
             return Exit.INTERRUPTED
         if any(finding.severity != "info" for finding in self.findings):
@@ -90,7 +90,7 @@ class Outcome:
 
     @property
     def checks(self) -> list[dict[str, str | int]]:
-        """For each code, how much was looked at and what was found."""
+        """For each code, how much was checked and how many findings there are."""
         totals = self.report.totals()
         return [
             {"code": code, "checked": self.report.checked.get(code, 0), "found": totals.get(code, 0)}
@@ -99,7 +99,7 @@ class Outcome:
 
     @property
     def log_map(self) -> Iterator[MapExtent]:
-        """The log as extents; what an interrupted verification has not reached goes to the end of the files."""
+        """The log as extents; those that an interrupted verification has not reached go to the end of the files."""
         cut_at = self.start.max_offset_after if self.start else None
         files = self.snapshot.log.files
         left = unreached(self.total.reached, self.log_start, files[-1].end_offset) if files else []
@@ -122,7 +122,7 @@ class Outcome:
 
     @property
     def unproven(self) -> list[str]:
-        """What was not looked at, and what no check can prove, in sentences."""
+        """The gaps, and what no check can prove, in sentences."""
         return [*(gap.text for gap in self.gaps), *_unproven(self)]
 
 
@@ -172,8 +172,8 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
 
 def _unproven_levels(snapshot: Snapshot) -> Iterator[str]:
     used = snapshot.delay_levels.delays
-    told = delay_levels_of(snapshot.store.conf).delays
-    differing = [str(level) for level, delay in enumerate(used, 1) if delay not in told[level - 1 : level]]
+    configured = delay_levels_of(snapshot.store.conf).delays
+    differing = [str(level) for level, delay in enumerate(used, 1) if delay not in configured[level - 1 : level]]
     if differing:
         yield f"delay levels {', '.join(differing)}: taken from their queues, for no broker.conf tells them"
 

@@ -25,16 +25,17 @@ from rmqtool.verify.task import StoreReader, VerifyTask
 
 
 class PartCheck(Job[PartResult]):
-    """The parts that one process does, one after the other."""
+    """Checks parts, one after the other, in one process."""
 
     def __init__(self, task: VerifyTask, parts: Sequence[AnyPart]) -> None:
+        """`parts` are all parts of the verification, which `do` addresses by their index."""
         self._task = task
         self._parts = parts
         self._reader = StoreReader(task, task.reading())
         self._unfinished: tuple[int, PartResult] | None = None
 
     def do(self, part: int) -> Iterator[tuple[int, PartResult | None]]:
-        """Do one part; raises UnreadableError."""
+        """Check one part; raises UnreadableError."""
         result = PartResult(self._task.report())
         self._unfinished = part, result
         for size in self._check(self._parts[part], result):
@@ -43,11 +44,11 @@ class PartCheck(Job[PartResult]):
         yield 0, result
 
     def unfinished(self) -> tuple[int, PartResult] | None:
-        """The part that is being done, and what is known of it."""
+        """The part that is being checked, and its result so far."""
         return self._unfinished
 
-    def again(self, part: LogPart) -> PartResult:
-        """What a part of other borders gives, whose bytes are done already; raises UnreadableError."""
+    def recheck(self, part: LogPart) -> PartResult:
+        """Check a part with other borders, whose bytes were checked before; raises UnreadableError."""
         result = PartResult(self._task.report())
         for _ in self._check(part, result):
             pass
@@ -58,12 +59,12 @@ class PartCheck(Job[PartResult]):
         self._reader.close()
 
     def _check(self, part: AnyPart, result: PartResult) -> Iterator[int]:
-        """Check one part, by and by: how many more bytes are done."""
+        """Check one part; yields how many more bytes are done."""
         if isinstance(part, LogPart):
             yield from self._check_log(part, result)
             return
-        for index_file in self._task.index_parts[part.first : part.stop]:
-            with result.read_errors.part():
+        for index_file in self._task.index_files[part.first : part.stop]:
+            with result.read_errors.scope():
                 yield from ChainCheck(self._reader, index_file, result.report).run()
 
     def _check_log(self, part: LogPart, result: PartResult) -> Iterator[int]:
@@ -74,7 +75,7 @@ class PartCheck(Job[PartResult]):
         try:
             check = _LogCheck(self._reader, part, result)
             for event in scan(self._task.files, part.start, part.stop, self._reader.reading):
-                if not check.take(event):
+                if not check.add(event):
                     break
                 yield event.size
             check.finish()
@@ -86,13 +87,13 @@ class PartCheck(Job[PartResult]):
 
 
 class _LogCheck:
-    """Takes the events of a scan and hands them to all checks."""
+    """Passes the events of a scan to all checks."""
 
     def __init__(self, reader: StoreReader, part: LogPart, result: PartResult) -> None:
         self._part = part
         self._result = result
-        self._seam = result.seam
-        self._seam.index_start = self._seam.index_at = part.index_start
+        self._boundary = result.boundary
+        self._boundary.index_start = self._boundary.index_at = part.index_start
         task = self._task = reader.task
         report, extents = result.report, result.extents
         self._dispatcher = task.dispatcher()
@@ -105,41 +106,41 @@ class _LogCheck:
         if task.index and part.index_start != INDEX_UNREAD:
             self._index = IndexCheck(reader, result, part.index_start, part.index_stop)
 
-    def take(self, event: Event | UnreadExtent) -> bool:
-        """Check one event; whether the log goes on behind it."""
-        goes_on = self._take(event)
-        self._result.reached[-1][1] = self._seam.end or self._part.start
+    def add(self, event: Event | UnreadExtent) -> bool:
+        """Check one event; returns whether the log goes on behind it."""
+        goes_on = self._check_event(event)
+        self._result.reached[-1][1] = self._boundary.end or self._part.start
         return goes_on
 
-    def _take(self, event: Event | UnreadExtent) -> bool:
-        if self._seam.first is None:
-            self._seam.first = event.physical_offset
+    def _check_event(self, event: Event | UnreadExtent) -> bool:
+        if self._boundary.first is None:
+            self._boundary.first = event.physical_offset
         if isinstance(event, RecordRun):
             if self._damage.are_stale_records(event, self._result.totals.last_timestamp):
                 self._result.stale_from = self._damage.report_stale_records(event.physical_offset)
                 return False
             self._damage.settle()
             self._frames(event)
-            self._seam.end = self._result.log_end
+            self._boundary.end = self._result.log_end
             return True
         if isinstance(event, UnreadExtent):
             self._leave_out(event)
             return True
         self._damage.settle()
-        self._seam.end = event.physical_offset + event.size
+        self._boundary.end = event.physical_offset + event.size
         if isinstance(event, Blank):
             self._damage.blank(event)
         else:
             self._damage.damage(event)
-            self._seam.open_start |= not self._result.totals.messages and self._damage.may_end_the_log()
+            self._boundary.open_start |= not self._result.totals.messages and self._damage.may_end_the_log()
         if self._walker is not None:
             self._walker.feed(event)
         return True
 
     def _leave_out(self, unread: UnreadExtent) -> None:
-        """What could not be read may hold anything: nothing that leads there is right or wrong."""
+        """Skip an unread extent: units that point into it are neither right nor wrong."""
         self._damage.settle()
-        stop = self._seam.end = self._result.log_end = unread.physical_offset + unread.size
+        stop = self._boundary.end = self._result.log_end = unread.physical_offset + unread.size
         self._result.add_unread(unread)
         if self._walker is not None:
             self._walker.leave_out(unread.physical_offset)
@@ -159,25 +160,25 @@ class _LogCheck:
             self._check_index(lambda check: check.add(dispatched.keys, frames.physical_offset, end))
 
     def _check_index(self, work: Callable[[IndexCheck], None]) -> None:
-        """Do a part of the comparison with the index, unless that gives an error."""
+        """Do some of the comparison with the index, which ends at an error."""
         errors = len(self._result.read_errors.errors)
-        with self._result.read_errors.part() if not self._task.live else nullcontext():
+        with self._result.read_errors.scope() if not self._task.live else nullcontext():
             if self._index is not None:
                 work(self._index)
         if len(self._result.read_errors.errors) > errors:
             self._index = None
-            self._seam.index_at = INDEX_UNREAD
+            self._boundary.index_at = INDEX_UNREAD
 
     def finish(self) -> None:
-        """The part has ended."""
-        self._seam.open_end = self._damage.may_end_the_log()
+        """Complete the checks at the end of the part."""
+        self._boundary.open_end = self._damage.may_end_the_log()
         self._damage.settle()
         if self._walker is not None:
             self._result.walks = self._walker.finish()
         if self._queues is not None:
             self._queues.flush()
         if self._index is not None:
-            self._seam.index_at = self._index.at
+            self._boundary.index_at = self._index.at
             if self._part.index_stop is not None:
                 end = (self._result.log_end or self._part.start) if self._part.stop == MAX_OFFSET else None
                 self._check_index(lambda check: check.finish(end))

@@ -1,4 +1,4 @@
-"""What the parts of a verification have found, put together as if one pass over the log had found it."""
+"""The results of the parts of a verification, merged as if one pass over the log had found them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rmqtool.verify.queue_progress import QueueProgress, report_jump
 from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 from rmqtool.verify.record_checks import RecordTotals, settle_held
 
-_MOST_AGAIN = 3  # seams that are looked at more closely; behind them all that is left is one part
+_MAX_RECHECKS = 3  # boundaries whose parts are checked again as one; then all of the rest is one part
 
 
 @dataclass
 class PartBoundary:
-    """Where a part of the log was begun and where it was left: parts are what one pass gives when their seams meet.
+    """Where the check of a part began and ended: parts whose boundaries meet give the same result as one pass.
 
-    `first` is where the first thing begins that was met, `end` is behind the last one (physical offsets; None when
-    nothing was met). `index_start` and `index_at` are numbers among all index units. `open_start` and `open_end` tell
-    of damage whose neighbour in the other part decides what it is.
+    `first` is where the first event begins, `end` is behind the last one (physical offsets; None without events).
+    `index_start` and `index_at` are numbers among all index units. `open_start` and `open_end` are set for damage
+    whose kind depends on the neighbouring part.
     """
 
     first: int | None = None
@@ -55,21 +55,21 @@ class PartBoundary:
 
 @dataclass
 class PartResult:
-    """What one part of the verification has found; complete only at the end, useful before."""
+    """The result of one part; complete at the end, and usable before when the verification is interrupted."""
 
     report: Report
     extents: Extents = field(default_factory=Extents)
     totals: RecordTotals = field(default_factory=RecordTotals)
     states: dict[QueueName, QueueProgress] = field(default_factory=dict)
     log_end: int | None = None  # behind the last record
-    stale_from: int | None = None  # where old records begin that are no part of the log
+    stale_from: int | None = None  # where stale records begin, which are not part of the log
     walks: list[FileWalk] = field(default_factory=list)
     unread: str | None = None  # why the rest of the part was not read
     unreadable: dict[str, UnreadableError] = field(default_factory=dict)  # log files of which bytes were not read
     read_errors: UnreadFiles = field(default_factory=UnreadFiles)  # those of other files
     deleted: list[str] = field(default_factory=list)  # log files that were deleted meanwhile
-    reached: list[list[int]] = field(default_factory=list)  # extents of the log that were gone through, start and stop
-    seam: PartBoundary = field(default_factory=PartBoundary)
+    reached: list[list[int]] = field(default_factory=list)  # extents of the log that were checked, start and stop
+    boundary: PartBoundary = field(default_factory=PartBoundary)
 
     @property
     def queue_ends(self) -> dict[QueueName, int]:
@@ -77,8 +77,8 @@ class PartResult:
         return {name: state.next_offset for name, state in self.states.items()}
 
     def meets(self, later: PartResult) -> bool:
-        """Whether both together are what one pass over both parts would have found."""
-        return self.stale_from is None and self.seam.meets(later.seam)
+        """Whether both results together equal that of one pass over both parts."""
+        return self.stale_from is None and self.boundary.meets(later.boundary)
 
     def add_unread(self, unread: UnreadExtent) -> None:
         """Note an extent that could not be read, behind all others."""
@@ -90,7 +90,7 @@ class PartResult:
             self.unreadable.setdefault(file, unread.error)
 
     def extend(self, later: PartResult) -> None:
-        """Add what the part of the log behind this one has found; `later` is not to be used any more."""
+        """Add the result of the next part of the log; `later` must not be used afterwards."""
         if later.totals.messages:
             settle_held(self.totals, self.report, self.extents)
         self.extents.extend(later.extents)
@@ -112,17 +112,17 @@ class PartResult:
         self.reached.extend(later.reached)
         self.log_end = later.log_end if later.log_end is not None else self.log_end
         self.stale_from = later.stale_from if later.stale_from is not None else self.stale_from
-        self.seam.extend(later.seam)
+        self.boundary.extend(later.boundary)
 
     def extents_end(self) -> int:
-        """Behind the last extent without a record; 0 without one."""
+        """The end of the last extent without a record, a physical offset; 0 without one."""
         return self.extents.starts[-1] + self.extents.sizes[-1] if len(self.extents) else 0
 
 
 class PartMerger:
-    """Puts results together, as they come from several processes, where the seams of their parts meet.
+    """Merges results, as they come from several processes, where the boundaries of their parts meet.
 
-    Where damage lies at a border, or the index is not in the order of the log, they do not: both parts are to be
+    They do not meet where damage lies at a border, or the index is not in the order of the log: then both parts must be
     checked again, as one.
     """
 
@@ -133,31 +133,31 @@ class PartMerger:
         self._waiting: dict[int, PartResult] = {}
         self._next = 0
         self._open: tuple[LogPart, PartResult] | None = None
-        self._left = _MOST_AGAIN
+        self._rechecks_left = _MAX_RECHECKS
 
-    def add(self, number: int, result: PartResult) -> LogPart | None:
-        """Take the result of a part; a part to check again, whose result `replace` takes, where two do not meet."""
-        self.keep(number, result)
+    def add(self, part_number: int, result: PartResult) -> LogPart | None:
+        """Add the result of a part; returns a part to check again, for `replace`, when two do not meet."""
+        self.keep(part_number, result)
         return self._merge()
 
     def replace(self, part: LogPart, result: PartResult) -> LogPart | None:
-        """Take the result of a part that was checked again; the next such part."""
-        self._go_on(part, result)
+        """Add the result of a part that was checked again; returns the next such part."""
+        self._advance(part, result)
         return self._merge()
 
-    def keep(self, number: int, result: PartResult) -> None:
-        """Take what is known of a part that was interrupted: it is added to the total as it is."""
-        if number >= len(self._parts):
-            self._of_index[number] = result
-        elif self._left >= 0:  # else it is in the part that is the last now
-            self._waiting[number] = result
+    def keep(self, part_number: int, result: PartResult) -> None:
+        """Keep the result of a part, which may be interrupted: it is added to the total as it is."""
+        if part_number >= len(self._parts):
+            self._of_index[part_number] = result
+        elif self._rechecks_left >= 0:  # else the last part covers it now
+            self._waiting[part_number] = result
 
     def total(self) -> PartResult:
-        """All that has come, whether or not it is complete; nothing can be added then."""
-        with uninterrupted():  # what is half done is worth nothing
+        """All results so far, complete or not; nothing can be added afterwards."""
+        with uninterrupted():  # a total that is added to halfway is useless
             last = [self._open[1]] if self._open else []
             left = {**self._waiting, **self._of_index}
-            for result in (*last, *(left[number] for number in sorted(left))):
+            for result in (*last, *(left[part_number] for part_number in sorted(left))):
                 self._total.extend(result)
             self._open, self._waiting, self._of_index = None, {}, {}
         return self._total
@@ -166,31 +166,31 @@ class PartMerger:
         while self._next in self._waiting:
             part, result = self._parts[self._next], self._waiting[self._next]
             first, before = self._open or (part, None)
-            if before is not None and part.index_stop is None and result.seam.first is None:
-                before.reached.extend(result.reached)  # nothing begins there: what is before goes on
-                self._go_on(LogPart(first.start, part.stop, first.index_start), before)
+            if before is not None and part.index_stop is None and result.boundary.first is None:
+                before.reached.extend(result.reached)  # nothing begins there: the part before goes on
+                self._advance(LogPart(first.start, part.stop, first.index_start), before)
             elif before is None or part.index_stop is not None or before.meets(result):
-                self._go_on(part, result, done=before)
+                self._advance(part, result, done=before)
             else:
-                self._left -= 1
-                stop = part.stop if self._left >= 0 else self._parts[-1].stop
+                self._rechecks_left -= 1
+                stop = part.stop if self._rechecks_left >= 0 else self._parts[-1].stop
                 return LogPart(first.start, stop, first.index_start)
         return None
 
-    def _go_on(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
-        """Take `part` for the last one that has come; the one before is `done`, unless it is in there."""
+    def _advance(self, part: LogPart, result: PartResult, done: PartResult | None = None) -> None:
+        """Make `part` the last merged one; the one before is `done`, unless `part` includes it."""
         with uninterrupted():
             if done is not None:
                 self._total.extend(done)
             self._open = part, result
             del self._waiting[self._next]
             self._next += 1
-            if self._left < 0:
+            if self._rechecks_left < 0:
                 self._waiting.clear()
 
 
 def report_unreadable(store: Store, files: Sequence[MappedFile], total: PartResult) -> None:
-    """Report the log files that could not be read, each with how much of it."""
+    """Report the log files that could not be read, each with the count of unread bytes."""
     total.report.check("commitlog.unreadable", len(files))
     for file in files:
         error = total.unreadable.get(str(file.path))

@@ -1,4 +1,4 @@
-"""How a verification is cut into parts: by the store alone, so that any number of processes gives the same result."""
+"""The parts of a verification, which depend on the store alone: any number of processes gives the same result."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rmqtool.verify.read_errors import INDEX_UNREAD, UnreadFiles
 
 @dataclass(frozen=True)
 class LogPart:
-    """What begins at physical offsets from `start` to before `stop`, and where its index units are expected.
+    """The records that begin at physical offsets from `start` to before `stop`, and the numbers of their index units.
 
-    Where a broker writes, parts are not compared with each other: the units of each end at `index_stop`.
+    While a broker writes, parts are not compared with each other: the units of each end at `index_stop`.
     """
 
     start: int
@@ -27,7 +27,7 @@ class LogPart:
 
 @dataclass(frozen=True)
 class IndexPart:
-    """Index files from number `first` to before `stop`."""
+    """Index files from index `first` to before `stop`."""
 
     first: int
     stop: int
@@ -39,13 +39,13 @@ AnyPart = LogPart | IndexPart
 def with_index(parts: Sequence[tuple[int, int]], units: IndexUnits, read_errors: UnreadFiles) -> list[LogPart]:
     """Parts of the log that meet and cover all of it, each with the number of its first index unit."""
     firsts = [INDEX_UNREAD] * len(parts)
-    with read_errors.part():
+    with read_errors.scope():
         firsts = [0, *(units.first_from(start) for start, _ in parts[1:])]
     return [LogPart(start, stop, first) for (start, stop), first in zip(parts, firsts, strict=True)]
 
 
 def live_parts(files: Sequence[MappedFile], units: IndexUnits, jobs: int) -> list[LogPart]:
-    """One part for one process, else one for each file: a log that grows meanwhile has no other borders."""
+    """One part for one process, else one for each file: a growing log has no other fixed borders."""
     starts = [file.start_offset for file in files] if jobs > 1 and len(files) > 1 else [0]
     firsts = [0, *(units.first_from(start) for start in starts[1:]), units.total]
     ends = [*starts[1:], MAX_OFFSET]
@@ -55,22 +55,22 @@ def live_parts(files: Sequence[MappedFile], units: IndexUnits, jobs: int) -> lis
     ]
 
 
-def index_parts(parts: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
-    """All index files; small ones are taken together."""
-    found: list[IndexPart] = []
+def index_parts(files: Sequence[FileUnits], least: int = PART_SIZE) -> list[IndexPart]:
+    """The parts of the index: small files are checked together."""
+    parts: list[IndexPart] = []
     first = size = 0
-    for number, part in enumerate(parts, 1):
-        size += part.file.size
-        if size >= least or number == len(parts):
-            found.append(IndexPart(first, number))
-            first, size = number, 0
-    return found
+    for stop, file in enumerate(files, 1):
+        size += file.file.size
+        if size >= least or stop == len(files):
+            parts.append(IndexPart(first, stop))
+            first, size = stop, 0
+    return parts
 
 
 def order_of(parts: Sequence[AnyPart]) -> list[int]:
-    """The order in which the parts are begun, by number.
+    """The order in which the parts are begun, by their indices.
 
-    Index files go before the log: one can be the longest part of all, and begun last it would keep one process busy
-    while the others have nothing left to do. The log's parts are begun in their order, so that few wait to be joined.
+    Index files go before the log: one can be the longest part of all, and the other processes would wait for it. The
+    log's parts are begun in their order, so that few results wait to be merged.
     """
     return sorted(range(len(parts)), key=lambda number: isinstance(parts[number], LogPart))

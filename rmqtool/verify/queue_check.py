@@ -1,7 +1,6 @@
-"""From the log to the queues: each record that the broker dispatches has its unit, where it belongs.
+"""The log against the queues: each record that the broker dispatches has its unit at its queue offset.
 
-Runs of units that a queue should hold are compared as bytes with what it holds. Only where they differ is a closer
-look taken, unit by unit where it must be.
+Runs of expected units are compared as bytes with those in the queue, and unit by unit only where they differ.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.task import StoreReader
 
 BATCH = (32 if memory_is_short() else 256) << 10
-"""Units that are gathered before they are compared: small enough for the cache, enough for each of many queues."""
+"""Units that are collected before they are compared: few enough for the cache, and enough for each of many queues."""
 
 _UNITS_PER_QUEUE = 256
-_MOST = (128 if memory_is_short() else 1024) << 10
+_MAX_BATCH = (128 if memory_is_short() else 1024) << 10
 _NAME_MAX = 255
 
 
@@ -36,48 +35,48 @@ class QueueCheck:
     """Compares the units of one part of the log, in log order."""
 
     def __init__(self, reader: StoreReader, result: PartResult, dispatcher: Dispatcher) -> None:
-        """`dispatcher` derives the units, and numbers the queues."""
+        """`dispatcher` has derived the units, and numbers the queues; findings go to `result`."""
         self._reader = reader
         self._result = result
         self._dispatcher = dispatcher
         self._live = reader.task.live
-        self._parts: list[QueueUnits] = []
+        self._runs: list[QueueUnits] = []
         self._waiting = 0
         self._queues: dict[int, OneQueue] = {}
 
     def add(self, units: QueueUnits, optional: QueueUnits | None = None) -> None:
-        """Take the units of a run, and those `optional` ones that are stored."""
+        """Add the units of a run of records, and those `optional` ones that the queues hold."""
         if optional is not None:
             units = self._with_stored(units, optional)
         if not len(units):
             return
-        self._parts.append(units)
+        self._runs.append(units)
         self._waiting += len(units)
-        if self._waiting >= min(max(BATCH, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), _MOST):
+        if self._waiting >= min(max(BATCH, _UNITS_PER_QUEUE * len(self._dispatcher.queues)), _MAX_BATCH):
             self.flush()
 
     def _with_stored(self, units: QueueUnits, optional: QueueUnits) -> QueueUnits:
-        """`units` with the `optional` ones that their queue holds: what only older releases derive may be missing."""
+        """`units` with those `optional` ones that the queues hold: units of older releases may be missing."""
         stored = optional.as_consume_queue().view("V20")
         held = np.zeros(len(optional), dtype=np.bool_)
-        for row, (number, offset) in enumerate(
+        for row, (queue_number, offset) in enumerate(
             zip(optional.queues.tolist(), optional.queue_offsets.tolist(), strict=True)
         ):
-            name = self._dispatcher.queues[number]
+            name = self._dispatcher.queues[queue_number]
             with self._result.read_errors.queue(name) if not self._live else nullcontext():
                 files = self._files_of(name)
                 held[row] = files is not None and files.read(offset, 1) == stored[row].tobytes()
             if not held[row]:
-                self._result.states.setdefault(name, QueueProgress(name)).may_have(offset)
+                self._result.states.setdefault(name, QueueProgress(name)).add_optional(offset)
         both = QueueUnits.concatenate([units, optional[held]])
         return both[np.argsort(both.rows, kind="stable")]
 
     def flush(self) -> None:
-        """Compare what was taken."""
-        if not self._parts:
+        """Compare the collected units."""
+        if not self._runs:
             return
-        units = QueueUnits.concatenate(self._parts)
-        self._parts, self._waiting = [], 0
+        units = QueueUnits.concatenate(self._runs)
+        self._runs, self._waiting = [], 0
         order, bounds = group(units.queues)
         stored = units.as_consume_queue().view("V20").take(order)
         self._result.report.check("consumequeue.missing-unit", len(units))
@@ -87,33 +86,34 @@ class QueueCheck:
         follows[1:] = offsets[1:] == nexts[:-1]
         follows[bounds[:-1]] = False
         broken = np.flatnonzero(~follows)
-        numbers = units.queues[order[bounds[:-1]]].tolist()
-        for number, low, high in zip(numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        queue_numbers = units.queues[order[bounds[:-1]]].tolist()
+        for queue_number, low, high in zip(queue_numbers, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
             first, last = np.searchsorted(broken, (low, high))
-            borders = broken[first:last].tolist()  # the group's own beginning is always one
+            borders = broken[first:last].tolist()  # the group's beginning is always among them
             rows = [(order[start:stop], stored[start:stop]) for start, stop in pairwise([*borders, high])]
-            name, errors = self._dispatcher.queues[number], self._result.read_errors
+            name, errors = self._dispatcher.queues[queue_number], self._result.read_errors
             if self._live:
-                self._take(number, name, units, rows)
+                self._compare(queue_number, units, rows)
             elif name not in errors.queues:
                 with errors.queue(name):
-                    self._take(number, name, units, rows)
+                    self._compare(queue_number, units, rows)
                 if name in errors.queues:
                     self._result.states.pop(name, None)
 
-    def _take(
-        self, number: int, name: QueueName, units: QueueUnits, runs: list[tuple[NDArray[np.intp], NDArray[np.void]]]
+    def _compare(
+        self, queue_number: int, units: QueueUnits, runs: list[tuple[NDArray[np.intp], NDArray[np.void]]]
     ) -> None:
-        """Compare the units of one queue; queue offsets follow each other within a run."""
-        queue = self._queue(number, name)
+        """Compare the units of one queue; within a run queue offsets are consecutive."""
+        queue = self._queue(queue_number)
         for rows, stored in runs:
-            queue.take(units, rows, stored.tobytes())
+            queue.compare(units, rows, stored.tobytes())
 
-    def _queue(self, number: int, name: QueueName) -> OneQueue:
-        queue = self._queues.get(number)
+    def _queue(self, queue_number: int) -> OneQueue:
+        queue = self._queues.get(queue_number)
         if queue is None:
+            name = self._dispatcher.queues[queue_number]
             files, state = self._files_of(name), self._result.states.setdefault(name, QueueProgress(name))
-            queue = self._queues[number] = OneQueue(self._reader, self._result, state, files)
+            queue = self._queues[queue_number] = OneQueue(self._reader, self._result, state, files)
         return queue
 
     def _files_of(self, name: QueueName) -> UnitFiles | None:
@@ -130,6 +130,6 @@ class QueueCheck:
 
 
 def is_directory_name(topic: str) -> bool:
-    """Whether a topic from the log can be a directory of its own: what is stored must not lead elsewhere."""
+    """Whether a topic from the log can be the name of a directory: it must not lead out of the store."""
     usable = topic not in ("", ".", "..") and "/" not in topic and "\0" not in topic
     return usable and len(topic.encode("utf-8", "replace")) <= _NAME_MAX

@@ -1,4 +1,4 @@
-"""From the queues to the log: units that no record has proven, and the files that they stand in."""
+"""The queues against the log: units that match no record, and the queues' files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rmqtool.store.file_findings import queue_findings
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.bad_extents import UNREAD, Extents
-from rmqtool.verify.queue_progress import MOST_LOOKS, QueueProgress
+from rmqtool.verify.queue_progress import MAX_LOOKUPS, QueueProgress
 from rmqtool.verify.rederived_queues import is_derived
 
 _CHUNK = 1 << 16  # units
@@ -31,7 +31,7 @@ _CHUNK = 1 << 16  # units
 
 @dataclass
 class LogBounds:
-    """Where the log's records begin and end, and where its files do, physical offsets; what lies damaged between."""
+    """The physical offsets where the log's records begin and end, and its last file ends, and the damage between."""
 
     start: int
     end: int
@@ -42,7 +42,11 @@ class LogBounds:
 
 @dataclass
 class UnmatchedUnits:
-    """Looks at the queues on disk, one after the other; `lost` counts units that point into damage, by topic."""
+    """Checks the queues on disk, one after the other.
+
+    `lost` counts units that point into damage, and `beyond_files` those that point behind the last log file, by topic.
+    `start` is the predicted start, None without one.
+    """
 
     store: Store
     report: Report
@@ -53,11 +57,11 @@ class UnmatchedUnits:
     beyond_files: Counter[str] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     start: StartPrediction | None = None
-    _looks: int = 0
+    _lookups_made: int = 0
 
     def check(self, queue: Queue, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
-        self._looks = 0
+        self._lookups_made = 0
         self._check_files(queue)
         if not queue.files.files:
             return
@@ -77,14 +81,14 @@ class UnmatchedUnits:
                     self._check_units(files, first, files.units(first, min(_CHUNK, high - first)))
 
     def _check_files(self, queue: Queue) -> None:
-        """Names, sizes and the chain of files (`MappedFileQueue#load`)."""
+        """Check names and sizes of the files, and that they follow each other (`MappedFileQueue#load`)."""
         for code in ("consumequeue.file-size", "consumequeue.gap", "consumequeue.stray"):
             self.report.check(code, len(queue.files.files))
-        for found in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
-            self.report.take(found)
+        for each in queue_findings(self.store, queue, self.releases, live=self.bounds.live):
+            self.report.add_finding(each)
 
     def _check_end(self, files: UnitFiles, state: QueueProgress | None) -> None:
-        """Files of zeros behind the last unit: one is created when it is needed, and filled at once."""
+        """Report a last file of zeros: a file is created when it is needed, and gets its first unit at once."""
         sized = [file for file in files.queue.files.files if file.size]
         last = sized[-1] if len(sized) > 1 else None
         if last is None or files.data_end > last.start_offset // files.size or self.bounds.live:
@@ -97,7 +101,7 @@ class UnmatchedUnits:
 
     def _pre_blank_stop(self, files: UnitFiles) -> int:
         """Number behind the filler that a queue's first file may begin with (`ConsumeQueue#fillPreBlank`)."""
-        first, count = files.start, 1  # mostly there is none
+        first, count = files.start, 1  # mostly there is no filler
         stop = first + files.queue.files.files[0].size // files.size
         while first < stop:
             blank = is_pre_blank(files.units(first, min(count, stop - first)))
@@ -107,36 +111,36 @@ class UnmatchedUnits:
         return stop
 
     def _check_units(self, files: UnitFiles, first: int, units: NDArray[np.void]) -> None:
-        numbers = first + np.arange(len(units))
+        unit_numbers = first + np.arange(len(units))
         written = files.is_written(units)
         offsets = units["physical_offset"]
         blank = is_pre_blank(units) if files.queue.kind == "simple" else np.zeros(len(units), dtype=np.bool_)
-        self._check_unwritten(files, numbers[~written])
-        self._report_all("consumequeue.pre-blank", "filler behind units of messages", files, numbers[blank])
+        self._check_unwritten(files, unit_numbers[~written])
+        self._report_all("consumequeue.pre-blank", "filler behind units of messages", files, unit_numbers[blank])
         rest = written & ~blank & (offsets >= self.bounds.start)
         beyond = rest & (offsets >= self.bounds.end)
         if not self.bounds.live:
-            self._check_beyond(files, numbers[beyond], offsets[beyond])
+            self._check_beyond(files, unit_numbers[beyond], offsets[beyond])
         rest &= ~beyond
         for row in np.flatnonzero(rest).tolist():
-            self._check_target(files, int(numbers[row]), int(offsets[row]))
+            self._check_target(files, int(unit_numbers[row]), int(offsets[row]))
 
     def _check_hole(self, files: UnitFiles, first: int, stop: int) -> None:
-        """Units that there is no file for."""
+        """Report units without a file."""
         if first < self._last_written(files):
             self._add(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
 
-    def _check_unwritten(self, files: UnitFiles, numbers: NDArray[np.intp]) -> None:
-        if not len(numbers):
+    def _check_unwritten(self, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
+        if not len(unit_numbers):
             return
         last = self._last_written(files)
-        inside = numbers[numbers < last]
+        inside = unit_numbers[unit_numbers < last]
         self._report_all(_hole_code(files), "zeros or nonsense before units of messages", files, inside)
         self._report_all("consumequeue.garbage-after-end", "neither a unit nor zeros behind the last unit", files,
-                       numbers[numbers > last][:1])  # fmt: skip
+                       unit_numbers[unit_numbers > last][:1])  # fmt: skip
 
     def _last_written(self, files: UnitFiles) -> int:
-        """Number of the last unit that the broker takes for one."""
+        """Number of the last written unit."""
         for low, high, held in reversed([*files.stretches(files.start, files.data_end)]):
             for stop in range(high, low, -_CHUNK) if held else ():
                 first = max(low, stop - _CHUNK)
@@ -145,14 +149,14 @@ class UnmatchedUnits:
                     return first + int(written[-1])
         return files.start
 
-    def _check_beyond(self, files: UnitFiles, numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
-        """Units that point behind the last record."""
+    def _check_beyond(self, files: UnitFiles, unit_numbers: NDArray[np.intp], offsets: NDArray[np.int64]) -> None:
+        """Report units that point behind the last record."""
         outside = offsets >= self.bounds.files_end
         self.beyond_files[files.queue.topic] += int(np.count_nonzero(outside))
         message = f"points behind the end of the commit log, {self.bounds.end}"
-        self._report_all("consumequeue.ahead", message, files, numbers)
+        self._report_all("consumequeue.ahead", message, files, unit_numbers)
 
-    def _check_target(self, files: UnitFiles, number: int, physical_offset: int) -> None:
+    def _check_target(self, files: UnitFiles, unit_number: int, physical_offset: int) -> None:
         queue = files.queue
         reason = self.bounds.extents.reason_at(physical_offset)
         if reason == UNREAD:
@@ -160,10 +164,10 @@ class UnmatchedUnits:
         if reason is not None:
             self.lost[queue.topic] += 1
             return
-        if self._looks >= MOST_LOOKS:
+        if self._lookups_made >= MAX_LOOKUPS:
             self.report.count("consumequeue.wrong-record", 1)
             return
-        self._looks += 1
+        self._lookups_made += 1
         owners = self.lookups.queues_of(physical_offset)
         if owners is None:
             return
@@ -173,32 +177,34 @@ class UnmatchedUnits:
             if self.bounds.live:
                 return  # dispatched after its record was compared
             code, message = "consumequeue.duplicate-unit", f"points to {physical_offset} as another unit does"
-            if owners[name] > number:  # for a lost message before the one that it points to (`rebuild.queue_placement`)
+            if (
+                owners[name] > unit_number
+            ):  # for a lost message before the one that it points to (`rebuild.queue_placement`)
                 code = "consumequeue.neutral-unit"
         else:
             code = "consumequeue.lmq-mismatch" if queue.topic.startswith(LMQ_PREFIX) else "consumequeue.wrong-record"
             first = next(iter(owners))
             message = f"points to a record of {first.topic}, queue {first.queue_id}, at {physical_offset}"
-        self._report_all(code, message, files, np.array([number]))
+        self._report_all(code, message, files, np.array([unit_number]))
 
-    def _report_all(self, code: str, message: str, files: UnitFiles, numbers: NDArray[np.intp]) -> None:
-        """One finding for each stretch of units that follow each other."""
-        if not len(numbers):
+    def _report_all(self, code: str, message: str, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
+        """Report one finding for each run of consecutive units."""
+        if not len(unit_numbers):
             return
-        starts = np.append(np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 2) != 1), len(numbers))
+        starts = np.append(np.flatnonzero(np.diff(unit_numbers, prepend=unit_numbers[0] - 2) != 1), len(unit_numbers))
         for low, high in pairwise(starts.tolist()):
-            number, count = int(numbers[low]), high - low
+            unit_number, count = int(unit_numbers[low]), high - low
             if not self.report.wants_example(code):
-                self.report.count(code, len(numbers) - low)
+                self.report.count(code, len(unit_numbers) - low)
                 return
-            self._add(code, message, files, number, count)
+            self._add(code, message, files, unit_number, count)
 
-    def _add(self, code: str, message: str, files: UnitFiles, number: int, count: int) -> None:
-        path, position = files.place_of(number)
+    def _add(self, code: str, message: str, files: UnitFiles, unit_number: int, count: int) -> None:
+        path, position = files.location_of(unit_number)
         file = None if path is None else self.store.relative(path)
         more = f" ({count} units)" if count > 1 else ""
         self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,
-                        queue_id=files.queue.queue_id, queue_offset=number)  # fmt: skip
+                        queue_id=files.queue.queue_id, queue_offset=unit_number)  # fmt: skip
 
 
 def _hole_code(files: UnitFiles) -> str:

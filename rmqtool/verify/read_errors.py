@@ -1,4 +1,4 @@
-"""Files that give an error instead of their bytes: each is named once, and what can be read is verified."""
+"""Files that cannot be read: each is reported once, and the others are verified."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from rmqtool.findings.finding import Finding
 from rmqtool.store.store import INDEX, Store
 
 INDEX_UNREAD = -1
-"""In the place of an index unit's number: the index gave an error."""
+"""Stands for the number of an index unit when the index could not be read."""
 
 
 @dataclass
 class UnreadFiles:
-    """The errors by file, and the queues of which not all was read: nothing is said of these."""
+    """The read errors by file, and the queues that were not read completely, of which no findings are reported."""
 
     errors: dict[str, UnreadableError] = field(default_factory=dict)
     queues: set[QueueName] = field(default_factory=set)
@@ -31,8 +31,8 @@ class UnreadFiles:
         self.errors.setdefault(error.file or "", error)
 
     @contextmanager
-    def part(self) -> Iterator[None]:
-        """Read a part of the store: its error ends the part; what is of another kind `check_kinds` reports."""
+    def scope(self) -> Iterator[None]:
+        """Read a piece of the store, which ends at an error; `check_file_types` reports files of a wrong type."""
         try:
             with skip_wrong_type(), _named():
                 yield
@@ -41,7 +41,7 @@ class UnreadFiles:
 
     @contextmanager
     def queue(self, name: QueueName) -> Iterator[None]:
-        """Read a queue, of which nothing is said any more once it gives an error."""
+        """Read a queue, of which no findings are reported after an error."""
         try:
             with skip_wrong_type(), _named():
                 yield
@@ -50,7 +50,7 @@ class UnreadFiles:
             self.queues.add(name)
 
     def extend(self, later: UnreadFiles) -> None:
-        """Add what another part of the verification could not read."""
+        """Add the errors of another part of the verification."""
         for error in later.errors.values():
             self.note(error)
         self.queues |= later.queues
@@ -61,7 +61,7 @@ class UnreadFiles:
         return any(f"{name}/".startswith(f"{directory}/") for name in names for directory in directories)
 
     def index_in(self, store: Store) -> bool:
-        """Whether not all of the index was read."""
+        """Whether the index was not read completely."""
         return self.any_in(store, INDEX)
 
     def findings(self, store: Store) -> list[Finding]:
@@ -78,7 +78,7 @@ def _finding(store: Store, error: UnreadableError) -> Finding:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Errors of the system that name a file are about what is read."""
+    """Turn errors of the system that name a file into UnreadableError."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What can be said of a record by itself: its checksums, flags, times and properties."""
+"""Checks of single records: checksums, flags, times and properties."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from rmqtool.verify.bad_extents import Extents
 _KNOWN_FLAGS = 0x7FF
 _LAST_COMPRESSION_TYPE = 0x300  # 0 to 3 are zlib, lz4, zstd, zlib; Java refuses 4 to 7
 _HARMLESS = COMPRESSED | _LAST_COMPRESSION_TYPE | MULTI_TAGS | TRANSACTION_COMMIT | HOST_BITS | NEED_UNWRAP
-"""Flags of which all combinations are right."""
+"""Flags that are valid in all combinations."""
 
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
 _CRC32_HALVES = np.frombuffer(CRC32_PROPERTY, dtype="<u4")
-_CLOCK_STEP = 60_000  # a clock that is set back by less is everyday life, ms
+_CLOCK_STEP = 60_000  # clocks are often set back by less, ms
 
 
-class Held(NamedTuple):
-    """A finding that waits: of a record that was not written to its end it says nothing, of any other it does."""
+class HeldFinding(NamedTuple):
+    """A finding of the last record, which is dropped when that record was not written to its end."""
 
     code: str
     message: str
@@ -50,7 +50,7 @@ class Held(NamedTuple):
 
 @dataclass
 class RecordTotals:
-    """What is counted of the records of a part of the log; times in epoch ms."""
+    """Counts and times of the records of a part of the log; times are epoch ms."""
 
     messages: int = 0
     bytes: int = 0
@@ -64,10 +64,10 @@ class RecordTotals:
     earliest: int = 0  # the smallest store timestamp
     earliest_offset: int = 0
     unwritten_end: int | None = None  # where the last record begins, when its properties end in zero bytes
-    held: list[Held] = field(default_factory=list)  # what is wrong with that record, unless the log ends there
+    held: list[HeldFinding] = field(default_factory=list)  # findings of that record, unless the log ends there
 
     def extend(self, other: RecordTotals) -> None:
-        """Add those of the part of the log that follows."""
+        """Add those of the next part of the log."""
         if not other.messages:
             return
         if self.messages:
@@ -88,7 +88,7 @@ class RecordTotals:
 
 @dataclass
 class RecordChecks:
-    """Checks of runs in log order; what is wrong goes to `report`, records that are not as stored to `extents`."""
+    """Checks runs of records in log order; findings go to `report`, damaged records to `extents`."""
 
     report: Report
     extents: Extents
@@ -97,7 +97,7 @@ class RecordChecks:
     totals: RecordTotals = field(default_factory=RecordTotals)
 
     def add(self, frames: RecordRun, dispatched: Dispatched) -> Positions:
-        """Check a run; the rows that a broker takes for damage, for their body or their properties."""
+        """Check a run; returns the rows that a broker takes for damaged, because of their body or properties."""
         self.totals.messages += len(frames)
         self.totals.bytes += frames.size
         settle_held(self.totals, self.report, self.extents)
@@ -109,7 +109,7 @@ class RecordChecks:
         self._check_version(frames)
         self._check_properties(frames, dispatched, bad)
         rows = sorted(bad)
-        held = {found.physical_offset for found in self.totals.held}
+        held = {each.physical_offset for each in self.totals.held}
         for row in rows:
             if bad[row] == "body-crc" or _offset(frames, row) not in held:
                 self.extents.add(_offset(frames, row), int(frames.message_sizes[row]), bad[row])
@@ -122,14 +122,14 @@ class RecordChecks:
         bad = np.flatnonzero(wrong_bodies(frames))
         computed = body_crcs(frames.block, frames.body_positions[bad], frames.body_sizes[bad])
         stored = frames.headers.field("body_crc")[bad].view(np.uint32)
-        for row, found, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
+        for row, actual, expected in zip(bad.tolist(), computed.tolist(), stored.tolist(), strict=True):
             self._report(frames, row, "commitlog.body-crc",
-                         f"body of {int(frames.body_sizes[row])} bytes: CRC {found:#010x}, "
+                         f"body of {int(frames.body_sizes[row])} bytes: CRC {actual:#010x}, "
                          f"stored {expected:#010x}")  # fmt: skip
         return dict.fromkeys(bad.tolist(), "body-crc")
 
     def _check_property_crcs(self, frames: RecordRun, bad: dict[int, str]) -> None:
-        """`__CRC32#` covers all of the record before it, whatever else the properties say."""
+        """Check `__CRC32#`, which covers all of the record before it."""
         rows = rows_with_property_crc(frames)
         self.totals.without_property_crc += len(frames) - len(rows)
         if not self.bodies or not self.report.selection.wants("commitlog.property-crc") or not len(rows):
@@ -190,15 +190,15 @@ class RecordChecks:
 
     def _check_properties(self, frames: RecordRun, dispatched: Dispatched, bad: dict[int, str]) -> None:
         self.report.check("commitlog.properties", len(frames))
-        for row in dispatched.refused.tolist():
+        for row in dispatched.malformed_rows.tolist():
             self._hold(frames, row, "commitlog.properties",
                        "DELAY, INNER_BASE or INNER_NUM is no number that the broker takes")  # fmt: skip
             bad.setdefault(row, "properties")
 
     def _hold(self, frames: RecordRun, row: int, code: str, message: str) -> None:
-        """Report it, of the last record only when another one follows if it was not written to its end."""
+        """Report a finding, but hold it if the last record may not have been written to its end."""
         if _offset(frames, row) == self.totals.unwritten_end:
-            self.totals.held.append(Held(code, message, _offset(frames, row), int(frames.message_sizes[row])))
+            self.totals.held.append(HeldFinding(code, message, _offset(frames, row), int(frames.message_sizes[row])))
         else:
             self._report(frames, row, code, message)
 
@@ -207,7 +207,7 @@ class RecordChecks:
 
 
 def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:
-    """The log goes on behind its last record: what was held is damage."""
+    """Report the held findings: the log goes on behind the record, which is damaged."""
     for code, message, offset, size in totals.held:
         report.add(code, message, offset=offset)
         extents.add(offset, size, code.removeprefix("commitlog."))
@@ -215,7 +215,7 @@ def settle_held(totals: RecordTotals, report: Report, extents: Extents) -> None:
 
 
 def finish_times(totals: RecordTotals, report: Report, now: int) -> None:
-    """Findings about the times of the whole log; `now` is the latest that any clock can show, epoch ms."""
+    """Report wrong times in the whole log; `now` is the latest time of any clock, epoch ms."""
     if totals.largest_step > _CLOCK_STEP:
         message = f"stored {totals.largest_step / 1000:.0f} s before a message that stands in front of it"
         report.add("commitlog.time-order", message, offset=totals.step_offset)
@@ -225,7 +225,7 @@ def finish_times(totals: RecordTotals, report: Report, now: int) -> None:
 
 
 def finish_end(totals: RecordTotals, report: Report) -> None:
-    """The last record's lengths are there, and its body; whether all of it was written, its properties tell."""
+    """Report a last record that was not written to its end: its properties end in zeros."""
     if totals.unwritten_end is not None:
         message = "the last record's properties end in zero bytes: it was not written to its end"
         report.add("commitlog.torn", message, offset=totals.unwritten_end,
@@ -239,7 +239,7 @@ def _unwritten_end(frames: RecordRun) -> int | None:
 
 
 def wrong_flag(flag: int) -> str | None:
-    """Why a sys flag cannot be right; None when it can."""
+    """Why a sys flag is invalid; None when it is valid."""
     if flag & ~_KNOWN_FLAGS:
         return "unknown bits"
     if flag & COMPRESSED and flag & COMPRESSION_TYPE_MASK > _LAST_COMPRESSION_TYPE:
@@ -250,18 +250,18 @@ def wrong_flag(flag: int) -> str | None:
 
 
 def rows_with_property_crc(frames: RecordRun) -> Positions:
-    """Records whose last 20 bytes begin with the name ``__CRC32#``, or with one that differs in one byte only."""
+    """Rows of records whose last 20 bytes begin with ``__CRC32#``, of which one byte may differ."""
     rows = np.flatnonzero(frames.properties_sizes >= CRC32_PROPERTY_SIZE)
-    places = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
-    names: NDArray[np.uint64] = frames.block.gather("<u8", places)
+    positions = (frames.positions + frames.message_sizes)[rows] - CRC32_PROPERTY_SIZE
+    names: NDArray[np.uint64] = frames.block.gather("<u8", positions)
     halves = names.view("<u4").reshape(-1, 2)
-    likely = halves == _CRC32_HALVES  # of a name with one other byte one half is the same
+    likely = halves == _CRC32_HALVES  # one half is equal even when one byte differs
     if not likely.any():
         return rows[:0]
     other = names ^ np.uint64(int.from_bytes(CRC32_PROPERTY, "little"))
     bytes_other = np.bitwise_count((((other & _LOW_BITS) + _LOW_BITS) | other) & ~_LOW_BITS)
-    found: Positions = rows[bytes_other <= 1]
-    return found
+    matches: Positions = rows[bytes_other <= 1]
+    return matches
 
 
 def _offset(frames: RecordRun, row: int) -> int:

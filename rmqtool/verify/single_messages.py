@@ -22,7 +22,7 @@ _KEPT = 4096
 
 
 class SingleMessages:
-    """Messages by physical offset and by queue offset; what cannot be read is None."""
+    """Messages by physical offset and by queue offset; None for those that cannot be read."""
 
     def __init__(self, store: Store, files: Sequence[MappedFile], version: Version) -> None:
         self._store = store
@@ -42,11 +42,11 @@ class SingleMessages:
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """A queue of a topic, None without a unit in it."""
         try:
-            found = find_queue(self._store, topic, queue_id)
-            if found is None or found.kind != "simple":
+            on_disk = find_queue(self._store, topic, queue_id)
+            if on_disk is None or on_disk.kind != "simple":
                 return None
             start = self._files[0].start_offset if self._files else -1
-            queue = LoadedQueue(found, queue_range(found, start, self._version))
+            queue = LoadedQueue(on_disk, queue_range(on_disk, start, self._version))
         except RmqtoolError:
             return None
         return queue if queue.range.max_offset > queue.range.min_offset else None
@@ -60,7 +60,7 @@ class SingleMessages:
         return None if unit is None else self.at(unit.physical_offset)
 
     def due_time(self, queue: LoadedQueue, queue_offset: int) -> int | None:
-        """When a message of a delay level's queue is due, epoch ms: its unit has that in the place of the tags code."""
+        """When a message of a delay level is due, epoch ms: its unit stores that instead of the tags code."""
         try:
             unit = queue.unit_at(queue_offset)
         except RmqtoolError:

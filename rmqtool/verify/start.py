@@ -1,4 +1,4 @@
-"""The next start of a broker, predicted from what the scan has seen anyway (`rmqtool.broker.recovery`)."""
+"""The next start of a broker, predicted from the results of the scan (`rmqtool.broker.recovery`)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rmqtool.verify.queue_progress import QueueProgress
 
 _CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")
 _QUEUE_LOSS = "start.queue-loss"
-_MOST_READ = 256 << 20  # bytes that the predictions for older releases may read again
+_MAX_READ = 256 << 20  # bytes that the predictions for older releases may read again
 _PER_QUEUE = 16 << 10  # bytes that reading a queue's ends costs
 _DEPENDS = "start.depends-on-release"
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a start of some releases does, and what an operator must know of it."""
+    """The predicted start of some releases, with its findings."""
 
     versions: tuple[Version, ...]
     start: StartPrediction
@@ -38,25 +38,25 @@ class Prediction:
 
     @property
     def answer(self) -> object:
-        """What differs from release to release, where it matters."""
+        """The results by which predictions are compared."""
         start = self.start
-        codes = frozenset(found.code for found in self.findings)
+        codes = frozenset(each.code for each in self.findings)
         return start.refuses is None, start.hangs, start.max_offset_after, start.messages_lost, codes
 
     def has(self, code: str) -> bool:
-        """Whether a start has a finding of a code, or may have one that was not looked for."""
-        return code in {found.code for found in self.findings} or (self.log_only and code == _QUEUE_LOSS)
+        """Whether a start has a finding of a code, or may have one that was not checked."""
+        return code in {each.code for each in self.findings} or (self.log_only and code == _QUEUE_LOSS)
 
     @property
     def sentence(self) -> str:
-        """The answer, behind the label of its releases."""
+        """The prediction in words, to follow the label of its releases."""
         if self.start.hangs or self.start.refuses:
             return "never ready" if self.start.hangs else f"refuses to start: {self.start.refuses}"
         lost = counted(self.start.messages_lost, "message")
         text = (
             f"ends the log at {self.start.max_offset_after}, {lost if self.start.messages_lost else 'no message'} lost"
         )
-        more = [found.message for found in self.findings if found.code != "start.data-loss"]
+        more = [each.message for each in self.findings if each.code != "start.data-loss"]
         return "; ".join([text, *more[:1]])
 
 
@@ -69,22 +69,22 @@ class Predictor:
     states: Mapping[QueueName, QueueProgress]
 
     def predict(self) -> list[Prediction]:
-        """What a start of each release would do, that of the newest first; one for all that agree.
+        """The predictions for all releases, the newest first; one for all that agree.
 
-        Of a large store only the newest and the oldest release are looked at, and of the latter what becomes of the
-        log. Raises RmqtoolError.
+        For a large store only those of the newest and the oldest release, the latter for the log alone. Raises
+        RmqtoolError.
         """
         newest, *older = alike(self.snapshot.releases, self.snapshot.store.conf)
         size = sum(walk.data_end for walk in self.walks) + len(self.states) * _PER_QUEUE
-        log_only = len(older) * size > _MOST_READ
+        log_only = len(older) * size > _MAX_READ
         if log_only:
             older = older[-1:]
         undamaged = [walk for walk in self.walks if walk.is_undamaged]  # the same to every release
-        found = [
+        each = [
             self._predict(newest, self.walks),
             *(self._predict(group, undamaged, log_only=log_only) for group in older),
         ]
-        return list(_different(found))
+        return list(_different(each))
 
     def _predict(
         self, versions: tuple[Version, ...], walks: Sequence[FileWalk], *, log_only: bool = False
@@ -107,24 +107,24 @@ def _different(predictions: Sequence[Prediction]) -> Iterator[Prediction]:
 
 
 def _is_bad(prediction: Prediction) -> bool:
-    """Whether a start fails or loses something, each release in its own way."""
-    return any(found.severity == "error" for found in prediction.findings)
+    """Whether a start fails or loses something."""
+    return any(each.severity == "error" for each in prediction.findings)
 
 
 def report_starts(predictions: Sequence[Prediction], report: Report, *, is_clean: bool) -> None:
-    """The findings that all releases share, and one where they differ.
+    """Report the findings that all releases share, and one where they differ.
 
-    That is information where the store is clean otherwise, and an error where no release starts without loss.
+    The latter is information when the store is clean otherwise, and an error when no release starts without loss.
     """
     for code in (*_CODES, _DEPENDS):
         report.check(code)
     newest, *others = predictions
-    for found in newest.findings:
-        if all(other.has(found.code) for other in others):
-            report.take(found)
+    for each in newest.findings:
+        if all(other.has(each.code) for other in others):
+            report.add_finding(each)
     if others:
         message = "; ".join(f"{label(each.versions)}: {each.sentence}" for each in predictions)
         severity: Severity | None = "info" if is_clean else None
         if all(_is_bad(each) for each in predictions):
             severity = "error"
-        report.take(finding(_DEPENDS, message, store=report.root, severity=severity))
+        report.add_finding(finding(_DEPENDS, message, store=report.root, severity=severity))

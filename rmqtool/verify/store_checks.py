@@ -1,4 +1,4 @@
-"""What names, sizes and small files of a store show, before any record is read."""
+"""Checks of names, sizes and small files of a store, before any record is read."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from rmqtool.store.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
-from rmqtool.verify.file_type_checks import check_kinds
-from rmqtool.verify.log_witnesses import LogSeen
+from rmqtool.verify.file_type_checks import check_file_types
+from rmqtool.verify.log_witnesses import ScannedLog
 from rmqtool.verify.timer_checks import check_wheel_size
 
 _OTHER_WRITERS = 0o022
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
-def check_surroundings(snapshot: Snapshot, report: Report) -> None:
-    """Check what needs no scan."""
+def check_store_files(snapshot: Snapshot, report: Report) -> None:
+    """Check the files that need no scan."""
     store, log, holder, releases = snapshot.store, snapshot.log, snapshot.holder, snapshot.releases
     report.check("store.unclean-stop")
     if holder is not None:
@@ -44,12 +44,12 @@ def check_surroundings(snapshot: Snapshot, report: Report) -> None:
         report.add("store.unclean-stop",
                    "the last broker was killed or crashed: the file abort is there and no broker runs",
                    file=ABORT_FILE)  # fmt: skip
-    check_kinds(store, report)
+    check_file_types(store, report)
     with skip_wrong_type():
         for interrupted in interrupted_findings(store.root):
-            report.take(interrupted)
-    for found in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
-        report.take(found)
+            report.add_finding(interrupted)
+    for each in (*layout_findings(store), *log_findings(store, log, releases, live=holder is not None)):
+        report.add_finding(each)
     for code in ("commitlog.stray", "commitlog.file-size", "commitlog.gap", "commitlog.overlap"):
         report.check(code, len(log.files))
     if log.files and log.files[0].start_offset:
@@ -73,7 +73,7 @@ def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 
 
 def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
-    """Files whose start offset is not a whole number of files behind that of most."""
+    """Files whose start offset is not a multiple of the file size away from those of the others."""
     rests = Counter(file.start_offset % log.file_size for file in log.files if log.file_size)
     usual = max(rests, key=lambda rest: rests[rest], default=0)
     for file in log.files if len(rests) > 1 else ():
@@ -82,14 +82,14 @@ def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
-    """Files that another user than that of most owns, or that their owner may not write, unless no file may be."""
+    """Report files with another owner than most have, or that their owner may not write, unless all are read-only."""
     names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
     paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
-    found = {path: status for path in paths if (status := _status_of(path))}
-    usual = Counter(status.st_uid for status in found.values()).most_common(1)
-    frozen = not any(status.st_mode & stat.S_IWUSR for status in found.values() if stat.S_ISREG(status.st_mode))
-    report.check("store.permission", len(found))
-    for path, status in found.items():
+    statuses = {path: status for path in paths if (status := _status_of(path))}
+    usual = Counter(status.st_uid for status in statuses.values()).most_common(1)
+    frozen = not any(status.st_mode & stat.S_IWUSR for status in statuses.values() if stat.S_ISREG(status.st_mode))
+    report.check("store.permission", len(statuses))
+    for path, status in statuses.items():
         if status.st_uid != usual[0][0] and not status.st_mode & _OTHER_WRITERS:
             message = f"owned by user {status.st_uid}, the others by {usual[0][0]}"
             report.add("store.permission", message, file=store.relative(path))
@@ -99,23 +99,23 @@ def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
 
 
 def _status_of(path: Path) -> os.stat_result | None:
-    """None where nothing is: a running broker deletes files."""
+    """The status of a file, None when it does not exist: a running broker deletes files."""
     try:
         return path.stat()
     except FileNotFoundError:
         return None
 
 
-def check_checkpoint(log: LogSeen, report: Report, *, is_end_read: bool) -> None:
+def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> None:
     """Compare the checkpoint of a stopped broker with the newest record and with the log's end.
 
-    Where the log's end cannot be read its newest message may be of any later time.
+    Without `is_end_read` the log's newest message may be of any later time.
     """
     report.check("checkpoint.missing")
     try:
         checkpoint = log.snapshot.checkpoint
     except WrongKindError:
-        return  # told already
+        return  # reported already
     if not log.totals.messages:
         return
     if checkpoint is None:
@@ -142,7 +142,7 @@ def check_checkpoint(log: LogSeen, report: Report, *, is_end_read: bool) -> None
 
 
 def check_index_names(store: Store, files: list[IndexFile], report: Report) -> None:
-    """File names are times and decide which file is the newest; contents should be in the same order."""
+    """Check that index files are in the order of their names, which are times and decide which file is the newest."""
     report.check("index.name", len(files))
     for before, after in pairwise(file for file in files if file.keys):
         if after.begin_physical_offset < before.begin_physical_offset:
@@ -151,13 +151,13 @@ def check_index_names(store: Store, files: list[IndexFile], report: Report) -> N
 
 
 def check_preallocated(store: Store, files: Sequence[MappedFile], end: int, report: Report) -> None:
-    """Log files behind the first one that begin at `end`, where nothing more is, or behind it."""
+    """Report log files, but for the first, that begin at `end`, behind which nothing is written, or later."""
     for file in files[1:]:
         if file.size and file.start_offset >= end:
             report.add("commitlog.preallocated", "holds only zeros", file=store.relative(file.path))
 
 
 def check_abort_missing(counts: Mapping[str, int], report: Report) -> None:
-    """Whether what was found, by code, looks like a crash that left no file `abort`."""
+    """Report a missing file `abort` when the `counts` of findings by code look like a crash."""
     if "store.unclean-stop" not in counts and any(counts.get(code) for code in _CRASH_SIGNS):
         report.add("store.abort-missing", "torn or behind as after a crash, but there is no file abort")

@@ -1,4 +1,4 @@
-"""What a verification is asked for, and what each of its processes reads the store with."""
+"""The task of a verification, and the reader with which each of its processes reads the store."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rmqtool.verify.index_sequence import FileUnits, IndexUnits
 
 @dataclass(frozen=True)
 class VerifyTask:
-    """What a verification is asked for, as every part of it needs it; can be sent to another process."""
+    """What to check, by which rules; needed for all parts, and can be sent to another process."""
 
     store: Store
     version: Version | None
     rules: DispatchRules
-    batch_topics: frozenset[str] | None = None  # those that have batch queues, where a file tells
+    batch_topics: frozenset[str] | None = None  # those with batch queues; None when no file shows them
     selection: Selection = field(default_factory=Selection)
     max_examples: int = 10
     bodies: bool = True
@@ -40,7 +40,7 @@ class VerifyTask:
     queues: bool = True
     index: bool = True
     files: tuple[MappedFile, ...] = ()  # of the log, as it stood when the verification began
-    index_parts: tuple[FileUnits, ...] = ()  # likewise
+    index_files: tuple[FileUnits, ...] = ()  # likewise
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
@@ -55,14 +55,15 @@ class VerifyTask:
         return Report(self.selection, self.max_examples, str(self.store.root))
 
     def dispatcher(self) -> Dispatcher:
-        """What derives units and keys from records."""
+        """A dispatcher, which derives units and keys from records."""
         return Dispatcher(self.rules, self.batch_topics)
 
 
 class StoreReader:
-    """The store as one process reads it: files stay open, and single records of the log are found again."""
+    """The store as one process reads it, with its open files."""
 
     def __init__(self, task: VerifyTask, reading: ReadPolicy) -> None:
+        """`reading` limits how fast files are read, for all that use this reader together."""
         self.store = task.store
         self.task = task
         self.files = task.files
@@ -70,12 +71,12 @@ class StoreReader:
         self.reading = reading
         self.open_files = OpenFiles(self.reading)
         self.lookups = Lookups(task.files, task.dispatcher())
-        self.index = IndexUnits(task.index_parts, self.open_files)
-        self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # that were asked for; None without files
+        self.index = IndexUnits(task.index_files, self.open_files)
+        self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without files
 
     @cached_property
     def has_ext_files(self) -> bool:
-        """Whether there are ext units that tags codes may lead to."""
+        """Whether the store has ext units, which tags codes may point to."""
         return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
 
     def close(self) -> None:

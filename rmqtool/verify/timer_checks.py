@@ -1,4 +1,4 @@
-"""The timer's files by themselves: wheel, log, `timercheck`, and how they follow each other (`TimerMessageStore`)."""
+"""Checks of the timer's files: wheel, log and `timercheck`, each alone and against the others (`TimerMessageStore`)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PIECE = 1 << 22  # bytes, whole slots
 
 
 def check_wheel_size(store: Store, report: Report) -> None:
-    """A wheel of another size stops the start, whatever the precision is; an empty one is made anew (`TimerWheel`)."""
+    """Check the wheel's size: with another one no broker starts; an empty wheel is created anew (`TimerWheel`)."""
     try:
         size = (store.root / WHEEL).stat().st_size
     except OSError:
@@ -41,9 +41,9 @@ def check_wheel_size(store: Store, report: Report) -> None:
 
 
 def check_timer(reader: StoreReader, ends: Mapping[QueueName, int], latest: int, report: Report) -> None:
-    """Check the timer's files and messages; `ends` are the queues' maximum offsets, `latest` is the newest timestamp.
+    """Check the timer's files and messages of a stopped broker.
 
-    Of a running broker they change meanwhile.
+    `ends` are the queues' maximum offsets, `latest` is the newest store timestamp, epoch ms.
     """
     store = reader.store
     log = list_mapped_files(store.root / _LOG, scope=skip_wrong_type)
@@ -57,7 +57,7 @@ def check_timer(reader: StoreReader, ends: Mapping[QueueName, int], latest: int,
 
 
 def _read_check(store: Store) -> Any:
-    """`timercheck`, None where none can be read."""
+    """The content of `timercheck`, None when it cannot be read."""
     try:
         data = read_all(store.root / _CHECK, timer_check.USED_SIZE)
     except RmqtoolError:
@@ -100,7 +100,7 @@ def _checkpoint_ahead(store: Store, log: MappedFiles, ends: Mapping[QueueName, i
 
 
 def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
-    """The newest position in the wheel must be that of a unit in the timer log; slots are never cleared."""
+    """Check that the newest position in the wheel is that of a unit in the timer log; slots are never cleared."""
     path = reader.store.root / WHEEL
     if not path.is_file():
         return
@@ -109,7 +109,7 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
         return
     file = file_at(log.files, newest)
     if file is None and newest < log.files[0].start_offset:
-        return  # of a message that is delivered; its timer log file is deleted
+        return  # its message is delivered, and its timer log file deleted
     if file is None:
         end = log.files[-1].end_offset
         report.add("timer.log", f"a slot points at {newest}, the timer log ends at {end}", file=WHEEL)
@@ -121,7 +121,7 @@ def _check_slots(reader: StoreReader, log: MappedFiles, report: Report) -> None:
 
 
 def _newest_position(path: Path, reading: ReadPolicy) -> int | None:
-    """The largest position in a wheel, None when no slot is used; holes are not read."""
+    """The largest timer log position in a wheel, None when no slot is used; holes are not read."""
     newest = -1
     with InputFile(path, reading) as wheel:
         at = 0

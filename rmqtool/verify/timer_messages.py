@@ -1,7 +1,7 @@
-"""Timer messages against the timer's files: what a start would never deliver, or a second time.
+"""Timer messages against the timer's files: those that a start would never deliver, or deliver twice.
 
 `TimerMessageStore#recover`: the broker goes on in its queue behind the newest unit of the timer log, or at the offset
-of `timercheck` where the log holds none. All that it does not read again must be in the timer log.
+of `timercheck` when the log is empty. Messages that it does not read again must be in the timer log.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rmqtool.verify.timer_wheel import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 _DUE = "TIMER_OUT_MS"
-_MOST = 1 << 22  # newest units of the queue that are looked at; a delay is three days at most
-_MOST_READ = 10_000  # newest messages whose time of delivery is read
+_MAX_UNITS = 1 << 22  # newest units of the queue that are checked; a delay is three days at most
+_MAX_READ = 10_000  # newest messages whose time of delivery is read
 _LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 _PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
 
@@ -56,12 +56,12 @@ class TimerState:
 
     @property
     def read_until(self) -> int:
-        """Up to when the wheel has been read, epoch ms."""
+        """The time up to which the wheel has been read, epoch ms."""
         return int(self.check.last_read_timestamp) if self.check else 0
 
     @property
     def delivered_until(self) -> int:
-        """Up to when messages that are due may have been delivered, epoch ms."""
+        """The time up to which due messages may have been delivered, epoch ms."""
         return self.read_until if self.check else self.latest
 
 
@@ -69,20 +69,20 @@ class TimerState:
 class TimerQueue:
     """The units of the timer's queue whose messages are in the log: queue offsets and physical offsets."""
 
-    numbers: NDArray[np.int64]
-    offsets: NDArray[np.int64]
+    queue_offsets: NDArray[np.int64]
+    physical_offsets: NDArray[np.int64]
 
     def behind(self, physical_offset: int) -> int | None:
         """The queue offset behind a message."""
-        found = np.flatnonzero(self.offsets == physical_offset)
-        return int(self.numbers[found[-1]]) + 1 if len(found) else None
+        rows = np.flatnonzero(self.physical_offsets == physical_offset)
+        return int(self.queue_offsets[rows[-1]]) + 1 if len(rows) else None
 
 
 @dataclass(frozen=True)
 class NextRead:
-    """Where a start goes on in the queue, and before which queue offset all had been read.
+    """Where a start goes on in the queue: from `begin`, when it had read to before `end` (queue offsets).
 
-    `logged` are the messages that it finds through the wheel or has delivered.
+    `logged` are the rows of messages that it reaches through the wheel, or has delivered.
     """
 
     begin: int
@@ -97,11 +97,11 @@ def check_timers(reader: StoreReader, state: TimerState, report: Report) -> None
     queue = _read_queue(reader)
     if queue is None:
         return
-    report.check("timer.lost", len(queue.numbers))
-    report.check("timer.again", len(queue.numbers))
+    report.check("timer.lost", len(queue.queue_offsets))
+    report.check("timer.again", len(queue.queue_offsets))
     next_read = _next_read(reader, state, queue)
     _report_lost(reader, state, queue, next_read, report)
-    _report_again(reader, state, queue, next_read, report)
+    _report_repeated(reader, state, queue, next_read, report)
 
 
 def _is_elsewhere(store: Store) -> bool:
@@ -113,35 +113,35 @@ def _read_queue(reader: StoreReader) -> TimerQueue | None:
     log, queue = reader.files, find_queue(reader.store, TIMER_TOPIC, 0)
     if queue is None or not log or queue.kind != "simple":
         return None
-    numbers, offsets, count = [], [], 0
+    queue_offsets, physical_offsets, count = [], [], 0
     with open_units(queue, reader.reading) as files:
         for mapped in reversed(files.files):
-            if count >= _MOST:
+            if count >= _MAX_UNITS:
                 break
             units = files.units_in(mapped, 0, files.room_of(mapped))
-            places = units["physical_offset"].astype(np.int64)
-            rows = files.is_written(units) & (places >= log[0].start_offset) & (places < log[-1].end_offset)
-            numbers.append(mapped.start_offset // files.size + np.flatnonzero(rows))
-            offsets.append(places[rows])
-            count += len(places)
-    if not sum(map(len, numbers)):
+            targets = units["physical_offset"].astype(np.int64)
+            rows = files.is_written(units) & (targets >= log[0].start_offset) & (targets < log[-1].end_offset)
+            queue_offsets.append(mapped.start_offset // files.size + np.flatnonzero(rows))
+            physical_offsets.append(targets[rows])
+            count += len(targets)
+    if not sum(map(len, queue_offsets)):
         return None
-    return TimerQueue(np.concatenate(numbers[::-1]), np.concatenate(offsets[::-1]))
+    return TimerQueue(np.concatenate(queue_offsets[::-1]), np.concatenate(physical_offsets[::-1]))
 
 
 def _next_read(reader: StoreReader, state: TimerState, queue: TimerQueue) -> NextRead:
-    """How a start goes on behind the newest message of the timer log, or where `timercheck` says.
+    """Where a start goes on: behind the newest message of the timer log, or at the offset of `timercheck`.
 
-    The newest one counts only in the last file: a start looks right before the end that it has found.
+    The newest message counts only in the last file: a start reads the unit right before the log's end.
     """
-    logged = np.zeros(len(queue.numbers), dtype=np.bool_)
+    logged = np.zeros(len(queue.queue_offsets), dtype=np.bool_)
     known, newest = np.empty(0, np.int64), None
     recent = [file for file in state.log.files if file.start_offset >= state.revised_from]
     for mapped in recent:
         newest, is_cut = None, False
         for _, units, goes_on in _written_units(mapped, reader.reading):
             is_cut = not goes_on
-            logged |= np.isin(queue.offsets, units["physical_offset"].astype(np.int64))
+            logged |= np.isin(queue.physical_offsets, units["physical_offset"].astype(np.int64))
             known = np.union1d(known, _times(units) // state.precision)
             newest = int(units["physical_offset"][-1]) if len(units) else newest
         if is_cut:
@@ -150,15 +150,15 @@ def _next_read(reader: StoreReader, state: TimerState, queue: TimerQueue) -> Nex
         for start, units, _ in _written_units(mapped, reader.reading):
             times = _times(units)
             slots = times // state.precision
-            found = (times < state.read_until) | np.isin(slots, known)
-            rows = np.flatnonzero(~found)
+            reachable = (times < state.read_until) | np.isin(slots, known)
+            rows = np.flatnonzero(~reachable)
             positions = start + timer_log.UNIT_SIZE * rows
-            found[rows] = slots_lead_to(newest_wheel(reader.store), slots[rows], positions, reader.reading)
-            logged |= np.isin(queue.offsets, units["physical_offset"][found].astype(np.int64))
+            reachable[rows] = slots_lead_to(newest_wheel(reader.store), slots[rows], positions, reader.reading)
+            logged |= np.isin(queue.physical_offsets, units["physical_offset"][reachable].astype(np.int64))
     behind = None if newest is None else queue.behind(newest)
     own = state.check.last_timer_queue_offset if state.check else 0
     begin = min(own if behind is None else behind, state.check.master_timer_queue_offset if state.check else 0)
-    return NextRead(begin, max(own, behind or 0) or int(queue.numbers[-1]) + 1, logged)
+    return NextRead(begin, max(own, behind or 0) or int(queue.queue_offsets[-1]) + 1, logged)
 
 
 def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
@@ -168,7 +168,7 @@ def _times(units: NDArray[np.void]) -> NDArray[np.int64]:
 
 
 def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[int, NDArray[np.void], bool]]:
-    """Pieces of one timer log file with their positions, and whether the log goes on in the next file."""
+    """Positions and units of pieces of one timer log file, and whether the log goes on behind each piece."""
     with InputFile(mapped.path, reading) as file:
         for at in range(0, mapped.size, _PIECE):
             units = timer_log.decode_units(file.read(at, _PIECE))
@@ -183,42 +183,42 @@ def _written_units(mapped: MappedFile, reading: ReadPolicy) -> Iterator[tuple[in
 def _report_lost(
     reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
 ) -> None:
-    dues = _dues(queue, (queue.numbers < next_read.begin) & ~next_read.logged, reader.files)
-    waiting = [(number, due) for number, due in dues if due >= state.read_until + _LAG]
+    dues = _dues(queue, (queue.queue_offsets < next_read.begin) & ~next_read.logged, reader.files)
+    waiting = [(queue_offset, due) for queue_offset, due in dues if due >= state.read_until + _LAG]
     if waiting:
         message = f"{counted(len(waiting), 'message')} due from {rfc3339(min(due for _, due in waiting))} on: read " \
                   "from the queue already, and not in the timer log"  # fmt: skip
         report.add("timer.lost", message, count=len(waiting), topic=TIMER_TOPIC, queue_id=0,
-                   queue_offset=min(number for number, _ in waiting))  # fmt: skip
+                   queue_offset=min(queue_offset for queue_offset, _ in waiting))  # fmt: skip
 
 
-def _report_again(
+def _report_repeated(
     reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
 ) -> None:
     begin, logged = next_read.begin, next_read.logged
-    read_again = queue.numbers >= begin
+    read_again = queue.queue_offsets >= begin
     waiting = int(np.count_nonzero(read_again & logged))
-    dues = _dues(queue, read_again & ~logged & (queue.numbers < next_read.end), reader.files)
+    dues = _dues(queue, read_again & ~logged & (queue.queue_offsets < next_read.end), reader.files)
     delivered = sum(due < state.delivered_until for _, due in dues)
     if not waiting and not delivered:
         return
-    was_reset = not waiting and state.check is None  # as somebody does it who wants the queue to be read again
-    is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses what timercheck did not write yet
+    was_reset = not waiting and state.check is None  # an operator deletes timercheck to have the queue read again
+    is_mild = was_reset or (reader.store.root / ABORT_FILE).exists()  # a crash loses the newest offsets of timercheck
     severity: Severity | None = "info" if is_mild else None
-    message = f"the queue is read again from {max(begin, int(queue.numbers[0]))} on: " \
+    message = f"the queue is read again from {max(begin, int(queue.queue_offsets[0]))} on: " \
               f"{counted(waiting, 'message')} of the timer log, and {delivered} more that were delivered"  # fmt: skip
     report.add("timer.again", message, severity=severity, count=waiting + delivered, topic=TIMER_TOPIC, queue_id=0,
-               queue_offset=max(begin, int(queue.numbers[0])))  # fmt: skip
+               queue_offset=max(begin, int(queue.queue_offsets[0])))  # fmt: skip
 
 
 def _dues(queue: TimerQueue, rows: NDArray[np.bool_], log: Sequence[MappedFile]) -> list[tuple[int, int]]:
-    """Queue offset and time of delivery, epoch ms, of the newest messages of some rows."""
-    found = []
-    for row in np.flatnonzero(rows)[::-1][:_MOST_READ].tolist():
-        due = _due_at(log, int(queue.offsets[row]))
+    """Queue offset and time of delivery, epoch ms, of the newest messages among `rows`."""
+    dues = []
+    for row in np.flatnonzero(rows)[::-1][:_MAX_READ].tolist():
+        due = _due_at(log, int(queue.physical_offsets[row]))
         if due is not None:
-            found.append((int(queue.numbers[row]), due))
-    return found
+            dues.append((int(queue.queue_offsets[row]), due))
+    return dues
 
 
 def _due_at(log: Sequence[MappedFile], physical_offset: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The timer wheel of a store, or the newest of its snapshots, and where its slots lead to (`TimerWheel`)."""
+"""The timer wheel of a store, or the newest of its snapshots, and the units in its slots (`TimerWheel`)."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def newest_wheel(store: Store) -> Path:
 def slots_lead_to(
     path: Path, times: NDArray[np.int64], positions: NDArray[np.int64], reading: ReadPolicy
 ) -> NDArray[np.bool_]:
-    """Whether the slot of each time leads to a unit at that timer log position or behind it."""
+    """Whether the slot of each time points to a unit at that timer log position or behind it."""
     try:
         with InputFile(path, reading) as file:
             slots = timer_wheel.decode_slots(file.read(0, timer_wheel.FILE_SIZE))
     except RmqtoolError:
-        slots = timer_wheel.decode_slots(b"")  # there is none, or it cannot be read, which has its own finding
+        slots = timer_wheel.decode_slots(b"")  # missing, or unreadable, which has its own finding
     if len(slots) != timer_wheel.WHEEL_SLOTS:
         return np.zeros(len(times), dtype=np.bool_)
     own = slots[times % timer_wheel.WHEEL_SLOTS]
-    found: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
-    return found
+    leads: NDArray[np.bool_] = (own["time"] == times) & (own["last_position"] >= positions)
+    return leads

@@ -1,7 +1,7 @@
-"""Single topics that topics.json has lost, or that nobody may read or write (`TopicConfigManager`, `PermName`).
+"""Topics that topics.json has lost, or that may not be read or written (`TopicConfigManager`, `PermName`).
 
-A topic that was deleted leaves its messages in the log too. It was not deleted when messages of it were stored after
-the table of topics was changed last, or when groups still have offsets in it, which newer releases delete with it.
+A deleted topic leaves its messages in the log too. A topic was not deleted when messages of it were stored after the
+last change of topics.json, or when groups still have offsets in it, which newer releases delete with the topic.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity
 from rmqtool.findings.report import Report
+from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -25,51 +26,52 @@ from rmqtool.rules.system_topics import (
 from rmqtool.store.config_json import read_config_file
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
+from rmqtool.verify.config_checks import VERSIONED_FILES
 from rmqtool.verify.offset_checks import is_system_topic
 from rmqtool.verify.witnesses import Witnesses
 
-_TABLES = {TOPICS: "topicConfigTable", "subscriptionGroup.json": "subscriptionGroupTable"}
 _ROUNDING_MS = 1_000
 _OF_BROKER = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)  # no operator sets their permission
 _UNUSED = ("%RMQTOOL%", LMQ_PREFIX)  # never configured
 
 
-def check_topic_lines(seen: Witnesses, report: Report) -> None:
-    """Report topics that the store proves to have been configured, and those whose permission stops consumers."""
-    topics = seen.snapshot.topics
-    for name, table in _TABLES.items():
-        _check_backup(seen.store, name, table, report)
+def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
+    """Report topics that the store proves to have been configured, and permissions that stop consumers."""
+    topics = witnesses.snapshot.topics
+    for name in VERSIONED_FILES:
+        _check_backup(witnesses.store, name, report)
     if not topics.is_known or not topics.by_name:
         return
-    missing = sorted({name.topic for name in seen.states} - topics.by_name.keys())
-    report.check("config.topic-missing", len(seen.states))
+    missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
+    report.check("config.topic-missing", len(witnesses.states))
     for topic in missing:
         if topic.startswith(_UNUSED):
             continue
         if topic.startswith(RETRY_PREFIX):
             message = "topics.json does not name it, and it has messages"
             effect = "the broker makes it again when a consumer of the group connects"
-            severity: Severity | None = None if topic in seen.topics_with_units else "info"
+            severity: Severity | None = None if topic in witnesses.topics_with_units else "info"
             report.add("config.topic-missing", message, severity=severity, effect=effect, topic=topic)
         elif not is_system_topic(topic):
-            proof = _proof(topic, seen)
+            proof = _proof(topic, witnesses)
             if proof:
                 report.add("config.topic-missing", proof, file=f"{CONFIG}/{TOPICS}", topic=topic)
     _check_permissions(topics, report)
 
 
 def _changed(topics: Topics) -> int | None:
-    """When a topic was added, changed or deleted last, epoch ms."""
+    """When topics.json was changed last, epoch ms; None when unknown."""
     version = topics.file.content.get("dataVersion")
     timestamp = version.get("timestamp") if isinstance(version, dict) else None
     return timestamp if type(timestamp) is int else None
 
 
-def _proof(topic: str, seen: Witnesses) -> str | None:
+def _proof(topic: str, witnesses: Witnesses) -> str | None:
     """Why a topic that is not configured was not deleted; None when it may have been."""
-    last = (seen.messages.at(state.last_physical_offset) for name, state in seen.states.items() if name.topic == topic)
+    states = (state for name, state in witnesses.states.items() if name.topic == topic)
+    last = (witnesses.messages.at(state.last_physical_offset) for state in states)
     newest = max((message["store_timestamp"] for message in last if message), default=0)
-    changed, committed = _changed(seen.snapshot.topics), seen.snapshot.committed
+    changed, committed = _changed(witnesses.snapshot.topics), witnesses.snapshot.committed
     if changed is not None and newest > changed + _ROUNDING_MS:
         return f"topics.json does not name it and was changed last {rfc3339(changed)}, but a message of it was " \
                f"stored {rfc3339(newest)}"  # fmt: skip
@@ -93,8 +95,8 @@ def _check_permissions(topics: Topics, report: Report) -> None:
                    file=f"{CONFIG}/{TOPICS}", topic=topic.name)  # fmt: skip
 
 
-def _check_backup(store: Store, name: str, table: str, report: Report) -> None:
-    """A file against its .bak, from which it differs by as many changes as its data version says."""
+def _check_backup(store: Store, name: str, report: Report) -> None:
+    """A file against its .bak: it cannot have lost more entries than its data version has counted changes."""
     path = store.root / CONFIG / name
     report.check("config.older-copy")
     try:
@@ -109,7 +111,7 @@ def _check_backup(store: Store, name: str, table: str, report: Report) -> None:
                   "before"  # fmt: skip
         report.add("config.older-copy", message, file=f"{CONFIG}/{name}")
         return
-    before, after = _names(backup, table), _names(main, table)
+    before, after = set(main_table(name, backup) or ()), set(main_table(name, main) or ())
     if after and len(before - after) > ours[0] - theirs[0] >= 0:
         lost = ", ".join(sorted(before - after)[:4])
         message = f"its data version is {ours[0]}, that of its .bak {theirs[0]}, and it has lost {lost}"
@@ -121,8 +123,3 @@ def _version(content: Mapping[str, Any]) -> tuple[int, int] | None:
     fields = version if isinstance(version, dict) else {}
     counter, timestamp = fields.get("counter"), fields.get("timestamp")
     return (counter, timestamp) if isinstance(counter, int) and isinstance(timestamp, int) else None
-
-
-def _names(content: Mapping[str, Any], table: str) -> set[str]:
-    found = content.get(table)
-    return set(found) if isinstance(found, dict) else set()

@@ -1,4 +1,4 @@
-"""Units that point to the right record and tell something else of it: which difference is a fault."""
+"""Differences of units that point to the right record, but differ from it in other fields."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 
 
 class UnitDifference(NamedTuple):
-    """What is wrong with the unit of one row; `severity` where it is not that of the code."""
+    """The fault of the unit in one row; `severity` is None for the usual one of the code."""
 
     row: int
     code: str
@@ -22,33 +22,33 @@ class UnitDifference(NamedTuple):
     severity: Severity | None = None
 
 
-def differences(units: QueueUnits, found: NDArray[np.void], *, has_ext_files: bool) -> Iterator[UnitDifference]:
-    """Compare units with what is `found` in their places."""
-    same_size = found["message_size"] == units.message_sizes
-    same_code = found["tags_code"] == units.tags_codes
+def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_files: bool) -> Iterator[UnitDifference]:
+    """Compare the expected `units` with the `stored` ones."""
+    is_size_equal = stored["message_size"] == units.message_sizes
+    is_code_equal = stored["tags_code"] == units.tags_codes
     if not has_ext_files:
-        yield from _of_ext_addresses(found, ~same_code)
-    other_codes = ~same_code & (found["tags_code"] > MAX_EXT_ADDRESS)
+        yield from _of_ext_addresses(stored, ~is_code_equal)
+    other_codes = ~is_code_equal & (stored["tags_code"] > MAX_EXT_ADDRESS)
     for row in np.flatnonzero(other_codes).tolist():
-        yield _of_code(row, int(found["tags_code"][row]), units)
-    for row in np.flatnonzero(~same_size).tolist():
-        message = f"size {int(found['message_size'][row])}, the record has {int(units.message_sizes[row])}"
+        yield _of_code(row, int(stored["tags_code"][row]), units)
+    for row in np.flatnonzero(~is_size_equal).tolist():
+        message = f"size {int(stored['message_size'][row])}, the record has {int(units.message_sizes[row])}"
         yield UnitDifference(row, "consumequeue.wrong-record", message)
-    if "batch_size" in (found.dtype.names or ()):
-        for row in np.flatnonzero(same_size & same_code).tolist():
+    if "batch_size" in (stored.dtype.names or ()):
+        for row in np.flatnonzero(is_size_equal & is_code_equal).tolist():
             message = "other times, offsets or counts than the record gives"
             yield UnitDifference(row, "consumequeue.batch-unit", message)
 
 
-def _of_ext_addresses(found: NDArray[np.void], rows: NDArray[np.bool_]) -> Iterator[UnitDifference]:
-    for row in np.flatnonzero(rows & (found["tags_code"] <= MAX_EXT_ADDRESS)).tolist():
-        message = f"{int(found['tags_code'][row])} is an address in consumequeue_ext/, which is not there"
+def _of_ext_addresses(stored: NDArray[np.void], rows: NDArray[np.bool_]) -> Iterator[UnitDifference]:
+    for row in np.flatnonzero(rows & (stored["tags_code"] <= MAX_EXT_ADDRESS)).tolist():
+        message = f"{int(stored['tags_code'][row])} is an address in consumequeue_ext/, which is not there"
         yield UnitDifference(row, "consumequeue.ext-address", message)
 
 
-def _of_code(row: int, stored: int, units: QueueUnits) -> UnitDifference:
-    message = f"tags code {stored}, the record gives {int(units.tags_codes[row])}"
-    if stored == int(units.tags_hashes[row]):
+def _of_code(row: int, tags_code: int, units: QueueUnits) -> UnitDifference:
+    message = f"tags code {tags_code}, the record gives {int(units.tags_codes[row])}"
+    if tags_code == int(units.tags_hashes[row]):
         message += ": a delayed message, dispatched by the recovery of a broker 4.9.2 to 4.9.8"
         return UnitDifference(row, "consumequeue.tags-code", message, "info")
     return UnitDifference(row, "consumequeue.tags-code", message)

@@ -1,4 +1,4 @@
-"""The whole proof: surroundings, log, queues and index, in one process or several; told when interrupted, too."""
+"""The whole verification of a store, log, queues and index, in one process or several; it may be interrupted."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from rmqtool.verify.disk_and_time_checks import check_environment, check_times, 
 from rmqtool.verify.index_chains import check_headers, check_timestamps
 from rmqtool.verify.index_check import check_index_end
 from rmqtool.verify.index_duty import IndexDuty
-from rmqtool.verify.index_sequence import parts_of, tags_expected
+from rmqtool.verify.index_sequence import readable_files, tags_expected
 from rmqtool.verify.log_head import LogHead
-from rmqtool.verify.log_witnesses import LogSeen, check_log_end
+from rmqtool.verify.log_witnesses import ScannedLog, check_log_end
 from rmqtool.verify.missing_units import WHETHER_DELETED, report_missing_units
 from rmqtool.verify.mixed_brokers import check_hosts
 from rmqtool.verify.offset_checks import check_delay_offsets, check_kind, check_offsets, check_topics
@@ -50,7 +50,7 @@ from rmqtool.verify.store_checks import (
     check_checkpoint,
     check_index_names,
     check_preallocated,
-    check_surroundings,
+    check_store_files,
 )
 from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
@@ -62,7 +62,7 @@ P = ParamSpec("P")
 
 @dataclass(frozen=True)
 class VerifyRequest:
-    """What the user asks for."""
+    """The options of a verification; `rate` is in bytes per second."""
 
     version: Version | None = None
     selection: Selection = field(default_factory=Selection)
@@ -74,13 +74,13 @@ class VerifyRequest:
 
 
 class Verification:
-    """One run over a store. After `run`, or when it was interrupted, the rest tells what is known."""
+    """One verification of a store; the attributes hold the results after `run`, or so far when it is interrupted."""
 
     def __init__(self, store: Store, request: VerifyRequest) -> None:
         self.request = request
         self.read_errors = UnreadFiles()
         limit = RateLimit(request.rate) if request.rate else None
-        self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.part)
+        self.snapshot = Snapshot(store, request.version, limit, scope=self.read_errors.scope)
         self.complete = False
         self.lost: Counter[str] = Counter()
         self.log_start = log_start(self.snapshot.log.files)
@@ -94,18 +94,18 @@ class Verification:
         self._total: PartResult | None = None
 
     def _task(self) -> VerifyTask:
-        """What is done with each part of log and index."""
+        """The task for the parts of log and index."""
         snapshot, request = self.snapshot, self.request
         store, live, selection = snapshot.store, snapshot.holder is not None, request.selection
         rules = DispatchRules.of(snapshot.release, store.conf, snapshot.delay_levels,
-                                 lmq_seen=snapshot.has_light_queues,
+                                 has_light_queues=snapshot.has_light_queues,
                                  may_be_older=not snapshot.releases.is_named)  # fmt: skip
         wants_index = any(map(selection.wants_any, NEEDING_INDEX))
         self._index = self._readable_index() if wants_index else []
-        index_parts = parts_of(self._index)
+        index_files = readable_files(self._index)
         if live and any(geometry is None and file.keys for file, geometry in self._index):
-            index_parts = []  # what is in the others would not be all
-        changes_too_fast = live and self._index and not index_parts
+            index_files = []  # the others hold only some of the units
+        changes_too_fast = live and self._index and not index_files
         return VerifyTask(
             store=store,
             version=request.version,
@@ -117,7 +117,7 @@ class Verification:
             live=live,
             queues=store.layout != "rocksdb" and any(map(selection.wants_any, NEEDING_QUEUES)),
             index=wants_index and not (self.read_errors.index_in(store) or changes_too_fast),
-            index_parts=tuple(index_parts),
+            index_files=tuple(index_files),
             index_duty=IndexDuty.of(snapshot),
             tags_expected=wants_index and tags_expected(snapshot),
             files=snapshot.log.files,
@@ -128,10 +128,10 @@ class Verification:
 
     def _readable_index(self) -> list[tuple[IndexFile, Geometry | None]]:
         unread = self.read_errors.errors
-        return [found for found in self.snapshot.index_geometries if str(found[0].path) not in unread]
+        return [each for each in self.snapshot.index_geometries if str(each[0].path) not in unread]
 
     def _recovery_rules(self) -> RecoveryRules | None:
-        """The rules of the start that is predicted; of a store that is in use nobody asks for one."""
+        """The rules of the predicted start; None when none is predicted, as for a store in use."""
         snapshot = self.snapshot
         is_asked = self.request.selection.wants_any("start.")
         if snapshot.holder is not None or snapshot.store.layout == "rocksdb" or not is_asked:
@@ -140,40 +140,40 @@ class Verification:
 
     @property
     def total_bytes(self) -> int:
-        """How much there is to read, for the progress."""
-        return self.snapshot.log.size + sum(part.file.size for part in self.task.index_parts)
+        """Bytes to read, for the progress."""
+        return self.snapshot.log.size + sum(index_file.file.size for index_file in self.task.index_files)
 
     def run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult] | None = None) -> None:
-        """Verify; `progress` is told how many more bytes are done. Raises RmqtoolError.
+        """Verify; `progress` is called with how many more bytes are done. Raises RmqtoolError.
 
-        `pool` has processes that were started for it; they end with it.
+        `pool` holds processes that were started for this; they end with it.
         """
         with pool or WorkerPool[PartResult]() as workers:
             self._run(progress, workers)
 
     def _run(self, progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         _ = self.snapshot.committed  # read before the queues, which a running broker makes longer
-        self._check_surroundings()
+        self._check_before_scan()
         with closing(StoreReader(self.task, self.snapshot.reading)) as reader:
             self._check_parts(self._parts_to_check(reader), progress, pool)
-            self._check_whole(reader, self.merged())
+            self._check_after_scan(reader, self.merged())
         self.complete = True
 
     def _check(self, check: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Do one check, which ends when a file cannot be read; the others go on."""
-        with self.read_errors.part():
+        """Run one check, which ends when a file cannot be read; the others go on."""
+        with self.read_errors.scope():
             check(*arguments, **options)
 
-    def _check_surroundings(self) -> None:
-        """What needs no scan of the log."""
+    def _check_before_scan(self) -> None:
+        """Run the checks that need no scan of the log."""
         check, snapshot, store, report = self._check, self.snapshot, self.snapshot.store, self._report
-        check(check_surroundings, snapshot, report)
+        check(check_store_files, snapshot, report)
         check(check_environment, snapshot, report)
         check(check_headers, store, self._index, report, live=self.task.live)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
-        """The log against queues and index, and the index by itself, part by part."""
+        """Check the log against queues and index, and the index files alone, part by part."""
         task = self.task
         pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
@@ -184,7 +184,7 @@ class Verification:
                 for step in pool.steps():
                     part = None if step.result is None else merger.add(step.part, step.result)
                     while part is not None:
-                        part = merger.replace(part, check.again(part))
+                        part = merger.replace(part, check.recheck(part))
                     if step.size:
                         progress(step.size)
             except KeyboardInterrupt:
@@ -194,16 +194,16 @@ class Verification:
                 raise
 
     def _parts_to_check(self, reader: StoreReader) -> list[AnyPart]:
-        """Of the log, then of the index, the same for any number of processes unless a broker writes."""
+        """Parts of the log, then of the index; the same for any number of processes unless a broker writes."""
         files, size = self.task.files, self.request.part_size
         if self.task.live:
             of_log = live_parts(files, reader.index, self.request.jobs)
         else:
             of_log = with_index(log_parts(files, reader.reading, size), reader.index, self.read_errors)
-        return [*of_log, *index_parts(self.task.index_parts, size)]
+        return [*of_log, *index_parts(self.task.index_files, size)]
 
-    def _check_whole(self, reader: StoreReader, total: PartResult) -> None:
-        """What only the whole log shows; each check may build on what those before it have found."""
+    def _check_after_scan(self, reader: StoreReader, total: PartResult) -> None:
+        """Run the checks that need the whole log; each may depend on the findings of those before it."""
         check, snapshot, task, report = self._check, self.snapshot, self.task, self._report
         store, live, files = snapshot.store, task.live, task.files
         totals, log_end = total.totals, self.log_end
@@ -218,12 +218,12 @@ class Verification:
         if not live and task.index and not self.read_errors.index_in(store):
             check(check_index_end, reader, total)
         if not live:
-            seen = LogSeen(snapshot, reader, log_end, totals, total.queue_ends)
+            log = ScannedLog(snapshot, reader, log_end, totals, total.queue_ends)
             check(check_timestamps, reader, report)
-            check(check_checkpoint, seen, report, is_end_read=is_end_read)
+            check(check_checkpoint, log, report, is_end_read=is_end_read)
             if is_end_read:
-                check(check_log_end, seen, report)
-        with self.read_errors.part():
+                check(check_log_end, log, report)
+        with self.read_errors.scope():
             firsts = list(first_records(files, reader.lookups))
             check(check_times, store, firsts, report)
             check(check_hosts, store, firsts, self.report_with(total.report), report)
@@ -232,33 +232,34 @@ class Verification:
             findings = self.report_with(total.report).findings()
             check(report_starts, self.starts, report, is_clean=verdict_of(findings, is_proven=True) == "clean")
         if not live:
-            check(check_abort_missing, self.report_with(total.report).seen(), report)
+            check(check_abort_missing, self.report_with(total.report).all_totals(), report)
 
     def _check_queues(self, reader: StoreReader, total: PartResult) -> None:
-        """What only all queues show, and what is in none."""
+        """Run the checks that need all queues."""
         check, snapshot, report, live = self._check, self.snapshot, self._report, self.task.live
         store, topics = snapshot.store, snapshot.topics
         head = LogHead(self.log_start)
         ranges = self._match_queues(reader, total, head)
         for state in total.states.values():
             check(report_missing_units, state, topics, report, self.start, snapshot.releases, live=live)
-        if not ranges and report.seen().get("commitlog.deleted-topic"):
+        if not ranges and report.all_totals().get("commitlog.deleted-topic"):
             report.doubt(*WHETHER_DELETED)
         ends = total.queue_ends
         check(check_topics, topics, ranges, report)
-        check(check_offsets, snapshot.committed.offsets, ranges, ends, self.report_with(total.report).seen(), report)
+        counts = self.report_with(total.report).all_totals()
+        check(check_offsets, snapshot.committed.offsets, ranges, ends, counts, report)
         check(check_delay_offsets, store, ranges, report)
         if live:
             return
         check(head.check, reader, report)
         messages = SingleMessages(store, self.task.files, snapshot.release)
-        seen = Witnesses(snapshot, ranges, total.states, total.totals, messages)
-        check(check_witnesses, seen, report)
-        ends = {name: max(found.max_offset, ends.get(name, 0)) for name, found in ranges.items()}
+        witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
+        check(check_witnesses, witnesses, report)
+        ends = {name: max(each.max_offset, ends.get(name, 0)) for name, each in ranges.items()}
         check(check_timer, reader, ends, total.totals.latest, report)
 
     def _match_queues(self, reader: StoreReader, total: PartResult, head: LogHead) -> dict[QueueName, QueueRange]:
-        """Look at each queue on disk for units that no message of the log has; the range of each."""
+        """Check each queue on disk for units that match no message of the log; returns the ranges of the queues."""
         snapshot, files = self.snapshot, self.task.files
         files_end = files[-1].end_offset if files else 0
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
@@ -270,7 +271,7 @@ class Verification:
             with self.read_errors.queue(name):
                 rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
                 check_kind(snapshot.topics, queue, self._report)
-                head.look(queue, reader.open_files)
+                head.add_queue(queue, reader.open_files)
                 ranges[name] = queue_range(queue, self.log_start, snapshot.release)
         if rest.beyond_files.total():
             message = f"{counted(rest.beyond_files.total(), 'consume queue unit')} of messages behind the last file"
@@ -294,7 +295,7 @@ class Verification:
         return self.starts[0].start if self.starts else None
 
     def merged(self) -> PartResult:
-        """What all parts have found, those that were interrupted included; nothing can be added then."""
+        """The result of all parts, also of interrupted ones; nothing can be added afterwards."""
         if self._total is None:
             total = self._merger.total() if self._merger is not None else PartResult(self.task.report())
             self.stale_from = total.stale_from
@@ -304,11 +305,11 @@ class Verification:
             self._total = total
         return self._total
 
-    def report_with(self, found: Report) -> Report:
-        """The findings of the whole store together with those of its parts."""
+    def report_with(self, part_report: Report) -> Report:
+        """The findings of the whole store together with those of its parts, `part_report`."""
         both = self.task.report()
         both.merge(self._report)
-        both.merge(found)
+        both.merge(part_report)
         for error in self.read_errors.findings(self.snapshot.store):
-            both.insist(error)
+            both.add_always(error)
         return both

@@ -1,4 +1,4 @@
-"""What a verification has seen of a stopped store, and its config files: each is the witness of the other."""
+"""A stopped store's config files, and its log and queues as witnesses of what they held."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ State = Literal["there", "gone", "unreadable", "without its table", "empty"]
 
 @dataclass(frozen=True)
 class Witnesses:
-    """A stopped store: topics as they are configured, queues by their files and by the log, and the log's records."""
+    """The evidence in a stopped store: ranges of the queues' files, `states` of the queues by the log, and messages."""
 
     snapshot: Snapshot
     ranges: Ranges
@@ -73,7 +73,7 @@ class Witnesses:
     @cached_property
     def topics_with_units(self) -> set[str]:
         """Topics whose queues hold units: a broker that deletes a topic deletes its queues."""
-        return {name.topic for name, found in self.ranges.items() if found.max_offset > found.min_offset}
+        return {name.topic for name, each in self.ranges.items() if each.max_offset > each.min_offset}
 
     @cached_property
     def used_topics(self) -> set[str]:
@@ -95,7 +95,7 @@ class Witnesses:
 
     @property
     def user_topics(self) -> list[str]:
-        """Topics that were made for producers."""
+        """Topics of users, which a broker does not create for itself."""
         return sorted(topic for topic in self.used_topics if not is_system_topic(topic))
 
     @property
@@ -106,17 +106,17 @@ class Witnesses:
 
     @property
     def has_broker_topics(self) -> bool:
-        """Whether there are messages in topics that a broker uses for itself."""
+        """Whether topics that a broker creates for itself hold messages."""
         return any(topic.startswith(_BROKER_TOPICS) for topic in self.used_topics)
 
     def file(self, name: str) -> ConfigFile:
-        """A file as a start finds it; each is read once."""
+        """A file as a start reads it, or its .bak; each is read once."""
         if name not in self._files:
             self._files[name] = load_config(self.store.root / CONFIG / name)
         return self._files[name]
 
     def state(self, name: str) -> State:
-        """Whether a file and its table are there, as a start finds them."""
+        """Whether a file and its table exist, as a start reads them."""
         file = self.file(name)
         if file.path is None:
             return "gone" if file.problem is None else "unreadable"
@@ -125,12 +125,12 @@ class Witnesses:
         return "there" if table or lmq else "without its table" if table is None else "empty"
 
     def retrying_groups(self) -> set[str]:
-        """Groups that have had retries or dead letters: they have consumed, and committed."""
+        """Groups that have retries or dead letters, and so have consumed messages and committed offsets."""
         pairs = product(self.used_topics, (RETRY_PREFIX, DEAD_LETTER_PREFIX))
         return {topic.removeprefix(prefix) for topic, prefix in pairs if topic.startswith(prefix)}
 
     def configured_groups(self) -> set[str]:
-        """Groups that other config files name."""
+        """Groups that topics.json and subscriptionGroup.json name."""
         topics = _names(self.file(TOPICS).content.get("topicConfigTable"))
         groups = _names(self.file(GROUPS).content.get("subscriptionGroupTable"))
         retries = {topic.removeprefix(RETRY_PREFIX) for topic in topics if topic.startswith(RETRY_PREFIX)}

@@ -1,4 +1,4 @@
-"""The processes that help with a verification, which start before anything of the store is read."""
+"""The processes of a verification, which are started before the store is read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rmqtool.base.parallel import WorkerPool
 from rmqtool.verify.part_result import PartResult
 
 WORTH = 64 << 20
-"""Bytes of a log for which one more process is worth its start."""
+"""Bytes of a log that make one more process worth its start."""
 
 _BLOCK = 512  # bytes, the unit of st_blocks
 
 
 def workers_for(store: Path, jobs: int) -> WorkerPool[PartResult]:
-    """As many as will probably be needed besides this one, by a first look at the size of a log."""
+    """As many processes as the size of the log calls for, besides this one."""
     size = 0
     if jobs > 1:
         try:

@@ -112,9 +112,9 @@ def test_multi_dispatch_by_configuration() -> None:
     """broker.conf decides; without it, whether there are such queues."""
     conf = parse_broker_conf("enableMultiDispatch=TRUE\nenableLmq=false")
     levels = delay_levels_of(conf)
-    rules = DispatchRules.of(Version(5, 3, 3), conf, levels, lmq_seen=False)
+    rules = DispatchRules.of(Version(5, 3, 3), conf, levels, has_light_queues=False)
     assert (rules.multi_dispatch, rules.lmq) == (True, False)
-    seen = DispatchRules.of(Version(5, 3, 3), BrokerConf(), levels, lmq_seen=True)
+    seen = DispatchRules.of(Version(5, 3, 3), BrokerConf(), levels, has_light_queues=True)
     assert (seen.multi_dispatch, seen.lmq) == (True, True)
 
 

@@ -31,13 +31,13 @@ PRE_BLANK = 0x7FFFFFFF
 def dispatch(root: Path, version: Version) -> tuple[dict[QueueName, QueueUnits], list[IndexKeys]]:
     """The units of each queue, and the keys of each run, of a whole store."""
     store = open_store(root)
-    rules = DispatchRules.of(version, store.conf, delay_levels_of_store(store), lmq_seen=True)
+    rules = DispatchRules.of(version, store.conf, delay_levels_of_store(store), has_light_queues=True)
     dispatcher = Dispatcher(rules, load_topics(store).with_batch_queues)
     units, keys = [], []
     for event in scan_files(store.commit_log().files):
         if isinstance(event, RecordRun):
             dispatched = dispatcher.dispatch(event)
-            assert not len(dispatched.refused)
+            assert not len(dispatched.malformed_rows)
             units.append(dispatched.units)
             keys.append(dispatched.keys)
     found = QueueUnits.concatenate(units)

@@ -35,15 +35,15 @@ def run(
 
 
 def reasons(found: LogRun) -> list[str]:
-    return [fate.reason for fate in found.fates]
+    return [fate.reason for fate in found.decisions]
 
 
 def test_expired_files_go_and_the_last_stays() -> None:
     found = run(90, 80, 72, 71.9, 10)
     assert reasons(found) == ["expired", "expired", "expired", "not-expired", "last-file"]
-    assert [fate.deleted for fate in found.fates] == [True, True, True, False, False]
+    assert [fate.deleted for fate in found.decisions] == [True, True, True, False, False]
     assert found.min_offset == 3 * SIZE
-    assert found.fates[3].expires == NOW + HOUR // 10
+    assert found.decisions[3].expires == NOW + HOUR // 10
 
 
 def test_a_young_file_shields_older_ones() -> None:

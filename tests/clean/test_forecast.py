@@ -21,10 +21,10 @@ def with_disk(found: CleanPlan, total: int, used: int) -> CleanPlan:
     disk = Disk(Path("disk"), 0, total, total - used, total - used)
     files = [replace(file, allocated=FILE, device=0) for file in found.facts.log_files]
     kept = tuple(
-        replace(decision, log_file=replace(decision.log_file, allocated=FILE)) for decision in found.last.log.fates
+        replace(decision, log_file=replace(decision.log_file, allocated=FILE)) for decision in found.last.log.decisions
     )
     disks = replace(found.facts.disks, log=[disk], queues=disk)
-    last = replace(found.last, log=replace(found.last.log, fates=kept))
+    last = replace(found.last, log=replace(found.last.log, decisions=kept))
     return replace(found, facts=replace(found.facts, disks=disks, log_files=files), last=last)
 
 

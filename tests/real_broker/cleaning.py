@@ -175,7 +175,7 @@ def predict(found: Scenario, version_text: str, runs: list[dict[str, Any]]) -> I
 
 
 def _in_use(run: Any) -> bool:
-    return any(fate.reason == "in-use" for fate in run.log.fates)
+    return any(fate.reason == "in-use" for fate in run.log.decisions)
 
 
 def _on_disks(found: Scenario, facts: Facts, run: Mapping[str, Any]) -> Facts:

@@ -11,7 +11,7 @@ from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.delay_levels import delay_levels_of
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
-from rmqtool.store.delays_seen import delay_levels_of_store, seen_delays
+from rmqtool.store.delays_seen import delay_levels_of_store, observed_delays
 from rmqtool.store.store import CONSUME_QUEUE, open_store
 from tests.conftest import GoldenStore
 from tests.golden import stores
@@ -26,7 +26,7 @@ TAGS_CODE = 12  # where it stands in a unit
 def test_levels_of_another_configuration_are_seen(name: str, golden_store: GoldenStore) -> None:
     """Those that have units are as the broker had them, the others as by default."""
     store = open_store(golden_store(name))
-    assert seen_delays(store) == IN_SHOPS
+    assert observed_delays(store) == IN_SHOPS
     default = delay_levels_of(BrokerConf())
     expected = [IN_SHOPS.get(level, delay) for level, delay in enumerate(default.delays, 1)]
     assert list(delay_levels_of_store(store).delays) == expected
@@ -37,7 +37,7 @@ def test_default_levels_are_seen(name: str, golden_store: GoldenStore) -> None:
     """A store of default levels shows no others."""
     store = open_store(golden_store(name))
     default = delay_levels_of(BrokerConf())
-    seen = seen_delays(store)
+    seen = observed_delays(store)
     assert seen
     assert all(delay == default.delays[level - 1] for level, delay in seen.items())
     assert delay_levels_of_store(store) == default
@@ -64,16 +64,16 @@ def change_unit(shop: Path, number: int) -> None:
 def test_one_wrong_unit_is_outvoted(shop: Path) -> None:
     """More than half of the units decide."""
     change_unit(shop, 1)
-    assert seen_delays(open_store(shop)) == IN_SHOPS
+    assert observed_delays(open_store(shop)) == IN_SHOPS
 
 
 def test_without_agreement_the_default_counts(shop: Path) -> None:
     """Units that contradict each other, or whose records are gone, show nothing."""
     change_unit(shop, 0)
     change_unit(shop, 1)
-    assert 17 not in seen_delays(open_store(shop))
+    assert 17 not in observed_delays(open_store(shop))
     shutil.rmtree(shop / "commitlog")
-    assert seen_delays(open_store(shop)) == {}
+    assert observed_delays(open_store(shop)) == {}
 
 
 def test_more_levels_than_by_default(shop: Path) -> None:
@@ -89,4 +89,4 @@ def test_what_cannot_be_read_shows_nothing(shop: Path) -> None:
     directory = shop / CONSUME_QUEUE / SCHEDULE_TOPIC
     shutil.rmtree(directory)
     directory.write_bytes(b"")
-    assert seen_delays(open_store(shop)) == {}
+    assert observed_delays(open_store(shop)) == {}

@@ -40,8 +40,8 @@ def test_where_there_is_no_file_units_are_zeros(tmp_path: Path) -> None:
         assert files.read(2, 5) == unit(200) + 3 * ZERO + unit(600)
         assert files.units(7, 3)["physical_offset"].tolist() == [700, 800, 0]
         assert [*files.stretches(1, 9)] == [(1, 3, True), (3, 6, False), (6, 9, True)]
-        assert files.place_of(7) == (tmp_path / file_name(6 * UNIT_SIZE), UNIT_SIZE)
-        assert files.place_of(4) == (None, 4 * UNIT_SIZE)
+        assert files.location_of(7) == (tmp_path / file_name(6 * UNIT_SIZE), UNIT_SIZE)
+        assert files.location_of(4) == (None, 4 * UNIT_SIZE)
 
 
 def test_a_start_ends_a_queue_before_its_data_ends(tmp_path: Path) -> None:

@@ -335,7 +335,7 @@ def test_a_queue_of_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Lookups, "queues_of", look)
     for module in (one_queue, queue_leftovers):
-        monkeypatch.setattr(module, "MOST_LOOKS", 3)
+        monkeypatch.setattr(module, "MAX_LOOKUPS", 3)
     write_queue(store, "orders", [build_unit(offset + 1, 200, 0) for offset in builder.offsets])
     outcome = verify(store, selection=only("consumequeue"))
     assert sum(finding.count for finding in outcome.findings) == 8

@@ -215,7 +215,7 @@ def test_how_many_processes(tmp_path: Path) -> None:
 
 def result_from(first: int | None, end: int | None) -> PartResult:
     """The result of a part that met what begins at `first` and ends at `end`."""
-    return PartResult(Report(), log_end=end, seam=PartBoundary(first, end))
+    return PartResult(Report(), log_end=end, boundary=PartBoundary(first, end))
 
 
 def merge(merger: PartMerger, number: int, result: PartResult) -> list[tuple[int, int]]:
