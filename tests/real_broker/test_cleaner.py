@@ -57,7 +57,7 @@ def test_a_broker_starts_on_what_is_left(
     broker, store = harness(version), tmp_path / "store"
     shutil.copytree(unpacked(f"{version}-clean"), store)
     age(store, keep=3)
-    arguments = ["clean", str(store), "--manual", "--yes", "--json", "--broker-version", version]
+    arguments = ["clean", str(store), "--manual", "--yes", "--allow-unread", "--json", "--broker-version", version]
     before = stores.oracle(f"{version}-clean")
     if deletions is None:
         command = [sys.executable, "-m", "rmqtool", *arguments]

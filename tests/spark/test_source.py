@@ -235,6 +235,7 @@ def test_executors_in_other_processes(cluster: Session, golden_store: GoldenStor
     assert len(rows) == len(found)
 
 
+@pytest.mark.rare
 def test_an_executor_that_is_killed_costs_no_row(cluster: Session, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Nor is a row there twice: its splits are read again by another."""
     found = cluster.run(jobs.read_and_kill, str(golden_store(STORE)), EVERYTHING, str(tmp_path))

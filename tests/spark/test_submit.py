@@ -47,7 +47,10 @@ def submit(script: str, folder: Path, *arguments: object) -> subprocess.Complete
 
 @pytest.mark.parametrize(
     ("ours", "found"),
-    [(("", "spark.rmqtool.two=c"), "local[2] a c"), (("local[1]", "spark.rmqtool.one=b"), "local[1] b None")],
+    [
+        (("", "spark.rmqtool.two=c"), "local[2] a c"),
+        pytest.param(("local[1]", "spark.rmqtool.one=b"), "local[1] b None", marks=pytest.mark.rare),
+    ],
 )
 def test_what_was_said_to_spark_submit_counts(ours: tuple[str, ...], found: str, tmp_path: Path) -> None:
     """Its master and settings, unless we are told others; and workers find the package."""
