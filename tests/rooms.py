@@ -20,6 +20,7 @@ ROOMS: Mapping[str, str] = {
     "show": "everything anyone sees",
     "inspect": "what a store, or a path in it, holds",
     "verify": "log, queues and index compared both ways",
+    "repair": "one plan for all findings, and the changes that no rebuild makes",
     "rebuild": "derived files anew",
     "clean": "the next deletions, and who loses by them",
     "query": "find and explain one message",

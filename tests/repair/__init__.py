@@ -1,0 +1,1 @@
+"""Repairs: the plan, and what it changes."""
