@@ -34,6 +34,15 @@ _PAGE = 4096  # the least that a file, or a directory, takes of the disk, bytes
 def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
     """Write the plan's files, and commit; nothing in the store changes before all of them are written and read back.
 
+    Raises as `stage_plan`.
+    """
+    stage_plan(plan, transaction, progress)
+    return transaction.commit()
+
+
+def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> None:
+    """Prepare the plan's files, so that the transaction's commit brings them into the store.
+
     Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
     """
     source = plan.source
@@ -55,7 +64,6 @@ def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     for kind in ("batch", "simple"):
         _put_queues(plan, kind, queues[kind], transaction)
     _put_checkpoint(plan, derivation, transaction)
-    return transaction.commit()
 
 
 def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> StagedQueues | None:

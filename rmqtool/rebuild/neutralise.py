@@ -16,7 +16,8 @@ from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
 from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
-from rmqtool.rebuild.lost_extents import LOST_TOPIC, MAX_KEPT, NEUTRALISED, LostExtents
+from rmqtool.rebuild.lost_extents import MAX_KEPT, NEUTRALISED, LostExtents
+from rmqtool.scan.inert_records import LOST_TOPIC
 from rmqtool.store.store import Store
 from rmqtool.transaction import Transaction
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
@@ -107,6 +108,12 @@ class RebuildPlan:
     def without_messages(self) -> list[QueuePlan]:
         """The queues that stay as they are, since the log holds no message of them."""
         return [queue for queue in self.queues if not queue.has_messages]
+
+    def require_release(self) -> None:
+        """Raise UsageError where the result depends on the release while ``--broker-version`` does not name it."""
+        if self.undecided:
+            needed = next(finding.message for finding in self.findings if finding.code == "rebuild.version-needed")
+            raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
 
     @property
     def is_lossy(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rmqtool.transaction import Transaction
 
@@ -31,8 +31,22 @@ class Change(Protocol):
     def size(self) -> int:
         """Bytes that it writes."""
 
+    @property
+    def changes_log(self) -> bool:
+        """Whether the log has to be read anew before queues and index are rebuilt from it."""
+
     def stage(self, transaction: Transaction) -> None:
         """Prepare the change; the transaction's commit makes it."""
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """The JSON object of the contract."""
+    return {
+        "what": change.what,
+        "details": list(change.details),
+        "lost": change.lost,
+        "codes": sorted(change.codes),
+    }
 
 
 @dataclass(frozen=True)
@@ -48,6 +62,11 @@ class FileChange:
     what: str
     lost: str | None = None
     details: tuple[str, ...] = ()
+
+    @property
+    def changes_log(self) -> bool:
+        """Never: a commit log file is no small file."""
+        return False
 
     @property
     def size(self) -> int:
