@@ -252,7 +252,7 @@ class Verification:
         if live:
             return
         check(head.check, reader, report)
-        messages = SingleMessages(store, self.task.files, snapshot.release)
+        messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
         ends = {name: max(each.max_offset, ends.get(name, 0)) for name, each in ranges.items()}
