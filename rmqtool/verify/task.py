@@ -13,7 +13,6 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.report import Report, Selection
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind
@@ -44,7 +43,6 @@ class VerifyTask:
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
-    releases: Releases = ANY_RELEASE  # those that may start on the store
 
     def reading(self) -> ReadPolicy:
         """How files are read."""

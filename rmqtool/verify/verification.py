@@ -120,7 +120,6 @@ class Verification:
             files=snapshot.log.files,
             recovery=self._recovery_rules(),
             rate=request.rate and max(1, request.rate // request.jobs),
-            releases=snapshot.releases,
         )
 
     def _readable_index(self) -> list[tuple[IndexFile, Geometry | None]]:
