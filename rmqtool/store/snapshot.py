@@ -140,11 +140,19 @@ class Snapshot:
         """The index files, opened to look up keys."""
         return open_index(self.store, live=self.holder is not None)
 
-    @property
+    def index_geometry(self, file: IndexFile) -> Geometry | None:
+        """The geometry of one of the index files; the others are read only where it does not show by itself."""
+        geometry = None
+        with self._scope():
+            geometry = geometry_or_none(file, self.store.conf.index_geometry)
+        return geometry or dict(self.index_geometries)[file]
+
+    @cached_property
     def newest_index(self) -> tuple[IndexFile, Geometry] | None:
         """The newest index file that holds units, with its geometry; None without one or where it is not known."""
-        newest = next(((file, geometry) for file, geometry in reversed(self.index_geometries) if file.keys), None)
-        return (newest[0], newest[1]) if newest and newest[1] else None
+        newest = next((file for file in reversed(self.index_files) if file.keys), None)
+        geometry = self.index_geometry(newest) if newest else None
+        return (newest, geometry) if newest and geometry else None
 
     @cached_property
     def index_holds_tags(self) -> bool | None:
