@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
@@ -16,7 +15,6 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.index_duty import IndexDuty
@@ -71,11 +69,6 @@ class StoreReader:
         self.lookups = Lookups(task.files, task.dispatcher())
         self.index = IndexUnits(task.index_files, self.open_files)
         self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without files
-
-    @cached_property
-    def has_ext_files(self) -> bool:
-        """Whether the store has ext units, which tags codes may point to."""
-        return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
 
     def close(self) -> None:
         """Close what was opened."""
