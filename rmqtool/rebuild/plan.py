@@ -135,7 +135,7 @@ class Comparisons:
             for kind, existing in source.existing.items():
                 watched_of_kind = watched if kind == "simple" else {}
                 self.queues[kind] = Comparison(
-                    existing, watched_of_kind, keeps_ext=source.has_ext_units, is_older=is_older
+                    existing, watched_of_kind, keeps_ext=source.snapshot.store.has_ext_units, is_older=is_older
                 )
         if "index" in source.options.parts:
             snapshot = source.snapshot
