@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
 from rmqtool.repair.checkpoint import checkpoint_changes
 from rmqtool.repair.log_names import name_changes
@@ -75,12 +76,15 @@ class Resized:
 def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
     """The changes for files that stand wrongly in the store, for the timer's files and for the checkpoint.
 
-    Those of `BEFORE_REBUILDS` first; a rebuild of all queues writes the checkpoint itself.
+    Those of `BEFORE_REBUILDS` first; a rebuild of all queues writes the checkpoint itself. While something cannot be
+    read, nothing is judged by contents.
     """
     codes = codes_of(findings)
+    by_name = [*_strays(snapshot, findings, codes), *(_empty_files(snapshot) if _EMPTY in codes else ())]
+    if codes & UNREADABLE:
+        return by_name
     return [
-        *_strays(snapshot, findings, codes),
-        *(_empty_files(snapshot) if _EMPTY in codes else ()),
+        *by_name,
         *(_resized(snapshot) if _SIZE in codes else ()),
         *name_changes(snapshot, codes),
         *timer_changes(snapshot, findings),

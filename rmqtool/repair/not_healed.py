@@ -9,6 +9,7 @@ from pathlib import Path
 from shlex import quote
 
 from rmqtool.findings.finding import Finding
+from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
 from rmqtool.repair.log_files import empty_last_files, expected_size, is_resizable
 from rmqtool.repair.log_names import NAME_CODES
@@ -20,7 +21,6 @@ from rmqtool.store.snapshot import Snapshot
 _GAP, _SIZE, _EMPTY = "commitlog.gap", "commitlog.file-size", "commitlog.empty-file"
 _END = frozenset({"commitlog.last-file-missing", "commitlog.end-missing", "commitlog.missing"})
 _IN_THE_WAY = frozenset({"commitlog.stray", "commitlog.stray-directory", "consumequeue.stray", "store.wrong-kind"})
-_UNREADABLE = frozenset({"commitlog.unreadable", "store.unreadable"})
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class NotHealed:
 def not_healed(snapshot: Snapshot, findings: Sequence[Finding], changes: Sequence[Change]) -> list[NotHealed]:
     """The findings about the store's files for which `changes`, those of `log_file_changes`, do nothing."""
     codes = codes_of(findings)
+    if codes & UNREADABLE:
+        return [*_unreadable(findings), *_out_of_reach(snapshot, findings)]
     left = codes - {code for change in changes for code in change.codes}
     return [
         *(_gaps(snapshot) if _GAP in left else ()),
@@ -42,7 +44,6 @@ def not_healed(snapshot: Snapshot, findings: Sequence[Finding], changes: Sequenc
         *_wrong_conf(snapshot, codes),
         *(_sizes(snapshot) if codes & {_SIZE, _EMPTY} else ()),
         *_names(left & NAME_CODES - {_GAP}),
-        *_unreadable(findings),
         *_out_of_reach(snapshot, findings),
     ]
 
@@ -104,11 +105,11 @@ def _names(codes: frozenset[str]) -> Iterator[NotHealed]:
 
 
 def _unreadable(findings: Sequence[Finding]) -> Iterator[NotHealed]:
-    files = tuple(dict.fromkeys(each.file for each in findings if each.code in _UNREADABLE and each.file))
+    files = tuple(dict.fromkeys(each.file for each in findings if each.code in UNREADABLE and each.file))
     if files:
         why = "cannot be read: run as the broker's user, or copy the disk with a tool that skips bad sectors, or "
         why += "restore these files"
-        yield NotHealed(codes_of(findings) & _UNREADABLE, why, files)
+        yield NotHealed(codes_of(findings) & UNREADABLE, why, files)
 
 
 def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[NotHealed]:

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.file_name import file_name
-from rmqtool.repair.log_files import BEFORE_REBUILDS
+from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
+from rmqtool.repair.not_healed import not_healed
 from rmqtool.rules.broker_conf import BrokerConf
-from tests.repair.healing import heal, left, plan
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from rmqtool.verify.read_errors import UnreadFiles
+from tests.repair.healing import findings_of, heal, left, plan
 from tests.transaction.small import tree
 from tests.verify.damages import QUEUE, log_file
 from tests.verify.small_store import FILE_SIZE, small_store
@@ -202,3 +206,16 @@ def test_what_lies_outside_the_store_is_left_to_people(store: Path, tmp_path: Pa
     assert plan(store, conf) == []
     [one] = left(store, conf)
     assert f"mv {tmp_path}/elsewhere/nohup.out" in one.why
+
+
+def test_an_unreadable_file_is_named(store: Path) -> None:
+    """Nothing is judged by contents while some are not known; strays go all the same."""
+    log_file(store, 1).unlink()
+    log_file(store, 1).parent.joinpath(file_name(FILE_SIZE)).symlink_to(store / "nowhere")
+    (store / "commitlog" / "nohup.out").touch()
+    snapshot = Snapshot(open_store(store), scope=UnreadFiles().scope)
+    findings = findings_of(store)
+    changes = log_file_changes(snapshot, findings)
+    assert [change.details for change in changes] == [("commitlog/nohup.out",)]
+    [one] = not_healed(snapshot, findings, changes)
+    assert one.needed == (f"commitlog/{file_name(FILE_SIZE)}",)
