@@ -8,13 +8,10 @@ from contextlib import closing
 from functools import cache
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
-from rmqtool.formats.checkpoint import Checkpoint
+from rmqtool.base.times import file_time
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
-from rmqtool.formats.layout import build
 from rmqtool.rebuild.derive import Derivation, Outputs
-from rmqtool.rebuild.file_tree import file_time
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan
@@ -22,7 +19,7 @@ from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CHECKPOINT, INDEX
@@ -134,9 +131,8 @@ def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Tran
         if (store.root / ABORT_FILE).exists():
             transaction.remove(ABORT_FILE)
     if fields != before:
-        values = {field.name: fields.get(field.name, 0) for field in Checkpoint.subcons}
         mtime_ns = None if before else file_time(derivation.last_store_timestamp)
-        transaction.file(CHECKPOINT, size=CHECKPOINT_SIZE, mtime_ns=mtime_ns).write(build(Checkpoint, values), 0)
+        transaction.file(CHECKPOINT, mtime_ns=mtime_ns).write(checkpoint_file(fields), 0)
         transaction.put(CHECKPOINT)
 
 
