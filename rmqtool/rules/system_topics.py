@@ -9,3 +9,14 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
 DEAD_LETTER_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
 LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX: a light queue
+
+_BROKERS_OWN = (
+    *(SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", "TBW102", "OFFSET_MOVED_EVENT"),
+    *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
+)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a broker makes this topic by itself, so that topics.json need not name it."""
+    of_groups = RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX
+    return topic.startswith((*_BROKERS_OWN, *of_groups)) or topic.endswith("_REPLY_TOPIC")

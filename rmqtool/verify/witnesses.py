@@ -21,17 +21,18 @@ from rmqtool.rules.system_topics import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    is_system_topic,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.store.topics import TOPICS
-from rmqtool.verify.offset_checks import Ranges, is_system_topic
+from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
-from rmqtool.verify.single_messages import SingleMessages
 
 GROUPS = "subscriptionGroup.json"
 DELAYS = "delayOffset.json"

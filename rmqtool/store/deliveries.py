@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.queue_units import LoadedQueue
-from rmqtool.verify.single_messages import Message, SingleMessages
+from rmqtool.store.single_messages import Message, SingleMessages
 
 _EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time
 _MAX_COPIES = 256  # candidates that are compared with one message
