@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import (
+    BUILT_IN_GROUPS,
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
     OP_TOPIC,
@@ -44,7 +44,6 @@ _BY_BROKERS = (
 """Files that a whole broker writes, within the first 10 s or when it stops."""
 
 _BROKER_TOPICS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
-BUILT_IN_GROUPS = re.compile(r"TOOLS_CONSUMER|FILTERSRV_CONSUMER|SELF_TEST_C_GROUP|CID_(ONS|RMQ_SYS|SYS_RMQ)\S*")
 _ROCKSDB = (*ROCKSDB_CONFIGS, f"{CONFIG}/topics", f"{CONFIG}/subscriptionGroups")
 
 State = Literal["there", "gone", "unreadable", "without its table", "empty"]
