@@ -133,11 +133,14 @@ def _find(style: Style, request: RepairRequest) -> _Found:
         run_verification(style, verification, pool)
     outcome = outcome_of(verification)
     diagnosis = diagnosis_of(outcome, request.words)
-    repairs = repairs_of(diagnosis, keep_offsets=request.options.keep_offsets)
+    keep_offsets = request.options.keep_offsets
+    repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
     rebuild = None if repairs.first else _rebuild_plan(style, request, repairs)
-    if not repairs.changes and (rebuild is None or rebuild.is_empty):
+    if rebuild and not rebuild.is_empty:
+        repairs = repairs.without_checkpoint
+    elif not repairs.changes:
         repairs = Repairs()
-    return _Found(outcome, plan_of(diagnosis, repairs), repairs, rebuild)
+    return _Found(outcome, plan_of(diagnosis, repairs, keep_offsets=keep_offsets), repairs, rebuild)
 
 
 def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> RebuildPlan | None:

@@ -31,10 +31,6 @@ class Change(Protocol):
     def size(self) -> int:
         """Bytes that it writes."""
 
-    @property
-    def changes_log(self) -> bool:
-        """Whether the log has to be read anew before queues and index are rebuilt from it."""
-
     def stage(self, transaction: Transaction) -> None:
         """Prepare the change; the transaction's commit makes it."""
 
@@ -62,11 +58,6 @@ class FileChange:
     what: str
     lost: str | None = None
     details: tuple[str, ...] = ()
-
-    @property
-    def changes_log(self) -> bool:
-        """Never: a commit log file is no small file."""
-        return False
 
     @property
     def size(self) -> int:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from shlex import join
 
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change
+from rmqtool.repair.checkpoint import NewCheckpoint
+from rmqtool.repair.config_files import config_changes
+from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
+from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.snapshot import Snapshot
 
@@ -52,24 +57,45 @@ class Repairs:
     @property
     def first(self) -> tuple[Change, ...]:
         """The changes after which the log has to be read anew; they have a transaction of their own."""
-        return tuple(change for change in self.changes if change.changes_log)
+        return tuple(change for change in self.changes if change.codes & BEFORE_REBUILDS)
+
+    @property
+    def without_checkpoint(self) -> Repairs:
+        """The same where a rebuild writes the checkpoint."""
+        return replace(self, changes=tuple(each for each in self.changes if not isinstance(each, NewCheckpoint)))
 
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
-def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False) -> Repairs:  # noqa: ARG001
+def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False) -> Repairs:
     """What `rmqtool repair` does about the findings; with `keep_offsets` it leaves committed offsets alone."""
-    found = diagnosis.by_treatment
-    if diagnosis.mended or diagnosis.snapshot.holder is not None:
+    found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
+    if diagnosis.mended or snapshot.holder is not None:
         return Repairs()
+    is_damaged = "neutralise" in found
     return Repairs(
-        changes=(),
-        queues="queues" in found or "neutralise" in found or _ends_behind_log(diagnosis.findings),
-        index="index" in found or ("neutralise" in found and bool(diagnosis.snapshot.index_files)),
-        neutralise="neutralise" in found,
+        changes=(
+            *log_file_changes(snapshot, findings),
+            *config_changes(snapshot, findings, offsets=not keep_offsets),
+        ),
+        queues="queues" in found or is_damaged or _ends_behind_log(findings),
+        index="index" in found or (is_damaged and bool(snapshot.index_files)),
+        neutralise=is_damaged,
     )
+
+
+def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
+    """The findings about files and configuration that the repairs do not heal, each with the reason."""
+    of_config = unhealed_config(diagnosis.findings, repairs.changes, offsets=not keep_offsets)
+    by_reason: dict[str, set[str]] = defaultdict(set)
+    for finding, why in of_config:
+        by_reason[why].add(finding.code)
+    return [
+        *not_healed(diagnosis.snapshot, diagnosis.findings, repairs.changes),
+        *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
+    ]
 
 
 def _ends_behind_log(findings: Sequence[Finding]) -> bool:

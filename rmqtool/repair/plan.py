@@ -9,7 +9,10 @@ from typing import Any
 
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
-from rmqtool.repair.diagnosis import Diagnosis, Repairs
+from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.diagnosis import Diagnosis, Repairs, notes_on_the_rest
+from rmqtool.repair.not_healed import NotHealed
+from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
 from rmqtool.store.unknown_sizes import unknown_sizes
 
@@ -54,7 +57,7 @@ class Plan:
         }
 
 
-def plan_of(diagnosis: Diagnosis, repairs: Repairs) -> Plan:
+def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
     """The plan for all findings, with its `repairs`; empty when there are none."""
     found = diagnosis.by_treatment
     if not found:
@@ -64,25 +67,29 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs) -> Plan:
                           diagnosis.command("verify")),))  # fmt: skip
     if diagnosis.mended:
         return Plan((Step("Start the broker: its start mends this, and no message is lost by it."),))
-    steps = [*_steps_before(diagnosis, found)]
+    notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
+    steps = [*_steps_before(diagnosis, found, notes)]
     if repairs:
-        steps.append(_repair_step(diagnosis, repairs))
+        steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
     last = len(steps) or None
     steps += _steps_after(found, is_repaired=bool(repairs))
-    return Plan(tuple(steps), last, tuple(_remaining(found, repairs)))
+    return Plan(tuple(steps), last, tuple(_remaining(found, repairs, notes)))
 
 
-def _steps_before(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[Step]:
+def _steps_before(
+    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], notes: Sequence[NotHealed]
+) -> Iterator[Step]:
     """What people must do before a repair."""
-    if "access" in found:
+    for finding in found.get("access", ())[:1]:
         yield Step(f"Let the broker's user read and write {_files(found['access'])}; copy a failing disk with a tool "
-                   "that skips bad sectors, and verify the copy.")  # fmt: skip
-    if "restore" in found:
-        lost = tuple(dict.fromkeys(finding.message for finding in found["restore"]))
+                   "that skips bad sectors, and verify the copy.",
+                   permission_command(diagnosis.snapshot, finding))  # fmt: skip
+    needed = [note for note in notes if note.needed and not note.codes & UNREADABLE]
+    if needed or "restore" in found:
+        files = ", ".join(_some(tuple(file for note in needed for file in note.needed))) or "what is missing"
         yield Step(
-            "Restore what is missing of the log from a backup or a replica, and verify again. If there is none, go "
-            "on: what is missing stays lost.",
-            lost=_some(lost),
+            f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
+            lost=_some(tuple(dict.fromkeys(finding.message for finding in found.get("restore", ())))),
         )
     for finding in found.get("decide", ())[:_MAX_NAMED]:
         yield Step(f"{finding.message}: {CATALOGUE[finding.code].repair}")
@@ -91,7 +98,7 @@ def _steps_before(diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Findi
                    "fit differ.", f"{diagnosis.command('verify')} --broker-version VERSION")  # fmt: skip
 
 
-def _repair_step(diagnosis: Diagnosis, repairs: Repairs) -> Step:
+def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Step:
     found = diagnosis.by_treatment
     wanted = {*(["simple"] if repairs.queues else []), *(["index"] if repairs.index else [])}
     unknown = sorted(wanted & unknown_sizes(diagnosis.snapshot))
@@ -114,7 +121,7 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs) -> Step:
         messages = counted(sum(diagnosis.lost.values()), "message")
         named = ", ".join(f"{topic} {count}" for topic, count in topics)
         lost.append(f"{messages} that cannot be read: {named}{', ...' if len(diagnosis.lost) > _MAX_NAMED else ''}")
-    more = ("--broker-conf", "BROKER_CONF") if unknown else ()
+    more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
     return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
 
 
@@ -132,11 +139,15 @@ def _steps_after(found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: b
         yield Step(f"Later: {finding.message}.", finding.remedy)
 
 
-def _remaining(found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs) -> Iterator[str]:
+def _remaining(
+    found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs, notes: Sequence[NotHealed]
+) -> Iterator[str]:
     """What no step heals, or needs none."""
-    healed = {code for change in repairs.changes for code in change.codes}
+    known = frozenset[str]().union(*(each.codes for each in repairs.changes), *(note.codes for note in notes))
+    for note in notes:
+        yield f"{', '.join(sorted(note.codes))}: {note.why}"
     for treatment in ("files", "config", "none"):
-        codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in healed)
+        codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
     rebuilt: tuple[tuple[Treatment, bool], ...] = (

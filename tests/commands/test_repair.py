@@ -152,5 +152,5 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
     (root / "commitlog" / "00000000000000065536").unlink()
     found = repair(root, "--yes")
     assert found.status == Exit.FINDINGS
-    assert "Restore what is missing" in found.out
+    assert "Restore commitlog/00000000000000065536 " in found.out
     assert "to take it back: rmqtool undo" in found.err
