@@ -228,7 +228,9 @@ class ConfigRepair:
             draft.details += lines
         elif draft.name in OFFSETS and codes & _OF_OFFSETS:
             draft.text, moved = with_real_offsets(draft.text, self._queues)
-            draft.what += [f"{counted(len(moved), 'committed offset')} brought into its queue"] if moved else []
+            draft.what += (
+                [f"{counted(len(moved), 'committed offset')} brought into the range of their queues"] if moved else []
+            )
             draft.details += [each.line for each in moved]
             codes -= {code for code in _OF_OFFSETS if not self._are_moved(code, moved)}
 
@@ -264,7 +266,7 @@ class ConfigRepair:
             new, why = draft.text, "a copy of the file"
         elif there is not None and draft.name in OFFSETS and draft.what and self._moves_offsets:
             new, moved = with_real_offsets(there, self._queues)
-            why = f"{counted(len(moved), 'committed offset')} brought into its queue"
+            why = f"{counted(len(moved), 'committed offset')} brought into the range of their queues"
         elif draft.what and not draft.is_old and before is not None and is_good:
             new, why = before, "the file before this change"
         if new is not None and new != there:

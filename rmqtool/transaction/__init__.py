@@ -28,9 +28,10 @@ two), `steps.py` (many queues change in one rename), `settle.py` (how runs end t
 from rmqtool.transaction.home import Recovered, interrupted
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
-from rmqtool.transaction.undo import Kept, Undo, kept_transactions
+from rmqtool.transaction.undo import CONTINUED, Kept, Undo, kept_transactions, last_run
 
 __all__ = [
+    "CONTINUED",
     "Committed",
     "Kept",
     "Recovered",
@@ -39,4 +40,5 @@ __all__ = [
     "Undo",
     "interrupted",
     "kept_transactions",
+    "last_run",
 ]

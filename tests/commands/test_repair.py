@@ -154,3 +154,21 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
     assert found.status == Exit.FINDINGS
     assert "Restore commitlog/00000000000000065536 " in found.out
     assert "to take it back: rmqtool undo" in found.err
+
+
+@pytest.mark.slow
+def test_undo_takes_back_all_transactions_of_a_repair(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Log files get their names in a first one; what is left is repaired in a second."""
+    root = Path(shutil.copytree(golden_store(f"{VERSION}-trimmed"), tmp_path / "store", copy_function=shutil.copy2))
+    last, before_it = sorted((root / "commitlog").iterdir())[:-3:-1]
+    last.rename(tmp_path / "spare")
+    before_it.rename(last)
+    (tmp_path / "spare").rename(before_it)
+    one_queue_gone(root)
+    before = tree(root)
+    result = repair(root, "--yes", "--json").document["result"]
+    assert len(result["transactions"]) == 2
+    assert result["verdict"] == "clean"
+    undone = rmqtool("undo", root, "--yes", "--json").document["result"]
+    assert [each["command"] for each in undone["transactions"]] == ["repair, continued", "repair"]
+    assert tree(root) == before
