@@ -245,7 +245,9 @@ def begun(root: Path, action: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", [SYSTEM, NoExchange()], ids=["all", "no-exchange"])
+@pytest.mark.parametrize(
+    "system", [pytest.param(SYSTEM, id="all"), pytest.param(NoExchange(), id="no-exchange", marks=pytest.mark.rare)]
+)
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_at_every_call(scratch: Path, fault: Fault, action: str, system: System) -> None:
