@@ -71,16 +71,18 @@ class Loss:
     @property
     def text(self) -> str:
         """One sentence for people."""
-        parts = [f"{self.command} of {rfc3339(self.time) or self.time}"]
+        parts = []
         if self.bytes:
             parts.append(f"{counted(self.bytes, 'byte')} of the log held no record")
         if self.dropped:
             units = sum(each.units for each in self.dropped)
-            parts.append(f"{counted(units, 'unit')} of {counted(len(self.dropped), 'queue')} led behind its end")
+            parts.append(
+                f"{counted(units, 'unit')} of {counted(len(self.dropped), 'queue')} led behind the end of the log"
+            )
         parts += [f"missing: {_shown(self.files)}"] if self.files else []
         topics = [f"{topic} {count}" for topic, count in sorted(self.messages.items())]
         parts += [f"messages by topic, as far as known: {_shown(topics)}"] if topics else []
-        return "; ".join([*parts, *self.proofs])
+        return f"{self.command} of {rfc3339(self.time) or self.time}: {'; '.join([*parts, *self.proofs])}"
 
     def as_json(self) -> dict[str, Any]:
         """The record."""
