@@ -135,11 +135,12 @@ class Undo:
         return kept
 
     def discard(self) -> list[Kept]:
-        """Remove all replaced files for good."""
+        """Remove all replaced files for good; records of losses stay until they are acknowledged."""
         with reported(self._home.path):
             discarded = kept_transactions(Path(self._paths.root))
             for kept in discarded:
                 with deferred_signals():
+                    self._home.keep_loss(kept.id)
                     self._home.drop(kept.id)
         return discarded
 
