@@ -6,7 +6,7 @@ Whatever can be read stays as it is written: a broker that starts finds what it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -43,6 +43,7 @@ from rmqtool.repair.proven_entries import group_entry, group_topics, proven_topi
 from rmqtool.repair.seen_queues import SeenQueues, seen_queues
 from rmqtool.rules.config_shapes import MAIN_TABLES
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS, RETRY_PREFIX
+from rmqtool.store.config_json import load_config
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
@@ -153,7 +154,13 @@ class ConfigRepair:
 
     @cached_property
     def _proven_topics(self) -> dict[str, dict[str, Any]]:
-        return proven_topics(self._snapshot, self._queues)
+        configured = load_config(self._config / GROUPS).content.get(MAIN_TABLES[GROUPS])
+        groups = {*(configured if isinstance(configured, dict) else ()), *self._committing_groups}
+        return proven_topics(self._snapshot, self._queues, _own_groups(groups))
+
+    @cached_property
+    def _committing_groups(self) -> set[str]:
+        return {each.group for each in self._snapshot.committed.offsets}
 
     def _add_topics(self, draft: Draft, codes: set[str]) -> None:
         batch_refused = not draft.is_old and _REFUSES in codes
@@ -163,24 +170,31 @@ class ConfigRepair:
         if not draft.is_old:
             wanted = {topic: config for topic, config in wanted.items()
                       if topic in self._named_topics or (batch_refused and "attributes" in config)}  # fmt: skip
-        kept = whole_entries(self._config / TOPICS, "topicConfigTable", self._snapshot.releases) or {}
+        kept = self._kept(draft, wanted)
         added, lines = {}, []
-        for topic in sorted(wanted.keys() - _entry_names(draft)):
-            count = wanted[topic]["readQueueNums"]
-            is_kept = topic in kept
-            added[topic] = kept[topic] if is_kept else member_text(topic, wanted[topic])
-            lines.append(f"topic {topic}: {'as it was' if is_kept else counted(count, 'queue')}")
+        for topic in sorted({*wanted, *kept} - _entry_names(draft)):
+            added[topic] = kept.get(topic) or member_text(topic, wanted[topic])
+            shown = "as it was" if topic in kept else counted(wanted[topic]["readQueueNums"], "queue")
+            lines.append(f"topic {topic}: {shown}")
         self._add(draft, added, lines, codes)
         if added.keys() - kept.keys():
             draft.lost.append(_NOT_SHOWN)
 
+    def _kept(self, draft: Draft, wanted: Collection[str]) -> dict[str, str]:
+        """The whole entries of a file that is put back, or of the `wanted` ones in a file that stays."""
+        kept = whole_entries(self._config / draft.name, MAIN_TABLES[draft.name], self._snapshot.releases) or {}
+        return kept if draft.is_old else {name: entry for name, entry in kept.items() if name in wanted}
+
     def _add_groups(self, draft: Draft, codes: set[str]) -> None:
         topics = {name.topic for name in self._queues} | self._snapshot.topics.by_name.keys()
-        groups = {*group_topics(topics), *(each.group for each in self._snapshot.committed.offsets)}
-        groups = {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)} - _entry_names(draft)
-        added = {group: member_text(group, group_entry(group)) for group in sorted(groups)}
-        self._add(draft, added, [f"group {group}: default settings" for group in added], codes)
-        if added:
+        groups = {*group_topics(topics), *self._committing_groups}
+        groups = _own_groups(groups)
+        kept, there = self._kept(draft, groups), _entry_names(draft)
+        added = {group: kept.get(group) or member_text(group, group_entry(group))
+                 for group in sorted({*groups, *kept} - there)}  # fmt: skip
+        shown = {group: "as it was" if group in kept else "default settings" for group in added}
+        self._add(draft, added, [f"group {group}: {how}" for group, how in shown.items()], codes)
+        if added.keys() - kept.keys():
             draft.lost.append("settings of these groups that differ from the default ones, and groups without offsets")
 
     def _add(self, draft: Draft, added: dict[str, str], lines: list[str], codes: set[str]) -> None:
@@ -278,6 +292,10 @@ class ConfigRepair:
 def _entry_names(draft: Draft) -> set[str]:
     table = table_in(draft.text, MAIN_TABLES[draft.name]) if draft.text is not None else None
     return {each.name for each in members(draft.text or "", table.value)} if table else set()
+
+
+def _own_groups(groups: set[str]) -> set[str]:
+    return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
 
 
 def _noun(name: str) -> str:

@@ -118,7 +118,8 @@ def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None
     tables |= {name: text for name in _MEMBERS if (text := _small_member(path.name, name, texts, releases))}
     saved = "1 whole entry" if count == 1 else f"{count} whole entries"
     made = file_text({**data_version(path.name, releases), **tables})
-    return Draft(path.name, made, [f"made of {saved} of it and its .bak"], ["the entries that are damaged"])
+    effect = ": their groups begin where their consumeFromWhere says" if path.name in OFFSETS else ""
+    return Draft(path.name, made, [f"made of {saved} of it and its .bak"], [f"the entries that are damaged{effect}"])
 
 
 def whole_entries(path: Path, table: str, releases: Releases) -> dict[str, str] | None:

@@ -6,7 +6,7 @@ Only fields that every release has are written: a newer one gives the others its
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from rmqtool.repair.seen_queues import SeenQueues
@@ -27,10 +27,11 @@ _MAX_QUEUES = 1024  # more than a topic has; an offset of a higher queue is dama
 _TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # made only by a broker with traceTopicEnable; clients make it, too
 
 
-def proven_topics(snapshot: Snapshot, queues: SeenQueues) -> dict[str, dict[str, Any]]:
+def proven_topics(snapshot: Snapshot, queues: SeenQueues, groups: Collection[str]) -> dict[str, dict[str, Any]]:
     """The topics whose queues are seen, but those that a broker makes by itself at a start or on demand.
 
-    Committed offsets show queues, too, that have no message yet.
+    Committed offsets show queues, too, that have no message yet. Each of the `groups` has a retry topic, which the
+    broker makes when the first consumer connects.
     """
     counts: dict[str, int] = {}
     batch: set[str] = set()
@@ -41,6 +42,7 @@ def proven_topics(snapshot: Snapshot, queues: SeenQueues) -> dict[str, dict[str,
     for one in snapshot.committed.offsets:
         if one.topic in counts and 0 <= one.queue_id < _MAX_QUEUES:
             counts[one.topic] = max(counts[one.topic], one.queue_id + 1)
+    counts |= {topic: 1 for group in groups if (topic := RETRY_PREFIX + group) not in counts}
     return {topic: _topic(snapshot.store, topic, counts[topic], is_batch=topic in batch) for topic in sorted(counts)}
 
 
