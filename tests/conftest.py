@@ -41,7 +41,9 @@ _HEADROOM = 4
 _MAX_WORKERS = 8
 _MEMORY = Path("/dev/shm")
 _ROOM = 2 << 30
-"""Bytes that must be free in memory for quick tests to keep their stores there; they need a tenth."""
+"""Bytes that must be free in memory for tests to keep their stores there; they need a tenth."""
+_DISK = "RMQTOOL_TEST_DISK"
+"""The variable with the directory for what stays on the disk."""
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
@@ -85,6 +87,13 @@ def public_path() -> Iterator[Path]:
 
 
 @pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A temporary directory on the disk, whose files are written, synced and renamed otherwise than those in memory."""
+    with TemporaryDirectory(dir=os.environ.get(_DISK)) as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
 def golden_store(unpacked: GoldenStore) -> Iterator[GoldenStore]:
     """Give a golden store by name to read; after each test that did so, nothing in it must have changed."""
     with ExitStack() as stack:
@@ -107,15 +116,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A quick run has fewer examples of each property, and its stores are in memory, where they cost least.
+    """A quick run has fewer examples of each property; stores are in memory, where they cost least.
 
-    All tests together keep theirs on the disk, so that both kinds of file system are proven.
+    Among all tests those of the rooms that write a store keep theirs on the disk, see `on_disk`.
     """
-    if not config.getoption("--quick"):
-        return
-    settings.load_profile("quick")
-    if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _ROOM:
-        tempfile.tempdir = os.environ["TMPDIR"] = str(_MEMORY)  # workers and what they start inherit it
+    if config.getoption("--quick"):
+        settings.load_profile("quick")
+    else:
+        os.environ.setdefault(_DISK, tempfile.gettempdir())  # workers inherit it, and so do those that they start
+    if _has_room(_MEMORY):
+        tempfile.tempdir = os.environ["TMPDIR"] = str(_MEMORY)
+
+
+def _has_room(memory: Path) -> bool:
+    """Whether stores have room there, and the programs that some tests write may run."""
+    if not memory.is_dir() or shutil.disk_usage(memory).free < _ROOM:
+        return False
+    return not os.statvfs(memory).f_flag & os.ST_NOEXEC
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rmqtool.findings.finding import Finding
-from rmqtool.repair.change import FileChange
+from rmqtool.repair.change import Change, FileChange
 from rmqtool.repair.config_source import DELAYS, OFFSETS
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
@@ -36,18 +36,21 @@ _OTHERS = {
 
 
 def unhealed_config(
-    findings: Sequence[Finding], changes: Sequence[FileChange], *, offsets: bool
+    findings: Sequence[Finding], changes: Sequence[Change], *, offsets: bool
 ) -> list[tuple[Finding, str]]:
     """The findings above information about `config/` that none of `changes` heals, each with the reason."""
     return [(each, _reason(each, offsets=offsets)) for each in _left(findings, changes)]
 
 
-def _left(findings: Sequence[Finding], changes: Sequence[FileChange]) -> Iterator[Finding]:
+def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
     for each in findings:
         of_start = each.code == "start.refuses" and each.message.startswith(f"{CONFIG}/")
         if each.severity == "info" or not (each.code.startswith("config.") or of_start):
             continue
-        if not any(each.code in change.codes and change.name in _files(each) for change in changes):
+        if not any(
+            isinstance(change, FileChange) and each.code in change.codes and change.name in _files(each)
+            for change in changes
+        ):
             yield each
 
 

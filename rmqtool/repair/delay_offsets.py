@@ -23,7 +23,7 @@ class DelayOffsets:
         snapshot, newest = self._snapshot, self._snapshot.log_range.last_store_timestamp
         if newest is None:
             return {}
-        messages = SingleMessages(snapshot.store, snapshot.log.files, snapshot.release)
+        messages = SingleMessages(snapshot)
         deliveries = Deliveries(messages, newest, newest + 1)
         ends = {level: deliveries.end_of(level) for level in range(1, LEVELS + 1)}
         return {level: end for level, end in ends.items() if end is not None}

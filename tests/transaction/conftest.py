@@ -12,6 +12,11 @@ MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
+def tmp_path(on_disk: Path) -> Path:
+    return on_disk
+
+
+@pytest.fixture
 def scratch() -> Iterator[Path]:
     """A directory in memory, where thousands of stores are made in seconds."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as directory:

@@ -45,10 +45,14 @@ class Node:
 
 @dataclass
 class Change:
-    """One change of names: directory and name -> node, None where the name goes; `synced` are directories."""
+    """One change of names: directory and name -> node, None where the name goes; `synced` are directories.
+
+    `needs` are the numbers of those before it that it cannot be without.
+    """
 
     entries: dict[tuple[int, str], int | None]
     nodes: set[int]
+    needs: set[int]
     synced: set[int] = field(default_factory=set)
 
     @property
@@ -137,18 +141,8 @@ class Disk:
         """`chosen` with all that it cannot be without."""
         closed = set(chosen)
         for number in sorted(chosen, reverse=True):
-            closed |= {
-                earlier
-                for earlier in range(number)
-                if any(
-                    self._depends(self._changes[later], self._changes[earlier]) for later in closed if later > earlier
-                )
-            }
+            closed |= {earlier for later in closed for earlier in self._changes[later].needs if earlier < number}
         return {number for number in closed if not self._changes[number].is_durable}
-
-    @staticmethod
-    def _depends(later: Change, earlier: Change) -> bool:
-        return bool(later.entries.keys() & earlier.entries.keys() or later.nodes & earlier.nodes)
 
     def _contents(
         self, number: int, path: str, names: dict[int, dict[str, int]], *, with_bytes: bool
@@ -195,7 +189,12 @@ class Disk:
                 self._names(directory).pop(name)
             else:
                 self._names(directory)[name] = node
-        self._changes.append(Change(entries, set(nodes)))
+        needs = {
+            number
+            for number, earlier in enumerate(self._changes)
+            if earlier.entries.keys() & entries.keys() or earlier.nodes & set(nodes)
+        }
+        self._changes.append(Change(entries, set(nodes), needs))
 
     def _new(self, path: str, node: Node) -> None:
         self._nodes.append(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,16 +45,23 @@ def make_store(root: Path) -> Path:
 
 def tree(root: Path, *, details: bool = True) -> Tree:
     """Every entry of the store: content, and with `details` mode, owner and time; of ours nothing."""
-    found: Tree = {}
-    for path in sorted(root.rglob("*")):
-        name = str(path.relative_to(root))
-        if name.partition("/")[0] in OURS:
+    return dict(_entries(root, "", details=details))
+
+
+def _entries(directory: Path, above: str, *, details: bool) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """Those of a directory and below; without a Path for each: tests ask for thousands of trees."""
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        if not above and entry.name in OURS:
             continue
-        status = path.lstat()
-        content = path.read_bytes() if stat.S_ISREG(status.st_mode) else None
+        name, status = above + entry.name, entry.stat(follow_symlinks=False)
+        content = None
+        if stat.S_ISREG(status.st_mode):
+            with open(entry.path, "rb") as file:
+                content = file.read()
         more = (status.st_mode, status.st_uid, status.st_gid, None if content is None else status.st_mtime_ns)
-        found[name] = (content, *more) if details else (content,)
-    return found
+        yield name, (content, *more) if details else (content,)
+        if stat.S_ISDIR(status.st_mode):
+            yield from _entries(Path(entry.path), f"{name}/", details=details)
 
 
 def repair(root: Path, system: System) -> None:
@@ -110,9 +117,21 @@ class Job:
     steps: tuple[str, ...]
 
 
+def rename(root: Path, system: System) -> None:
+    """Let two log files change names, and give a third one a new name."""
+    first, second, third, new = (f"commitlog/{start:020d}" for start in (0, 1024, 2048, 3072))
+    with Transaction(root, "test", system) as transaction:
+        for name, source in ((first, second), (second, first), (new, third)):
+            transaction.link(name, source)
+            transaction.put(name)
+        transaction.remove(third)
+        transaction.commit()
+
+
 JOBS = {
     "repair": Job(repair, ("index/20240101000000000", "consumequeue", "checkpoint")),
     "repair-one": Job(repair_one, ("consumequeue/A/0",)),
+    "rename": Job(rename, tuple(f"commitlog/{start:020d}" for start in (0, 1024, 2048, 3072))),
 }
 
 
