@@ -18,6 +18,7 @@ from rmqtool.repair.config_source import (
     DELAYS,
     EMPTY,
     GROUPS,
+    LMQ_TABLE,
     OFFSETS,
     Draft,
     data_version,
@@ -38,7 +39,7 @@ from rmqtool.repair.config_text import (
     with_members,
 )
 from rmqtool.repair.delay_offsets import DelayOffsets
-from rmqtool.repair.offset_ranges import Moved, with_real_offsets
+from rmqtool.repair.offset_ranges import Moved, with_newer_offsets, with_real_offsets
 from rmqtool.repair.proven_entries import group_entry, group_topics, proven_topics
 from rmqtool.repair.seen_queues import SeenQueues, seen_queues
 from rmqtool.rules.config_shapes import MAIN_TABLES
@@ -120,6 +121,8 @@ class ConfigRepair:
             self._add_groups(draft, codes)
         elif draft.name == DELAYS and draft.is_old:
             self._add_levels(draft)
+        elif draft.name in OFFSETS and draft.is_old and draft.text is not None:
+            self._add_newer_offsets(draft)
         elif draft.name in EMPTY and draft.text is None and codes & _BAD:
             table, lost = EMPTY[draft.name]
             draft.text, draft.what, draft.lost = file_text({table: {}}), ["made empty"], [lost]
@@ -232,6 +235,15 @@ class ConfigRepair:
             draft.lost.append(
                 f"what levels {levels} have delivered: the log does not show it, they may deliver it again"
             )
+
+    def _add_newer_offsets(self, draft: Draft) -> None:
+        for table in (MAIN_TABLES[draft.name], LMQ_TABLE):
+            path, releases = self._config / draft.name, self._snapshot.releases
+            entries = whole_entries(path, table, releases, with_backup=False) or {}
+            draft.text, lines = with_newer_offsets(draft.text or "", entries, self._queues)
+            if lines:
+                draft.what.append(f"with {counted(len(lines), 'newer offset')} of the damaged file")
+                draft.details += lines
 
     def _move_offsets(self, draft: Draft, codes: set[str]) -> None:
         if draft.text is None:

@@ -122,9 +122,10 @@ def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None
     return Draft(path.name, made, [f"made of {saved} of it and its .bak"], [f"the entries that are damaged{effect}"])
 
 
-def whole_entries(path: Path, table: str, releases: Releases) -> dict[str, str] | None:
+def whole_entries(path: Path, table: str, releases: Releases, *, with_backup: bool = True) -> dict[str, str] | None:
     """The entries of a table that a file, and for others its ``.bak``, has whole; None where neither has the table."""
-    texts = [_any_text(each) for each in (path.with_name(f"{path.name}.bak"), path)]
+    backup = path.with_name(f"{path.name}.bak")
+    texts = [_any_text(each) for each in ((backup, path) if with_backup else (path,))]
     found = [entries for text in texts if text and (entries := _entries(path.name, table, text, releases)) is not None]
     return {key: entry for entries in found for key, entry in entries.items()} if found else None
 

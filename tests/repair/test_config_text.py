@@ -102,7 +102,7 @@ def test_entries_that_are_whole_wherever_a_text_ends() -> None:
     for end in range(len(OFFSETS)):
         found = whole(OFFSETS[:end])
         assert found.items() <= every.items()
-    assert list(whole(OFFSETS[: OFFSETS.index('"pay')])) == ["orders@desk"]
+    assert list(whole(OFFSETS[: OFFSETS.index(',\n\t\t"pay')])) == ["orders@desk"]
 
 
 def test_entries_behind_damage() -> None:
