@@ -44,6 +44,7 @@ from rmqtool.repair.proven_entries import group_entry, group_topics, proven_topi
 from rmqtool.repair.seen_queues import SeenQueues, seen_queues
 from rmqtool.rules.config_shapes import MAIN_TABLES
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS, RETRY_PREFIX
+from rmqtool.rules.versions import Version
 from rmqtool.store.config_json import load_config
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
@@ -56,11 +57,9 @@ _OLDER = "config.older-copy"
 _BAD = frozenset({"config.unreadable", "config.missing", "config.consumer-offset", _REFUSES})
 _OF_OFFSETS = frozenset({"config.offset-out-of-range", _WRONG})
 _HEALED = _BAD | _OF_OFFSETS | {_TOPIC_MISSING, _DELAY_OFFSET, _DIFFERS}
-_NOT_SHOWN = (
-    "settings that no message shows: order, perm, queues that were never used, and attributes such as message.type "
-    "(mqadmin updateTopic -a +message.type=FIFO for a topic that is not NORMAL)"
-)
-
+_NOT_SHOWN = "settings that no message shows: order, perm, queues never used, attributes such as message.type"
+_SET_TYPE = "a topic whose message.type is not NORMAL needs mqadmin updateTopic -a +message.type=FIFO, or DELAY, ..."
+_MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 _ALL_OFFSETS = "all committed offsets: each group begins where its consumeFromWhere says"
 
 
@@ -182,6 +181,7 @@ class ConfigRepair:
         self._add(draft, added, lines, codes)
         if added.keys() - kept.keys():
             draft.lost.append(_NOT_SHOWN)
+            draft.details += [_SET_TYPE] if self._snapshot.release >= _MESSAGE_TYPES else []
 
     def _kept(self, draft: Draft, wanted: Collection[str]) -> dict[str, str]:
         """The whole entries of a file that is put back, or of the `wanted` ones in a file that stays."""
@@ -254,7 +254,7 @@ class ConfigRepair:
             draft.details += lines
         elif draft.name in OFFSETS and codes & _OF_OFFSETS:
             draft.text, moved = with_real_offsets(draft.text, self._queues)
-            draft.what += [f"{counted(len(moved), 'committed offset')} brought into its queue"] if moved else []
+            draft.what += [f"{counted(len(moved), 'committed offset')} moved into range"] if moved else []
             draft.details += [each.line for each in moved]
             codes -= {code for code in _OF_OFFSETS if not self._are_moved(code, moved)}
 
@@ -290,7 +290,7 @@ class ConfigRepair:
             new, why = draft.text, "a copy of the file"
         elif there is not None and draft.name in OFFSETS and draft.what and self._moves_offsets:
             new, moved = with_real_offsets(there, self._queues)
-            why = f"{counted(len(moved), 'committed offset')} brought into its queue"
+            why = f"{counted(len(moved), 'committed offset')} moved into range"
         elif draft.what and not draft.is_old and before is not None and is_good:
             new, why = before, "the file before this change"
         if new is not None and new != there:
