@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ def found_at(path: Path, filters: Filters, **options: Any) -> tuple[list[dict[st
     return [row for row in rows if row["kind"] != "index_header"], judge
 
 
+@cache
+def messages_in(log: Path) -> list[dict[str, Any]]:
+    """The messages of a log, listed once for its queues, its batch queues and its index."""
+    return [line for line in objects(log) if line["kind"] == "message"]
+
+
 def variants(messages: list[dict[str, Any]]) -> Iterator[Filters]:
     """Filters that let some of the messages through: of each sort that records may have to tell."""
     times = sorted(message["store_timestamp"] for message in messages)
@@ -75,7 +82,7 @@ def test_units_whose_messages_pass(golden_store: GoldenStore, name: str, part: s
     store = golden_store(name)
     if not (store / part).is_dir():
         return
-    listed = [line for line in objects(store / log) if line["kind"] == "message"]
+    listed = messages_in(store / log)
     messages = {line["physical_offset"]: line for line in listed}
     by_record = LISTINGS[location_of(store / part).kind].by_record
     units = [unit for unit in objects(store / part) if "header" not in unit["kind"]]
