@@ -46,6 +46,10 @@ _COMMANDS = {
         "Rebuild the index files, by which messages are found by key, from the commit log.",
         "rmqtool.commands.rebuild:rebuild_index",
     ),
+    "repair": (
+        "Repair a store: verify it, carry out the plan that verify ends with, and verify again.",
+        "rmqtool.commands.repair:repair",
+    ),
     "undo": ("Take back the last repair of a store.", "rmqtool.commands.undo:undo"),
     "verify": (
         "Prove a store: every message, consume queue and index unit, compared both ways.",

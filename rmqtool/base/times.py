@@ -16,6 +16,7 @@ _EPOCH_MS = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _RELATIVE = re.compile(r"([+-])((?:\d{1,12}(?:ms|[wdhms]))+)", re.ASCII)
 _DURATION_ITEM = re.compile(r"(\d+)(ms|[wdhms])", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_MAX_SECONDS = 1 << 33  # later times no file system keeps
 _RFC_3339 = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s?(?:([Zz])|([+-])(\d\d):?(\d\d))", re.ASCII
 )
@@ -30,6 +31,11 @@ def rfc3339(timestamp: int | None) -> str | None:
         return (_EPOCH + timedelta(milliseconds=timestamp)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except OverflowError:
         return None
+
+
+def file_time(timestamp: int) -> int:
+    """A store timestamp, epoch ms, as a modification time that every file system keeps, ns."""
+    return min(max(timestamp, 0), _MAX_SECONDS * 1000) * 1_000_000
 
 
 def parse_time(text: str, now: int | None = None) -> int:

@@ -16,6 +16,7 @@ from rmqtool.rules.versions import (
     VALUES_MAY_HOLD_SEPARATOR,
     Version,
 )
+from rmqtool.store.snapshot import Snapshot
 
 _SYSTEM_TOPICS = (RETRY_PREFIX, "rmq_sys_", SCHEDULE_TOPIC)
 _DEAD_LETTERS = (DEAD_LETTER_PREFIX,)
@@ -58,6 +59,17 @@ class DispatchRules:
             has_light_queues if multi_dispatch is None else multi_dispatch.lower() == "true",
             has_light_queues if lmq is None else lmq.lower() == "true",
             may_be_older=may_be_older,
+        )
+
+    @classmethod
+    def of_snapshot(cls, snapshot: Snapshot) -> DispatchRules:
+        """The rules of the newest release that fits a store."""
+        return cls.of(
+            snapshot.release,
+            snapshot.store.conf,
+            snapshot.delay_levels,
+            has_light_queues=snapshot.has_light_queues,
+            may_be_older=not snapshot.releases.is_named,
         )
 
     @property

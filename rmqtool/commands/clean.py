@@ -97,15 +97,9 @@ def clean(
     from rmqtool.store.store import open_store
 
     style.store = str(path)
-    if asked["all_runs"] and (save_plan or not dry_run):
-        raise UsageError(
-            "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
-        )
-    saved = None
-    if plan:
-        if dry_run or save_plan or chosen(asked):
-            raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
-        saved = SavedCleanPlan(plan)
+    _require_consistent(asked, is_saved=plan is not None, dry_run=dry_run, save_plan=save_plan)
+    saved = SavedCleanPlan(plan) if plan else None
+    if saved:
         asked |= read_choices(saved)
     moment = time.time_ns() // 1_000_000 if asked["now"] is None else asked["now"]
     make_plan = partial(_make_plan, open_store(path, asked["broker_conf"]), moment, asked)
@@ -119,6 +113,16 @@ def clean(
     as_if = asked["now"] is not None or asked["disk_used_percent"] is not None
     _delete(shown, make_plan, saved, _Consent(yes, allow_unread, as_if))
     return Exit.OK
+
+
+def _require_consistent(asked: Mapping[str, Any], *, is_saved: bool, dry_run: bool, save_plan: Path | None) -> None:
+    """Raise UsageError for options that exclude each other; `is_saved` when a saved plan is carried out."""
+    if asked["all_runs"] and (save_plan or not dry_run):
+        raise UsageError(
+            "--all-runs shows runs and deletes nothing: it needs --dry-run, and no plan holds several runs"
+        )
+    if is_saved and (dry_run or save_plan or chosen(asked)):
+        raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
 
 
 def _make_plan(store: Store, moment: int, asked: Mapping[str, Any]) -> CleanPlan:

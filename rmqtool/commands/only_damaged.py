@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.commands.rebuild_request import RebuildRequest
+from rmqtool.commands.verifying import run_verification
 from rmqtool.show.output import Style
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ def select_damaged(style: Style, request: RebuildRequest) -> None:
 def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]:
     """The findings above `info` whose code begins with `prefix`."""
     from rmqtool.findings.report import Selection
-    from rmqtool.show.progress import byte_progress
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
 
@@ -38,14 +38,6 @@ def _verify(style: Style, request: RebuildRequest, prefix: str) -> list[Finding]
     selection, version = Selection((prefix,)), request.broker_version
     verify = VerifyRequest(version, selection, max_examples=_ALL_EXAMPLES, rate=rate, jobs=request.jobs)
     verification = Verification(request.store, verify)
-    done = 0
-    with byte_progress("verifying", verification.total_bytes, quiet=style.quiet) as bar:
-
-        def progress(size: int) -> None:
-            nonlocal done
-            done += size
-            bar.update(done)
-
-        verification.run(progress)
+    run_verification(style, verification)
     findings = outcome_of(verification).findings
     return [finding for finding in findings if finding.severity != "info" and finding.code.startswith(prefix)]

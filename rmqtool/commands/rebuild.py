@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.errors import Exit
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
@@ -170,7 +170,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
             saved.require_same_result(request.store, plan_json(plan, "nothing" if plan.is_empty else "planned"))
         if plan.is_empty:
             return _show(style, request, _Outcome(plan, "nothing", recovered=recovered))
-        _require_release(plan)
+        plan.require_release()
         if not request.yes:
             _show_for_confirmation(style, plan)
             confirm("Write this?", yes=request.yes, recovered=transaction.recovered)
@@ -178,13 +178,6 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not request.yes, recovered=recovered)
     return _show(style, request, outcome)
-
-
-def _require_release(plan: RebuildPlan) -> None:
-    """Raise UsageError for a plan that depends on the release while ``--broker-version`` does not name it."""
-    if plan.undecided:
-        needed = next(finding.message for finding in plan.findings if finding.code == "rebuild.version-needed")
-        raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
 
 
 def _show_for_confirmation(style: Style, plan: RebuildPlan) -> None:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.verifying import diagnosis_of, repeated_options, run_verification
 from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
-
-if TYPE_CHECKING:
-    from rmqtool.base.parallel import WorkerPool
-    from rmqtool.verify.outcome import Outcome
-    from rmqtool.verify.part_result import PartResult
-    from rmqtool.verify.verification import Verification
 
 _EPILOG = examples_and_statuses(
     (
@@ -120,6 +115,11 @@ def verify(
     what grows meanwhile is no fault. Nothing in the store is changed.
     """  # fmt: skip
     from rmqtool.findings.report import Selection
+    from rmqtool.repair.diagnosis import repairs_of
+    from rmqtool.repair.plan import Plan, plan_of
+    from rmqtool.show.verify_json import outcome_json
+    from rmqtool.show.verify_junit import junit_report
+    from rmqtool.show.verify_text import show_outcome
     from rmqtool.store.store import open_store
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
@@ -137,40 +137,23 @@ def verify(
         )
         started = monotonic()
         verification = Verification(open_store(path, broker_conf), request)
-        interrupted = _run(style, verification, pool)
-    outcome = outcome_of(verification)
-    status = Exit.INTERRUPTED if interrupted else outcome.status
-    _show(style, outcome, form, monotonic() - started, status)
-    return status
-
-
-def _run(style: Style, verification: Verification, pool: WorkerPool[PartResult]) -> bool:
-    """Verify under a progress bar; whether Ctrl-C has ended it."""
-    from rmqtool.show.progress import byte_progress
-
-    done = 0
-    with byte_progress("verifying", verification.total_bytes, quiet=style.quiet) as bar:
-
-        def progress(size: int) -> None:
-            nonlocal done
-            done += size
-            bar.update(done)
-
         try:
-            verification.run(progress, pool)
+            run_verification(style, verification, pool)
         except KeyboardInterrupt:
-            return True
-    return False
-
-
-def _show(style: Style, outcome: Outcome, form: str, seconds: float, status: Exit) -> None:
-    from rmqtool.show.verify_json import outcome_json
-    from rmqtool.show.verify_junit import junit_report
-    from rmqtool.show.verify_text import show_outcome
-
+            status: Exit | None = Exit.INTERRUPTED
+        else:
+            status = None
+    outcome = outcome_of(verification)
+    options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
+    diagnosis = diagnosis_of(outcome, options)
+    plan = plan_of(diagnosis, repairs_of(diagnosis)) if outcome.complete else Plan()
+    seconds = monotonic() - started
+    status = status or outcome.status
     if style.json:
-        write_document("verify", str(outcome.root), outcome_json(outcome), findings=outcome.findings, status=status)
+        result = {**outcome_json(outcome), "plan": plan.as_json()}
+        write_document("verify", str(outcome.root), result, findings=outcome.findings, status=status)
     elif form == "junit":
         write_text(junit_report(outcome, seconds))
     else:
-        show_outcome(outcome, style, seconds)
+        show_outcome(outcome, plan, style, seconds)
+    return status

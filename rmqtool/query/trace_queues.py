@@ -88,14 +88,7 @@ class QueueTrace:
 
 def dispatched(snapshot: Snapshot, frame: RecordRun) -> tuple[Dispatcher, Dispatched]:
     """The units and keys that the broker derives from one record, by the store's version and configuration."""
-    rules = DispatchRules.of(
-        snapshot.release,
-        snapshot.store.conf,
-        snapshot.delay_levels,
-        has_light_queues=snapshot.has_light_queues,
-        may_be_older=not snapshot.releases.is_named,
-    )
-    dispatcher = Dispatcher(rules, snapshot.topics.with_batch_queues)
+    dispatcher = Dispatcher(DispatchRules.of_snapshot(snapshot), snapshot.topics.with_batch_queues)
     return dispatcher, dispatcher.dispatch(frame)
 
 

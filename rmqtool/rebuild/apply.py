@@ -8,13 +8,10 @@ from contextlib import closing
 from functools import cache
 
 from rmqtool.base.errors import ChangedError
-from rmqtool.formats.checkpoint import FILE_SIZE as CHECKPOINT_SIZE
-from rmqtool.formats.checkpoint import Checkpoint
+from rmqtool.base.times import file_time
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
-from rmqtool.formats.layout import build
 from rmqtool.rebuild.derive import Derivation, Outputs
-from rmqtool.rebuild.file_tree import file_time
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan
@@ -22,7 +19,7 @@ from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import CHECKPOINT, INDEX
@@ -33,6 +30,15 @@ _PAGE = 4096  # the least that a file, or a directory, takes of the disk, bytes
 
 def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> Committed:
     """Write the plan's files, and commit; nothing in the store changes before all of them are written and read back.
+
+    Raises as `stage_plan`.
+    """
+    stage_plan(plan, transaction, progress)
+    return transaction.commit()
+
+
+def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress = no_progress) -> None:
+    """Prepare the plan's files, so that the transaction's commit brings them into the store.
 
     Raises UnwritableError, and ChangedError when the log is no longer the one that the plan was made from.
     """
@@ -55,7 +61,6 @@ def apply_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     for kind in ("batch", "simple"):
         _put_queues(plan, kind, queues[kind], transaction)
     _put_checkpoint(plan, derivation, transaction)
-    return transaction.commit()
 
 
 def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> StagedQueues | None:
@@ -126,9 +131,8 @@ def _put_checkpoint(plan: RebuildPlan, derivation: Derivation, transaction: Tran
         if (store.root / ABORT_FILE).exists():
             transaction.remove(ABORT_FILE)
     if fields != before:
-        values = {field.name: fields.get(field.name, 0) for field in Checkpoint.subcons}
         mtime_ns = None if before else file_time(derivation.last_store_timestamp)
-        transaction.file(CHECKPOINT, size=CHECKPOINT_SIZE, mtime_ns=mtime_ns).write(build(Checkpoint, values), 0)
+        transaction.file(CHECKPOINT, mtime_ns=mtime_ns).write(checkpoint_file(fields), 0)
         transaction.put(CHECKPOINT)
 
 

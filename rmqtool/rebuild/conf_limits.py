@@ -8,8 +8,7 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rules.versions import INDEX_OF_TAGS
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import Store
+from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
 
 
 def apply_conf(store: Store, options: RebuildOptions) -> tuple[RebuildOptions, list[Finding]]:

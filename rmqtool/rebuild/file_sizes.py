@@ -113,7 +113,8 @@ def _index_geometry(snapshot: Snapshot) -> Geometry | None:
     """The configured geometry, else that of the newest file whose geometry is known."""
     if snapshot.store.conf.index_geometry:
         return Geometry(*snapshot.store.conf.index_geometry)
-    return next((geometry for _, geometry in reversed(snapshot.index_geometries) if geometry), None)
+    geometries = map(snapshot.index_geometry, reversed(snapshot.index_files))
+    return next((geometry for geometry in geometries if geometry), None)
 
 
 def _contradiction(store: Store, kind: Kind, configured: int, common: int) -> Finding:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from rmqtool.base.limits import open_files_at_once
+from rmqtool.base.times import file_time
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
 from rmqtool.rebuild.selection import queue_file_name
@@ -16,7 +17,6 @@ from rmqtool.store.index_files import Geometry
 from rmqtool.store.store import INDEX
 
 _MAX_OPEN = 128  # a store may have 40,000 queues
-_MAX_SECONDS = 1 << 33  # later times no file system keeps
 
 
 class QueueTree:
@@ -127,8 +127,3 @@ def set_time(descriptor: int, timestamp: int) -> None:
     """Set access and modification time, epoch ms."""
     nanoseconds = file_time(timestamp)
     os.utime(descriptor, ns=(nanoseconds, nanoseconds))
-
-
-def file_time(timestamp: int) -> int:
-    """A store timestamp, epoch ms, as a modification time that every file system keeps, ns."""
-    return min(max(timestamp, 0), _MAX_SECONDS * 1000) * 1_000_000

@@ -13,9 +13,6 @@ MAX_EXTENTS = 1000
 MAX_KEPT = 100_000
 """Extents that are remembered with their reason, and can be neutralised."""
 
-LOST_TOPIC = b"%RMQTOOL%LOST"
-"""Topic of our inert records; of a small one the beginning of it."""
-
 NEUTRALISED = "neutralised"
 """The reason of an extent that holds an inert record of ours, which is not counted as a new loss."""
 

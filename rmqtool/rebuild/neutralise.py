@@ -11,19 +11,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rmqtool.base.errors import UnsupportedError
-from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile, file_at
 from rmqtool.formats.crc import body_crc
 from rmqtool.formats.message import BLANK_SIZE, MIN_MESSAGE_SIZE, build_blank, build_message
 from rmqtool.formats.sys_flag import TRANSACTION_ROLLBACK
-from rmqtool.rebuild.lost_extents import LOST_TOPIC, MAX_KEPT, NEUTRALISED, LostExtents
+from rmqtool.rebuild.lost_extents import MAX_KEPT, NEUTRALISED, LostExtents
+from rmqtool.scan.inert_records import LOST_TOPIC
 from rmqtool.store.store import Store
 from rmqtool.transaction import Transaction
 
 _HOST = bytes(8)
 _LARGEST = 1 << 20  # a broker takes memory for a whole record, bytes
 _SMALLEST = MIN_MESSAGE_SIZE + 1  # with a topic of one byte
-_COPY_SIZE = 4 << 20
 _NOT_IN_A_FILE = "missing"
 
 
@@ -114,13 +113,8 @@ def stage_patches(store: Store, patches: Sequence[Patch], transaction: Transacti
         by_file[patch.file].append(patch)
     for file, patches_of_file in by_file.items():
         name = store.relative(file.path)
-        staged = transaction.file(name, size=file.size)
-        with InputFile(file.path) as source:
-            position = 0
-            while (position := source.next_data(position, file.size)) < file.size:
-                data = source.read(position, min(_COPY_SIZE, file.size - position))
-                staged.write(data, position)
-                position += len(data)
+        staged = transaction.file(name)
+        staged.copy(file.path)
         for patch in patches_of_file:
             for position, data in patch.data():
                 staged.write(data, position)

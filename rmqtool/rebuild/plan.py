@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
@@ -108,6 +109,12 @@ class RebuildPlan:
         """The queues that stay as they are, since the log holds no message of them."""
         return [queue for queue in self.queues if not queue.has_messages]
 
+    def require_release(self) -> None:
+        """Raise UsageError where the result depends on the release while ``--broker-version`` does not name it."""
+        if self.undecided:
+            needed = next(finding.message for finding in self.findings if finding.code == "rebuild.version-needed")
+            raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
+
     @property
     def is_lossy(self) -> bool:
         """Whether some of the log is lost in the result."""
@@ -128,7 +135,7 @@ class Comparisons:
             for kind, existing in source.existing.items():
                 watched_of_kind = watched if kind == "simple" else {}
                 self.queues[kind] = Comparison(
-                    existing, watched_of_kind, keeps_ext=source.has_ext_units, is_older=is_older
+                    existing, watched_of_kind, keeps_ext=source.snapshot.store.has_ext_units, is_older=is_older
                 )
         if "index" in source.options.parts:
             snapshot = source.snapshot

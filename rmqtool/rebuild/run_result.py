@@ -16,14 +16,15 @@ from rmqtool.broker.dispatched_units import QueueName, QueueUnits
 from rmqtool.broker.dispatcher import Dispatched, Dispatcher
 from rmqtool.broker.index_keys import IndexKeys
 from rmqtool.formats.file_name import MAX_OFFSET
-from rmqtool.formats.sys_flag import INNER_BATCH, TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rmqtool.rebuild.lost_extents import LOST_TOPIC, NEUTRALISED, Extent
+from rmqtool.formats.sys_flag import INNER_BATCH
+from rmqtool.rebuild.lost_extents import NEUTRALISED, Extent
 from rmqtool.rebuild.queue_placement import Order
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rebuild.stored_units import StoredUnits
 from rmqtool.scan.body_crc import wrong_bodies
 from rmqtool.scan.events import Blank, Damage
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import inert_rows
 from rmqtool.scan.reader import scan_files
 
 _REFUSED = "properties"  # the reason for which a broker takes a sound record for damage
@@ -169,7 +170,7 @@ class RunReader:
 
 def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] | None) -> Iterator[Extent]:
     """Records without a message: refused by the broker, dropped for a wrong body, or inert ones of ours."""
-    rows = dict.fromkeys(_inert_rows(frames), NEUTRALISED)
+    rows = dict.fromkeys(inert_rows(frames), NEUTRALISED)
     rows.update(dict.fromkeys(dispatched.malformed_rows.tolist(), _REFUSED))
     if dropped is not None:
         rows.update(dict.fromkeys(np.flatnonzero(dropped).tolist(), _WRONG_BODY))
@@ -177,14 +178,3 @@ def _lost(frames: RecordRun, dispatched: Dispatched, dropped: NDArray[np.bool_] 
     for row in sorted(rows):
         location = int(frames.physical_offsets[row]), int(frames.message_sizes[row])
         yield Extent(*location, rows[row], int(timestamps[row]))
-
-
-def _inert_rows(frames: RecordRun) -> list[int]:
-    """Rows of inert records of ours: rolled back messages of a topic of that name, or of its beginning."""
-    rolled_back = np.flatnonzero((frames.headers.field("sys_flag") & TRANSACTION_MASK) == TRANSACTION_ROLLBACK)
-    if not len(rolled_back):
-        return []
-    starts, sizes = frames.topic_positions[rolled_back], frames.topic_sizes[rolled_back]
-    data = frames.block.data
-    topics = zip(rolled_back.tolist(), starts.tolist(), sizes.tolist(), strict=True)
-    return [row for row, start, size in topics if size and LOST_TOPIC.startswith(data[start : start + size])]

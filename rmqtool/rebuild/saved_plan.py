@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqtool.base.files import list_directory
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, Store
-from rmqtool.transaction.plan_file import PlanFile, fingerprint_of, plan_text
+from rmqtool.transaction.plan_file import PlanFile, files_below, fingerprint_of, plan_text
 
 _SCHEMA = "rmqtool.rebuild-plan/1"
 
@@ -82,15 +81,7 @@ class SavedPlan(PlanFile):
 
 def _files(store: Store) -> Iterator[Path]:
     for path in store.commit_log_directories:
-        yield from _files_below(path)
+        yield from files_below(path)
     for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX):
-        yield from _files_below(store.root / name)
+        yield from files_below(store.root / name)
     yield from (store.root / name for name in (CHECKPOINT, ABORT_FILE))
-
-
-def _files_below(path: Path) -> Iterator[Path]:
-    for entry in list_directory(path):
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files_below(Path(entry.path))
-        else:
-            yield Path(entry.path)

@@ -24,7 +24,6 @@ from rmqtool.rebuild.workers import PartsDoNotMeetError
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import BATCH_QUEUES, Version
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import Store
@@ -54,11 +53,6 @@ class RebuildSource:
     def lookups(self) -> Lookups:
         """Single records of the log."""
         return Lookups(self.snapshot.log.files, Dispatcher(_task(self).rules, self.batch_topics))
-
-    @property
-    def has_ext_units(self) -> bool:
-        """Whether the store has ext units, which units may point to."""
-        return (self.snapshot.store.root / CONSUME_QUEUE_EXT).is_dir()
 
     def close(self) -> None:
         """Close the files that were read."""

@@ -9,9 +9,9 @@ from zlib import crc32
 
 from rmqtool.base.errors import UnwritableError
 from rmqtool.base.files import InputFile
+from rmqtool.base.times import file_time
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.formats.index_file import file_size
-from rmqtool.rebuild.file_tree import file_time
 from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.sinks import FileGrid, Timestamps, Units
 from rmqtool.store.consume_queues import Kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rmqtool.transaction import Transaction
 
@@ -33,6 +33,16 @@ class Change(Protocol):
 
     def stage(self, transaction: Transaction) -> None:
         """Prepare the change; the transaction's commit makes it."""
+
+
+def change_json(change: Change) -> dict[str, Any]:
+    """The JSON object of the contract."""
+    return {
+        "what": change.what,
+        "details": list(change.details),
+        "lost": change.lost,
+        "codes": sorted(change.codes),
+    }
 
 
 @dataclass(frozen=True)

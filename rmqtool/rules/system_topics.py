@@ -1,6 +1,8 @@
-"""Names of the topics and queues that brokers make for themselves (`TopicValidator`, `MixAll`)."""
+"""Names of the topics, queues and groups that brokers make for themselves (`TopicValidator`, `MixAll`)."""
 
 from __future__ import annotations
+
+import re
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"  # TopicValidator.RMQ_SYS_SCHEDULE_TOPIC: queue id = level - 1
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"  # TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC
@@ -9,3 +11,17 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"  # TimerMessageStore.TIMER_TOPIC
 RETRY_PREFIX = "%RETRY%"  # MixAll.RETRY_GROUP_TOPIC_PREFIX
 DEAD_LETTER_PREFIX = "%DLQ%"  # MixAll.DLQ_GROUP_TOPIC_PREFIX
 LMQ_PREFIX = "%LMQ%"  # MixAll.LMQ_PREFIX: a light queue
+
+BUILT_IN_GROUPS = re.compile(r"TOOLS_CONSUMER|FILTERSRV_CONSUMER|SELF_TEST_C_GROUP|CID_(ONS|RMQ_SYS|SYS_RMQ)\S*")
+"""Groups that each broker makes for itself (`SubscriptionGroupManager#init`)."""
+
+_BROKERS_OWN = (
+    *(SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", "TBW102", "OFFSET_MOVED_EVENT"),
+    *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
+)
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a broker makes this topic by itself, so that topics.json need not name it."""
+    of_groups = RETRY_PREFIX, DEAD_LETTER_PREFIX, LMQ_PREFIX
+    return topic.startswith((*_BROKERS_OWN, *of_groups)) or topic.endswith("_REPLY_TOPIC")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 from shlex import quote
 
 from rich.console import Console
@@ -11,7 +13,9 @@ from rich.text import Text
 from rmqtool.broker.prediction import StartPrediction
 from rmqtool.broker.starts_by_release import label
 from rmqtool.findings.finding import Finding, counted
+from rmqtool.repair.plan import Plan
 from rmqtool.show.output import Style, byte_size, note, print_labelled, visible
+from rmqtool.show.plan_text import show_plan
 from rmqtool.verify.bad_extents import UNREAD
 from rmqtool.verify.gaps import summary_of
 from rmqtool.verify.log_map import State, cells
@@ -45,20 +49,21 @@ _VERDICTS = {
     "dirty": ("bold yellow", "an unclean stop, which the next start mends without loss"),
     "corrupt": ("bold red", "see the findings"),
 }
-_OF_ONE_QUEUE = "rmqtool rebuild-cq "
+_LOOK = "rmqtool inspect "
+_MAX_EXAMPLES = 3  # of one code, without -v
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
 
 
-def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
-    """Print an outcome; findings that are only information are summed up unless verbose."""
+def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> None:
+    """Print an outcome, and last its plan; findings that are only information are summed up unless verbose."""
     console = style.console()
     _show_facts(console, outcome, seconds)
     if outcome.snapshot.log.files:
         _show_map(console, outcome)
     shown = [finding for finding in outcome.findings if finding.severity != "info" or style.verbosity > 0]
-    for finding in shown:
+    for _, same in groupby(shown, key=attrgetter("severity", "code")):
         console.print()
-        _show_finding(console, finding)
+        _show_findings(console, list(same), everything=style.verbosity > 0)
     hidden = len(outcome.findings) - len(shown)
     if hidden or outcome.unproven:
         console.print()
@@ -67,24 +72,19 @@ def show_outcome(outcome: Outcome, style: Style, seconds: float) -> None:
         print_labelled(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
     if outcome.unproven:
         print_labelled(console, _label("unproven"), "; ".join(outcome.unproven))
-    if not style.quiet:
+    if plan:
+        console.print()
+        show_verdict(console, outcome)
+        show_plan(plan, console)
+    elif not style.quiet:
         note(f"next: {next_command(outcome)}")
 
 
 def next_command(outcome: Outcome) -> str:
-    """The command that helps most with the findings."""
+    """The command that follows an outcome without a plan."""
     root = quote(str(outcome.root))
-    if not outcome.complete:
-        return f"rmqtool verify {root}"
-    serious = [finding for finding in outcome.findings if finding.severity != "info"]
-    if not serious:
-        is_narrowed = outcome.gaps and all(gap.is_chosen for gap in outcome.gaps)
-        return f"rmqtool {'verify' if is_narrowed else 'inspect'} {root}"
-    remedies = [finding.remedy for finding in serious if finding.remedy]
-    queues = {remedy for remedy in remedies if remedy.startswith(_OF_ONE_QUEUE)}
-    if remedies and remedies[0] in queues and len(queues) > 1:
-        return f"rmqtool rebuild-cq {root} --dry-run"
-    return remedies[0] if remedies else f"rmqtool explain {serious[0].code}"
+    is_narrowed = outcome.gaps and all(gap.is_chosen for gap in outcome.gaps)
+    return f"rmqtool {'verify' if is_narrowed or not outcome.complete else 'inspect'} {root}"
 
 
 def _label(text: str) -> Text:
@@ -93,12 +93,7 @@ def _label(text: str) -> Text:
 
 def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     totals = outcome.total.totals
-    color, meaning = _VERDICTS[outcome.verdict]
-    if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
-        meaning = "messages, queues and index are; see the findings about what is around them"
-    sentence = "; ".join(filter(None, (meaning, summary_of(outcome.gaps))))
-    head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
-    print_labelled(console, head, sentence)
+    show_verdict(console, outcome)
     print_labelled(console, _label("store"), str(outcome.root))
     read = byte_size(totals.bytes)
     rate = f", {byte_size(int(totals.bytes / seconds))}/s" if seconds > 1 else ""
@@ -125,6 +120,16 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         topics += f" and {counted(more, 'more topic')}" if more > 0 else ""
         text = f"{counted(outcome.lost.total(), 'message')} cannot be read: {topics}"
         print_labelled(console, _label("lost"), text)
+
+
+def show_verdict(console: Console, outcome: Outcome) -> None:
+    """Print the line with the verdict."""
+    color, meaning = _VERDICTS[outcome.verdict]
+    if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
+        meaning = "messages, queues and index are; see the findings about what is around them"
+    sentence = "; ".join(filter(None, (meaning, summary_of(outcome.gaps))))
+    head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
+    print_labelled(console, head, sentence)
 
 
 def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding]) -> None:
@@ -167,18 +172,29 @@ def _show_map(console: Console, outcome: Outcome) -> None:
         console.print(line)
 
 
-def _show_finding(console: Console, finding: Finding) -> None:
-    head = Text(f"{finding.severity}: ", style=_SEVERITY_STYLES[finding.severity])
-    fault = f" ({finding.fault})" if finding.fault else ""
-    count = f", {finding.count} times" if finding.count > 1 else ""
-    print_labelled(console, head, f"{finding.code}{fault}{count}")
-    location = _location(finding)
-    if location:
-        print_labelled(console, Text("  where:  ", style="dim"), location)
-    print_labelled(console, Text("  what:   ", style="dim"), finding.message)
-    print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
-    if finding.remedy:
-        print_labelled(console, Text("  next:   "), finding.remedy)
+def _show_findings(console: Console, findings: list[Finding], *, everything: bool) -> None:
+    """The findings of one code: what the broker does once, then where and what."""
+    first = findings[0]
+    head = Text(f"{first.severity}: ", style=_SEVERITY_STYLES[first.severity])
+    fault = f" ({first.fault})" if first.fault else ""
+    total = sum(finding.count for finding in findings)
+    print_labelled(console, head, f"{first.code}{fault}{f', {total} times' if total > 1 else ''}")
+    effects = dict.fromkeys(finding.effect for finding in findings)
+    shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
+    for finding in shown:
+        location = _location(finding)
+        if location:
+            print_labelled(console, Text("  where:  ", style="dim"), location)
+        print_labelled(console, Text("  what:   ", style="dim"), finding.message)
+        if len(effects) > 1:
+            print_labelled(console, Text("  broker: ", style="dim"), finding.effect, style="dim")
+    if len(shown) < len(findings):
+        print_labelled(console, Text("  ...     ", style="dim"), "-v shows more of them", style="dim")
+    if len(effects) == 1:
+        print_labelled(console, Text("  broker: ", style="dim"), first.effect, style="dim")
+    looks = dict.fromkeys(finding.remedy for finding in findings if finding.remedy and _LOOK in finding.remedy)
+    for look in list(looks)[:1]:
+        print_labelled(console, Text("  look:   ", style="dim"), str(look))
 
 
 def _location(finding: Finding) -> str:

@@ -1,12 +1,15 @@
-"""Reading the file `checkpoint` (`StoreCheckpoint`)."""
+"""The file `checkpoint` as fields and back (`StoreCheckpoint`)."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.base.files import read_all
-from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, USED_SIZE
+from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, FILE_SIZE, USED_SIZE, Checkpoint
+from rmqtool.formats.layout import build
 from rmqtool.store.store import CHECKPOINT, Store
 
 CHECKPOINT_TIMES = ("physic_message_timestamp", "logics_message_timestamp", "index_message_timestamp")
@@ -26,3 +29,9 @@ def read_checkpoint(store: Store) -> dict[str, int] | None:
         raise
     fields = np.frombuffer(data.ljust(USED_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}
+
+
+def checkpoint_file(fields: Mapping[str, int]) -> bytes:
+    """The whole file with these fields; the others are 0."""
+    values = {field.name: fields.get(field.name, 0) for field in Checkpoint.subcons}
+    return build(Checkpoint, values).ljust(FILE_SIZE, b"\0")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rmqtool.base.files import UNLIMITED, InputFile, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
@@ -21,13 +22,23 @@ _WRITING_S = 0.05  # longer than a broker needs to write one record, even where 
 class LogRange:
     """Offsets as the broker reports them, the maximum exclusive, bytes; store timestamps, epoch ms, None without one.
 
-    Without a file the minimum is -1 and the maximum 0 (`MappedFileQueue#getMinOffset`).
+    Without a file the minimum is -1 and the maximum 0 (`MappedFileQueue#getMinOffset`). `last_record_offset` is where
+    the last record begins.
     """
 
     min_offset: int = -1
     max_offset: int = 0
     first_store_timestamp: int | None = None
     last_store_timestamp: int | None = None
+    last_record_offset: int | None = field(default=None, compare=False)
+
+
+class _LastRecord(NamedTuple):
+    """Where the last record begins, where the log goes on behind it, and when it was stored."""
+
+    offset: int
+    end: int
+    store_timestamp: int
 
 
 def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> LogRange:
@@ -46,10 +57,11 @@ def log_range(files: Sequence[MappedFile], hint: int | None = None, reading: Rea
     first_timestamp = int(first.headers.field("store_timestamp")[0])
     last_record = _last_record_of(files, file_number, reading, hint)
     if last_record:
-        return LogRange(min_offset, last_record[0], first_timestamp, last_record[1])
+        return LogRange(min_offset, last_record.end, first_timestamp, last_record.store_timestamp, last_record.offset)
     earlier = (_last_record_of(files, before, reading) for before in reversed(range(file_number)))
-    last_timestamp = next((record[1] for record in earlier if record), None)
-    return LogRange(min_offset, files[file_number].start_offset, first_timestamp, last_timestamp)
+    last = next(filter(None, earlier), None)
+    timestamp_and_offset = (last.store_timestamp, last.offset) if last else (None, None)
+    return LogRange(min_offset, files[file_number].start_offset, first_timestamp, *timestamp_and_offset)
 
 
 def written_end(files: Sequence[MappedFile], hint: int | None = None, reading: ReadPolicy = UNLIMITED) -> int:
@@ -86,8 +98,8 @@ def readable_end(files: Sequence[MappedFile], reading: ReadPolicy = UNLIMITED, *
 
 def _last_record_of(
     files: Sequence[MappedFile], file_number: int, reading: ReadPolicy, hint: int | None = None
-) -> tuple[int, int] | None:
-    """End and store timestamp of the last record of file `file_number`; None when there is none in it."""
+) -> _LastRecord | None:
+    """The last record of file `file_number`; None when there is none in it."""
     mapped = files[file_number]
     if hint is not None and mapped.holds(hint):
         last_record = _last_record(files[file_number:], hint, reading)
@@ -122,12 +134,13 @@ def _near_end(mapped: MappedFile, reading: ReadPolicy) -> int:
         return mapped.start_offset + max(0, file.data_end() - LONGEST_BLANK)
 
 
-def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> tuple[int, int] | None:
+def _last_record(files: Sequence[MappedFile], start: int, reading: ReadPolicy) -> _LastRecord | None:
     """End and store timestamp of the last record from `start` on; behind a blank the log goes on in the next file."""
     last_record = None
     for event in scan_files(files[:1], start, reading=reading):
         if isinstance(event, RecordRun):
-            last_record = event.physical_offset + event.size, int(event.headers.field("store_timestamp")[-1])
+            timestamp, offset = int(event.headers.field("store_timestamp")[-1]), int(event.positions[-1])
+            last_record = _LastRecord(event.block.start_offset + offset, event.physical_offset + event.size, timestamp)
         elif isinstance(event, Blank) and last_record and len(files) > 1:
-            last_record = files[1].start_offset, last_record[1]
+            last_record = last_record._replace(end=files[1].start_offset)
     return last_record

@@ -11,7 +11,15 @@ from typing import Literal, get_args
 
 from rmqtool.formats.file_name import is_index_name, start_offset_of
 from rmqtool.formats.timer_wheel import is_wheel_name
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, COMMIT_LOG, CONFIG, CONSUME_QUEUE, INDEX
+from rmqtool.store.store import (
+    BATCH_CONSUME_QUEUE,
+    CHECKPOINT,
+    COMMIT_LOG,
+    CONFIG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    INDEX,
+)
 
 Kind = Literal[
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
@@ -20,7 +28,6 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-CONSUME_QUEUE_EXT = "consumequeue_ext"
 COMPACTION = "compaction"
 COMPACTION_LOG = "compactionLog"
 COMPACTION_QUEUE = "compactionCq"

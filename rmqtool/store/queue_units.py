@@ -18,9 +18,8 @@ from rmqtool.base.mapped_files import MappedFile, file_at, list_mapped_files
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.consume_queue_ext import HEADER_DTYPE, offset_of
 from rmqtool.store.consume_queues import UNIT_FORMATS, Queue
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.queue_range import QueueRange
-from rmqtool.store.store import Store
+from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
 from rmqtool.store.unit_files import open_units
 
 _READ_UNITS = 800  # as many as a pull reads by default

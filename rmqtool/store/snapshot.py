@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
@@ -36,6 +36,8 @@ from rmqtool.store.version_signs import (
     sampled_signs,
 )
 
+_LOADED_QUEUES = 4096
+
 
 class Snapshot:
     """A store as it stands; what has been read of it stays as it is, whatever a running broker does meanwhile.
@@ -57,7 +59,7 @@ class Snapshot:
         self.version = version
         self._limit = limit
         self._scope = scope
-        self._loaded: dict[tuple[str, int], LoadedQueue | None] = {}
+        self.queue = lru_cache(_LOADED_QUEUES)(self._queue)
 
     @cached_property
     def holder(self) -> Holder | None:
@@ -104,15 +106,12 @@ class Snapshot:
         """Whether there are light queues, by the names of the topics' directories."""
         return has_light_queues(self.store, self._scope)
 
-    def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
+    def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
-        name = topic, queue_id
-        if name not in self._loaded:
-            queue = find_queue(self.store, topic, queue_id)
-            self._loaded[name] = (
-                None if queue is None else LoadedQueue(queue, queue_range(queue, self.log_min_offset, self.release))
-            )
-        return self._loaded[name]
+        queue = find_queue(self.store, topic, queue_id)
+        if queue is None:
+            return None
+        return LoadedQueue(queue, queue_range(queue, self.log_min_offset, self.release))
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queue ids of a topic's queues."""
@@ -141,11 +140,19 @@ class Snapshot:
         """The index files, opened to look up keys."""
         return open_index(self.store, live=self.holder is not None)
 
-    @property
+    def index_geometry(self, file: IndexFile) -> Geometry | None:
+        """The geometry of one of the index files; the others are read only where it does not show by itself."""
+        geometry = None
+        with self._scope():
+            geometry = geometry_or_none(file, self.store.conf.index_geometry)
+        return geometry or dict(self.index_geometries)[file]
+
+    @cached_property
     def newest_index(self) -> tuple[IndexFile, Geometry] | None:
         """The newest index file that holds units, with its geometry; None without one or where it is not known."""
-        newest = next(((file, geometry) for file, geometry in reversed(self.index_geometries) if file.keys), None)
-        return (newest[0], newest[1]) if newest and newest[1] else None
+        newest = next((file for file in reversed(self.index_files) if file.keys), None)
+        geometry = self.index_geometry(newest) if newest else None
+        return (newest, geometry) if newest and geometry else None
 
     @cached_property
     def index_holds_tags(self) -> bool | None:

@@ -156,10 +156,14 @@ def log_parts(
 ) -> list[tuple[int, int]]:
     """Cut a log for several processes, by the log alone: physical offsets from and to, the first and the last open.
 
-    No part is of less than half of `least` bytes, and where files overlap there is only one.
+    No part is of less than half of `least` bytes, and where files overlap there is only one. The sizes are those of
+    the data: the last file is allocated whole, and may be all there is.
     """
-    size = sum(file.size for file in files)
-    return list(pairwise([0, *_borders(files, max(least, size // _MAX_PARTS), reading), MAX_OFFSET]))
+    try:
+        end = data_end(files, reading)
+    except UnreadableError:
+        end = files[-1].end_offset
+    return list(pairwise([0, *_borders(files, end, least, reading), MAX_OFFSET]))
 
 
 def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
@@ -171,24 +175,25 @@ def parts_from_end(files: Sequence[MappedFile], start: int, stop: int, size: int
         stop = first
 
 
-def _borders(files: Sequence[MappedFile], least: int, reading: ReadPolicy) -> Iterator[int]:
-    """Physical offsets at which the log is cut, ascending: beginnings of files, and others within them."""
+def _borders(files: Sequence[MappedFile], end: int, least: int, reading: ReadPolicy) -> Iterator[int]:
+    """Physical offsets before `end` at which the log is cut, ascending: beginnings of files, and others within them."""
     if any(before.end_offset > after.start_offset for before, after in pairwise(files)):
         return  # what begins at an offset is not one thing then
-    sizes = _Sizes(files, least)
     last = log_start(files)
+    sizes = _Sizes(last, end, least)
     for file in files:
-        if file.end_offset <= last + sizes.at(last) // 2:
+        stop = min(file.end_offset, end)
+        if stop <= last + sizes.at(last) // 2:
             continue
         try:
             with InputFile(file.path, reading) as opened:
                 offset = file.start_offset
-                while offset < file.end_offset:
-                    # Where nothing is written the log may have ended, and one part must contain that whole end.
+                while offset < stop:
+                    # Zeros before data are damage, behind which the log may have ended: one part contains all of it.
                     if 2 * (offset - last) >= sizes.at(last) and _has_data(opened, offset - file.start_offset):
                         last = offset
                         yield offset
-                    left = file.end_offset - offset
+                    left = stop - offset
                     offset += -(-left // max(1, round(left / sizes.at(offset))))
         except UnreadableError:
             continue  # the unreadable file lies in one part
@@ -200,10 +205,11 @@ class _Sizes:
     So the processes finish at the same time.
     """
 
-    def __init__(self, files: Sequence[MappedFile], least: int) -> None:
-        self._start = log_start(files)
-        self._end = files[-1].end_offset if files else 0
-        self._least = least
+    def __init__(self, start: int, end: int, least: int) -> None:
+        """`start` and `end` are those of the log's data, physical offsets."""
+        self._start = start
+        self._end = end
+        self._least = max(least, (end - start) // _MAX_PARTS)
 
     def at(self, offset: int) -> int:
         """Size of a part that begins at a physical offset, bytes."""

@@ -22,6 +22,7 @@ Layout = Literal["default", "multi-path", "rocksdb", "dledger"]
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 CONFIG = "config"
@@ -55,6 +56,11 @@ class Store:
     def older_log(self, scope: ReadScope = nullcontext) -> MappedFiles:
         """The plain log files from before a conversion to DLedger."""
         return list_mapped_files(*self.older_log_directories, scope=scope)
+
+    @property
+    def has_ext_units(self) -> bool:
+        """Whether there are ext units, which units may point to."""
+        return (self.root / CONSUME_QUEUE_EXT).is_dir()
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""

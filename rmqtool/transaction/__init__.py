@@ -10,6 +10,7 @@ A command that changes a store says what it wants; nothing of the store changes 
         file.write(units, position)  # any files, in any order: few stay open
         transaction.put("consumequeue/orders/0")  # the whole directory is replaced, or created
         transaction.remove("consumequeue/gone")  # kept for undo
+        transaction.link("commitlog/00000000001073741824", "commitlog/00000000002147483648")  # to put: a rename
         transaction.delete("commitlog/00000000000000000000")  # final
         committed = transaction.commit()  # id, state, backup_bytes
 

@@ -32,12 +32,11 @@ from rmqtool.transaction.attributes import read_attributes, set_attributes
 from rmqtool.transaction.digest import manifest_of, same_entry
 from rmqtool.transaction.journal import Step
 from rmqtool.transaction.paths import StorePaths, parents_of
-from rmqtool.transaction.system import CANNOT, System, is_directory, sync_path, write_all
+from rmqtool.transaction.system import CANNOT, System, copy_data, is_directory, sync_path
 
 Progress = Literal["todo", "exchanged", "half", "done", "foreign"]
 
 _CANNOT_EXCHANGE = CANNOT | {errno.EXDEV, errno.EPERM}  # EXDEV: overlayfs, for a directory of its lower layer
-_COPY_SIZE = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -142,8 +141,7 @@ class Mover:
         descriptor = self._system.open_to_write(temporary, create=True)
         try:
             with self._system.open_input(source) as file:
-                for position in range(0, file.size, _COPY_SIZE):
-                    write_all(self._system, descriptor, file.read(position, _COPY_SIZE), position)
+                copy_data(self._system, file, descriptor)
             set_attributes(self._system, temporary, read_attributes(self._system, source, status))
             self._system.set_mtime(temporary, status.st_mtime_ns)
             self._system.sync(descriptor)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from rmqtool.base.errors import ChangedError, UsageError
-from rmqtool.base.files import read_all
+from rmqtool.base.files import list_directory, read_all
 from rmqtool.store.store import Store
 
 _MAX_SIZE = 1 << 30
@@ -21,6 +21,17 @@ def fingerprint_of(files: Iterable[Path], store: Store) -> str:
     for path in files:
         digest.update(_line(path, store))
     return digest.hexdigest()
+
+
+def files_below(directory: Path, without: Collection[str] = ()) -> Iterator[Path]:
+    """All files below a directory, in name order, but for entries of the names in `without`; links are not followed."""
+    for entry in list_directory(directory):
+        if entry.name in without:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path), without)
+        else:
+            yield Path(entry.path)
 
 
 def plan_text(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rmqtool.base.limits import open_files_at_once
 from rmqtool.transaction.report import reported
-from rmqtool.transaction.system import System, is_directory, sync_path, write_all
+from rmqtool.transaction.system import NO_LINKS, System, copy_data, is_directory, sync_path, write_all
 
 MAX_OPEN = 32  # descriptors that stay open between writes
 _MANY = 8  # from here on the file system is asked to write all at once
@@ -32,6 +32,11 @@ class StagedFile:
         """Write `data` at `position`, bytes; raise UnwritableError."""
         with reported(str(self.path)):
             write_all(self._pool.system, self._pool.descriptor(str(self.path)), data, position)
+
+    def copy(self, source: Path) -> None:
+        """Begin with the bytes of another file, which keep their holes."""
+        with reported(str(self.path)), self._pool.system.open_input(str(source)) as file:
+            copy_data(self._pool.system, file, self._pool.descriptor(str(self.path)))
 
     def set_size(self, size: int) -> None:
         """Cut or extend the file to `size` bytes; added bytes are zero and take no space."""
@@ -90,6 +95,16 @@ class Staging:
         self._pool.create(self.path(name))
         self.files[name] = StagedFile(name, Path(self.path(name)), mtime_ns, check, self._pool)
         return self.files[name]
+
+    def add_link(self, name: str, source: str) -> None:
+        """Give a file of the store a second name, or copy it where the file system has no links."""
+        self.add_directory(os.path.dirname(name))
+        try:
+            self._system.link(source, self.path(name))
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            self.add_file(name, os.lstat(source).st_mtime_ns, None).copy(Path(source))
 
     def add_directory(self, name: str) -> None:
         """Make a directory and those above it."""

@@ -7,7 +7,6 @@ down to what was replaced.
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections import Counter
@@ -17,10 +16,9 @@ from rmqtool.transaction.attributes import Neighbours, read_attributes, set_attr
 from rmqtool.transaction.journal import Change, Kind, Step
 from rmqtool.transaction.paths import StorePaths, parents_of
 from rmqtool.transaction.staging import Staging
-from rmqtool.transaction.system import CANNOT, System, is_directory
+from rmqtool.transaction.system import NO_LINKS, System, is_directory
 
 WHOLE_DIRECTORIES = frozenset({"consumequeue", "batchconsumequeue", "index"})
-_NO_LINKS = CANNOT | {errno.EPERM, errno.EMLINK, errno.EXDEV}
 
 
 class Planner:
@@ -56,7 +54,7 @@ class Planner:
         try:
             self._system.link(file, probe)
         except OSError as error:
-            if error.errno in _NO_LINKS:
+            if error.errno in NO_LINKS:
                 return False
             raise
         self._system.unlink(probe)

@@ -28,6 +28,11 @@ _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 CANNOT = frozenset({errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOTTY})
 """Errors of a system that does not have a call at all."""
 
+NO_LINKS = CANNOT | {errno.EPERM, errno.EMLINK, errno.EXDEV}
+"""Errors of a file system that cannot give this file a second name."""
+
+_COPY_SIZE = 1 << 20  # bytes
+
 
 class System:
     """The system calls of this machine; tests replace some of them."""
@@ -183,6 +188,16 @@ def sync_path(system: System, path: str) -> None:
         system.sync(descriptor)
     finally:
         system.close(descriptor)
+
+
+def copy_data(system: System, source: InputFile, descriptor: int) -> None:
+    """Copy a file in blocks; holes, and blocks of zeros, become holes."""
+    system.set_size(descriptor, source.size)
+    position = 0
+    while (position := source.next_data(position, source.size)) < source.size:
+        data = source.read(position, _COPY_SIZE)
+        write_all(system, descriptor, data, position)
+        position += len(data)
 
 
 def create_file(system: System, path: str, data: bytes) -> None:

@@ -101,6 +101,13 @@ class Transaction:
             file.set_size(size)
         return file
 
+    def link(self, name: str, source: str) -> None:
+        """Begin `name` as a second name of the store's file `source`, which costs no space and keeps its time."""
+        with reported(self._paths.path(name)):
+            self._paths.check(name)
+            self._paths.check(source)
+            self._stage().add_link(name, self._paths.path(source))
+
     def directory(self, name: str) -> None:
         """Begin a directory that may stay empty."""
         with reported(self._paths.path(name)):

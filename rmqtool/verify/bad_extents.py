@@ -16,12 +16,16 @@ MAX_EXTENTS = 1 << 18
 
 @dataclass
 class Extents:
-    """Extents in ascending order: physical offsets, sizes (bytes), and reasons."""
+    """Extents in ascending order: physical offsets, sizes (bytes), and reasons.
+
+    `inert` are the physical offsets of inert records, which stand where an extent has been.
+    """
 
     starts: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
     reasons: list[str] = field(default_factory=list)
     bytes: int = 0
+    inert: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -43,6 +47,7 @@ class Extents:
         """Add the extents of the next part of the log."""
         for extent in other:
             self.add(*extent)
+        self.inert.extend(other.inert)
 
     def reason_at(self, offset: int) -> str | None:
         """The reason of the extent that holds a physical offset; None outside of all extents."""
@@ -55,6 +60,9 @@ class Extents:
         return bool(self.reasons) and self.reasons[-1] == UNREAD and self.starts[-1] + self.sizes[-1] == end
 
     def between(self, start: int, stop: int) -> bool:
-        """Whether an extent begins from `start` to before `stop`."""
-        index = bisect_right(self.starts, start - 1)
-        return index < len(self) and self.starts[index] < stop
+        """Whether an extent or an inert record begins from `start` to before `stop`."""
+        return any(
+            index < len(starts) and starts[index] < stop
+            for starts in (self.starts, self.inert)
+            for index in (bisect_right(starts, start - 1),)
+        )

@@ -12,10 +12,11 @@ from typing import Any
 
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
+from rmqtool.rules.system_topics import BUILT_IN_GROUPS
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
-from rmqtool.verify.witnesses import BUILT_IN_GROUPS, DELAYS, GROUPS, State, Witnesses
+from rmqtool.verify.witnesses import DELAYS, GROUPS, State, Witnesses
 
 _FIRST_WRITE_MS = 60_000  # a broker writes its offsets 10 s after its start at the latest; with room for slow machines
 _SHOWN = 4

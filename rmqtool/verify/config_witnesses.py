@@ -11,9 +11,9 @@ from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.config_json import ConfigFile, read_config_file
+from rmqtool.store.deliveries import Deliveries, Level
 from rmqtool.store.store import CONFIG
 from rmqtool.verify.config_loss import check_losses, report_loss
-from rmqtool.verify.deliveries import Deliveries, Level
 from rmqtool.verify.offset_witnesses import check_offset_witnesses
 from rmqtool.verify.topic_checks import check_topic_lines
 from rmqtool.verify.witnesses import DELAYS, Witnesses

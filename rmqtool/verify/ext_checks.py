@@ -10,8 +10,7 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
 from rmqtool.store.file_findings import empty_file_finding
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import Store
+from rmqtool.store.store import CONSUME_QUEUE_EXT, Store
 
 
 def check_ext_files(store: Store, releases: Releases, report: Report) -> None:

@@ -12,8 +12,8 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.report import Report
 from rmqtool.formats.file_name import is_index_name
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE
-from rmqtool.store.paths import CONSUME_QUEUE_EXT, TIMER_LOG
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
+from rmqtool.store.paths import TIMER_LOG
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONFIG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, INDEX, Store
 from rmqtool.transaction.paths import HOME
 
 _NOTHING_READ = "the broker reads nothing from it, and fails when it has to write there"

@@ -13,8 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
-from rmqtool.store.store import CHECKPOINT, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;

@@ -8,10 +8,9 @@ from rmqtool.broker.prediction import StartPrediction
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.releases import Releases
-from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.system_topics import LMQ_PREFIX, is_system_topic
 from rmqtool.rules.versions import LIGHT_QUEUES_EXPIRE
 from rmqtool.store.topics import Topics
-from rmqtool.verify.offset_checks import is_system_topic
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.rederived_queues import is_derived
 

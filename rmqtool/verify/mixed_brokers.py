@@ -12,6 +12,8 @@ from rmqtool.verify.disk_and_time_checks import FirstRecord
 _OF_OTHERS = ("consumequeue.wrong-record", "consumequeue.missing-unit", "index.unit", "commitlog.duplicate-file")
 """Codes of findings where queues or index are not of the same broker as the log."""
 
+_NO_BROKER = "0.0.0.0:0"  # of inert records in place of damage
+
 
 def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Report, report: Report) -> None:
     """Report that the broker's address changes from file to file.
@@ -20,7 +22,8 @@ def check_hosts(store: Store, firsts: Sequence[FirstRecord], report_so_far: Repo
     move, and after a switch of roles the log goes on with the address of the new master.
     """
     report.check("store.mixed", len(firsts))
-    runs = [list(run) for _, run in groupby(firsts, key=lambda first: first.store_host)]
+    of_brokers = [first for first in firsts if first.store_host != _NO_BROKER]
+    runs = [list(run) for _, run in groupby(of_brokers, key=lambda first: first.store_host)]
     if len(runs) < 2:
         return
     counts = report_so_far.all_totals()

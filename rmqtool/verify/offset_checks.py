@@ -8,7 +8,7 @@ from typing import Any
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
-from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
@@ -17,11 +17,6 @@ from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import Topics
 
 _DELAY_OFFSETS = "delayOffset.json"
-_SYSTEM = (
-    *(SCHEDULE_TOPIC, "RMQ_SYS_", "rmq_sys_", RETRY_PREFIX, DEAD_LETTER_PREFIX, "TBW102", "OFFSET_MOVED_EVENT"),
-    *("TRANS_CHECK_MAX_TIME_TOPIC", "CHECKPOINT_TOPIC", "SELF_TEST_TOPIC", "BenchmarkTest", "%RMQTOOL%"),
-)
-
 _LOSSES = (
     *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
     *("consumequeue.ahead", "consumequeue.hole"),
@@ -30,11 +25,6 @@ _BELOW = "the group goes on at the minimum; the messages before it are deleted"
 _BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"
 
 Ranges = Mapping[QueueName, QueueRange]
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether a broker makes this topic by itself, so that topics.json need not name it."""
-    return topic.startswith((*_SYSTEM, LMQ_PREFIX)) or topic.endswith("_REPLY_TOPIC")
 
 
 def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:

@@ -23,9 +23,9 @@ from rmqtool.formats.message_id import parse_message_id
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.store.consumer_offsets import CommittedOffset, load_offsets_in
 from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.single_messages import Message, SingleMessages
 from rmqtool.store.store import Store
 from rmqtool.verify.offset_checks import Ranges
-from rmqtool.verify.single_messages import Message, SingleMessages
 from rmqtool.verify.witnesses import Witnesses
 
 _FAR = 10_000  # beyond a queue's end; a slave, whose offsets come from its master, lags less

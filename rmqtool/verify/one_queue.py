@@ -24,7 +24,6 @@ class OneQueue:
         self.state = state
         self._files = files
         self._store = reader.store
-        self._has_ext_files = reader.has_ext_files
         self._lookups = reader.lookups
         self._report = result.report
         self._extents = result.extents
@@ -120,7 +119,7 @@ class OneQueue:
     def _differ(self, units: QueueUnits, stored: NDArray[np.void], unit_number: int) -> None:
         """Report units that point to the right record but differ in other fields."""
         self.state.prove(unit_number, unit_number + len(units))
-        for row, code, message, severity in differences(units, stored, has_ext_files=self._has_ext_files):
+        for row, code, message, severity in differences(units, stored, has_ext_units=self._store.has_ext_units):
             if code == "consumequeue.tags-code" and self._is_of_older_release(units, stored, row):
                 continue
             self._add(code, message, units, row, unit_number + row, severity=severity)

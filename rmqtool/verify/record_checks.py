@@ -27,6 +27,7 @@ from rmqtool.rules.versions import MAGIC_CODE_V2_SINCE, Version
 from rmqtool.scan.block import Positions
 from rmqtool.scan.body_crc import body_crcs, wrong_bodies
 from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.inert_records import inert_rows
 from rmqtool.verify.bad_extents import Extents
 
 _KNOWN_FLAGS = 0x7FF
@@ -108,6 +109,11 @@ class RecordChecks:
         self._check_times(frames)
         self._check_version(frames)
         self._check_properties(frames, dispatched, bad)
+        for row in inert_rows(frames):
+            offset = _offset(frames, row)
+            self.extents.inert.append(offset)
+            message = f"{int(frames.message_sizes[row])} bytes are an inert record in place of damage"
+            self.report.add("commitlog.neutralised", message, offset=offset)
         rows = sorted(bad)
         held = {each.physical_offset for each in self.totals.held}
         for row in rows:

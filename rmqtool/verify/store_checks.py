@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from rmqtool.base.errors import WrongKindError
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
@@ -20,8 +18,9 @@ from rmqtool.store.checkpoint import CHECKPOINT_TIMES
 from rmqtool.store.file_findings import layout_findings, log_findings
 from rmqtool.store.index_files import IndexFile
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.owners import owners_of
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CHECKPOINT, CONFIG, CONSUME_QUEUE, INDEX, Store
+from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.transaction.findings import interrupted_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
@@ -29,7 +28,6 @@ from rmqtool.verify.file_type_checks import check_file_types
 from rmqtool.verify.log_witnesses import ScannedLog
 from rmqtool.verify.timer_checks import check_wheel_size
 
-_OTHER_WRITERS = 0o022
 _CRASH_SIGNS = ("commitlog.torn", "consumequeue.behind", "consumequeue.ahead")
 
 
@@ -83,27 +81,14 @@ def _misaligned(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:
 
 def _check_owners(store: Store, log: MappedFiles, report: Report) -> None:
     """Report files with another owner than most have, or that their owner may not write, unless all are read-only."""
-    names = (CHECKPOINT, "lock", CONFIG, CONSUME_QUEUE, INDEX)
-    paths = [*(file.path for file in log.files), *store.commit_log_directories, *(store.root / name for name in names)]
-    statuses = {path: status for path in paths if (status := _status_of(path))}
-    usual = Counter(status.st_uid for status in statuses.values()).most_common(1)
-    frozen = not any(status.st_mode & stat.S_IWUSR for status in statuses.values() if stat.S_ISREG(status.st_mode))
-    report.check("store.permission", len(statuses))
-    for path, status in statuses.items():
-        if status.st_uid != usual[0][0] and not status.st_mode & _OTHER_WRITERS:
-            message = f"owned by user {status.st_uid}, the others by {usual[0][0]}"
-            report.add("store.permission", message, file=store.relative(path))
-        elif not status.st_mode & stat.S_IWUSR and not frozen:
-            message = f"mode {stat.S_IMODE(status.st_mode):03o}: its owner may not write, as the broker has to"
-            report.add("store.permission", message, file=store.relative(path))
-
-
-def _status_of(path: Path) -> os.stat_result | None:
-    """The status of a file, None when it does not exist: a running broker deletes files."""
-    try:
-        return path.stat()
-    except FileNotFoundError:
-        return None
+    owners = owners_of(store, log)
+    report.check("store.permission", len(owners.statuses))
+    for path, status in owners.of_others():
+        message = f"owned by user {status.st_uid}, the others by {owners.usual[0]}"
+        report.add("store.permission", message, file=store.relative(path))
+    for path, status in owners.not_writable():
+        message = f"mode {stat.S_IMODE(status.st_mode):03o}: its owner may not write, as the broker has to"
+        report.add("store.permission", message, file=store.relative(path))
 
 
 def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from rmqtool.base.files import OpenFiles, RateLimit, ReadPolicy
 from rmqtool.base.mapped_files import MappedFile
@@ -13,11 +12,9 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.dispatcher import Dispatcher
 from rmqtool.findings.report import Report, Selection
 from rmqtool.rules.recovery import RecoveryRules
-from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind
-from rmqtool.store.paths import CONSUME_QUEUE_EXT
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.index_duty import IndexDuty
@@ -44,7 +41,6 @@ class VerifyTask:
     index_duty: IndexDuty = field(default_factory=IndexDuty)
     rate: int | None = None  # bytes per second
     recovery: RecoveryRules | None = None  # of the start that is predicted
-    releases: Releases = ANY_RELEASE  # those that may start on the store
 
     def reading(self) -> ReadPolicy:
         """How files are read."""
@@ -73,11 +69,6 @@ class StoreReader:
         self.lookups = Lookups(task.files, task.dispatcher())
         self.index = IndexUnits(task.index_files, self.open_files)
         self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without files
-
-    @cached_property
-    def has_ext_files(self) -> bool:
-        """Whether the store has ext units, which tags codes may point to."""
-        return (self.store.root / CONSUME_QUEUE_EXT).is_dir()
 
     def close(self) -> None:
         """Close what was opened."""

@@ -22,12 +22,12 @@ from rmqtool.rules.system_topics import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    is_system_topic,
 )
 from rmqtool.store.config_json import read_config_file
 from rmqtool.store.store import CONFIG, Store
 from rmqtool.store.topics import READABLE, TOPICS, WRITABLE, Topics
 from rmqtool.verify.config_checks import VERSIONED_FILES
-from rmqtool.verify.offset_checks import is_system_topic
 from rmqtool.verify.witnesses import Witnesses
 
 _ROUNDING_MS = 1_000

@@ -22,11 +22,11 @@ class UnitDifference(NamedTuple):
     severity: Severity | None = None
 
 
-def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_files: bool) -> Iterator[UnitDifference]:
+def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_units: bool) -> Iterator[UnitDifference]:
     """Compare the expected `units` with the `stored` ones."""
     is_size_equal = stored["message_size"] == units.message_sizes
     is_code_equal = stored["tags_code"] == units.tags_codes
-    if not has_ext_files:
+    if not has_ext_units:
         yield from _of_ext_addresses(stored, ~is_code_equal)
     other_codes = ~is_code_equal & (stored["tags_code"] > MAX_EXT_ADDRESS)
     for row in np.flatnonzero(other_codes).tolist():

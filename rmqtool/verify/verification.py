@@ -23,6 +23,7 @@ from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
@@ -43,7 +44,6 @@ from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, wit
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
-from rmqtool.verify.single_messages import SingleMessages
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
@@ -97,9 +97,6 @@ class Verification:
         """The task for the parts of log and index."""
         snapshot, request = self.snapshot, self.request
         store, live, selection = snapshot.store, snapshot.holder is not None, request.selection
-        rules = DispatchRules.of(snapshot.release, store.conf, snapshot.delay_levels,
-                                 has_light_queues=snapshot.has_light_queues,
-                                 may_be_older=not snapshot.releases.is_named)  # fmt: skip
         wants_index = any(map(selection.wants_any, NEEDING_INDEX))
         self._index = self._readable_index() if wants_index else []
         index_files = readable_files(self._index)
@@ -109,7 +106,7 @@ class Verification:
         return VerifyTask(
             store=store,
             version=request.version,
-            rules=replace(rules, index_tags=True),
+            rules=replace(DispatchRules.of_snapshot(snapshot), index_tags=True),
             batch_topics=snapshot.topics.with_batch_queues,
             selection=selection,
             max_examples=request.max_examples,
@@ -123,7 +120,6 @@ class Verification:
             files=snapshot.log.files,
             recovery=self._recovery_rules(),
             rate=request.rate and max(1, request.rate // request.jobs),
-            releases=snapshot.releases,
         )
 
     def _readable_index(self) -> list[tuple[IndexFile, Geometry | None]]:
@@ -252,7 +248,7 @@ class Verification:
         if live:
             return
         check(head.check, reader, report)
-        messages = SingleMessages(store, self.task.files, snapshot.release)
+        messages = SingleMessages(snapshot)
         witnesses = Witnesses(snapshot, ranges, total.states, total.totals, messages)
         check(check_witnesses, witnesses, report)
         ends = {name: max(each.max_offset, ends.get(name, 0)) for name, each in ranges.items()}

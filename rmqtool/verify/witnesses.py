@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,23 +14,25 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.rules.config_shapes import main_table
 from rmqtool.rules.system_topics import (
+    BUILT_IN_GROUPS,
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
     OP_TOPIC,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    is_system_topic,
 )
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import LMQ_CONSUMER_OFFSET
 from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, ROCKSDB_CONFIGS, Store, holds_rocksdb
 from rmqtool.store.topics import TOPICS
-from rmqtool.verify.offset_checks import Ranges, is_system_topic
+from rmqtool.verify.offset_checks import Ranges
 from rmqtool.verify.queue_progress import QueueProgress
 from rmqtool.verify.record_checks import RecordTotals
-from rmqtool.verify.single_messages import SingleMessages
 
 GROUPS = "subscriptionGroup.json"
 DELAYS = "delayOffset.json"
@@ -43,7 +44,6 @@ _BY_BROKERS = (
 """Files that a whole broker writes, within the first 10 s or when it stops."""
 
 _BROKER_TOPICS = (RETRY_PREFIX, DEAD_LETTER_PREFIX, HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
-BUILT_IN_GROUPS = re.compile(r"TOOLS_CONSUMER|FILTERSRV_CONSUMER|SELF_TEST_C_GROUP|CID_(ONS|RMQ_SYS|SYS_RMQ)\S*")
 _ROCKSDB = (*ROCKSDB_CONFIGS, f"{CONFIG}/topics", f"{CONFIG}/subscriptionGroups")
 
 State = Literal["there", "gone", "unreadable", "without its table", "empty"]

@@ -155,30 +155,48 @@ def test_fast_reads_no_body(store: Path) -> None:
 def test_processes_find_the_same(store: Path) -> None:
     """Several processes give the findings of one."""
     damaged(store, "body", "zeros", "hole", "slot", "hash", "queue behind")
-    one, two = (verify(store, "--json", "-j", jobs).document for jobs in ("1", "2"))
+    options = ("--json", "--broker-version", "5.3.3")
+    one, two = (verify(store, *options, "-j", jobs).document for jobs in ("1", "2"))
     assert one["findings"] == two["findings"]
+    commands = [[step.pop("command") for step in each["result"]["plan"]["steps"]] for each in (one, two)]
     assert one["result"] == two["result"]
+    assert [command and f"{command} --jobs 2" for command in commands[0]] == commands[1]
 
 
-def test_the_next_command(store: Path) -> None:
-    """Of one queue for one queue, of all for several."""
-    damaged(store, "hole")
-    assert verify(store).err.splitlines()[-1] == f"next: rmqtool rebuild-cq {store} --topic orders --queue 0 --dry-run"
+def test_a_plan_comes_last(store: Path) -> None:
+    """Verdict and plan stand together at the end; without findings there is none, but the next command."""
+    assert verify(store).err.splitlines()[-1] == f"next: rmqtool inspect {store}"
+    found = verify(damaged(store, "hole", "body"), "--broker-version", "5.3.3")
+    last = found.out.rpartition("\n\n")[2].splitlines()
+    assert last[0] == "verdict  corrupt - see the findings"
+    assert last[1] == "What to do  start no broker before step 1 is done"
+    assert last[3].strip() == f"rmqtool repair {store} --broker-version 5.3.3"
+    assert last[-1] == "  2. Start the broker."
+    assert found.err == ""
+
+
+def test_findings_of_one_code_stand_together(store: Path) -> None:
+    """The first three of them, and once what the broker does; all that are kept with -v."""
     shutil.rmtree(store / "consumequeue")
-    assert verify(store).err.splitlines()[-1] == f"next: rmqtool rebuild-cq {store} --dry-run"
+    found, all_of_them = verify(store).out, verify(store, "-v").out
+    assert found.count("consumequeue.missing-queue (") == all_of_them.count("consumequeue.missing-queue (") == 1
+    of_code = found[found.index("consumequeue.missing-queue (") :].partition("\n\n")[0]
+    assert (of_code.count("  what: "), of_code.count("  broker: ")) == (3, 1)
+    assert "-v shows more of them" in of_code
+    assert all_of_them.count("  what: ") > found.count("  what: ")
 
 
 @pytest.mark.slow
 def test_text_fits_a_terminal(store: Path) -> None:
-    """Facts and map in 80 columns; the next command comes last."""
+    """Facts and map in 80 columns; what to do comes last."""
     damaged(store, "body", "hole")
-    process = spawn("verify", store, env=environment(COLUMNS=str(WIDTH)))
+    process = spawn("verify", store, "--broker-version", "5.3.3", env=environment(COLUMNS=str(WIDTH)))
     result = finish(process)
     picture = [line for line in result.out.splitlines() if re.match(r" +\d+  [=X~!.]+$", line)]
     assert picture
     assert result.out.startswith("verdict  corrupt - see the findings\n")
     assert max(map(len, picture)) <= WIDTH
-    assert result.err.splitlines()[-1].startswith("next: rmqtool ")
+    assert result.out.splitlines()[-1] == "  2. Start the broker."
     assert "error: commitlog.body-crc (F16)" in result.out
 
 

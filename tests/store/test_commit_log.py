@@ -52,6 +52,7 @@ def test_a_hint_changes_nothing_but_speed(tmp_path: Path, count: int) -> None:
     with unchanged(store):
         files = list_mapped_files(store / LOG).files
         assert {hint: log_range(files, hint) for hint in hints(builder)} == dict.fromkeys(hints(builder), expected)
+        assert {log_range(files, hint).last_record_offset for hint in hints(builder)} == {builder.offsets[-1]}
 
 
 def test_a_blank_longer_than_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from rmqtool.formats.index_file import (
 from rmqtool.inspect.overview import overview_of
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_of, list_index_files, read_header
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.building import START_TIME, write_sparse
 from tests.conftest import GoldenStore
@@ -306,3 +307,17 @@ def test_a_store_s_files_share_a_geometry(tmp_path: Path) -> None:
             known,
             Geometry(7, 9),
         ]
+
+
+def test_the_newest_index_file_is_read_alone(tmp_path: Path) -> None:
+    """The files before it are read only where it has no key that would prove its geometry."""
+    (tmp_path / "commitlog").mkdir()
+    IndexModel(50, 1000).fill(999).write(tmp_path / "index", "1")
+    IndexModel(7, 9).fill(3).write(tmp_path / "index", "2")
+    IndexModel(7, 9).write(tmp_path / "index", "3")
+    with unchanged(tmp_path):
+        snapshot = Snapshot(open_store(tmp_path))
+        assert snapshot.newest_index == (snapshot.index_files[1], Geometry(7, 9))
+        assert "index_geometries" not in vars(snapshot)
+        assert snapshot.index_geometry(snapshot.index_files[2]) == Geometry(7, 9)
+        assert "index_geometries" in vars(snapshot)

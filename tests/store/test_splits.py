@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def test_parts_meet(tmp_path: Path) -> None:
         assert all(before[1] == after[0] for before, after in pairwise(parts))
         assert all(2 * (stop - start) >= size for start, stop in parts)
     assert starts(files, 1 << 12) == [0, 4096, 8192]
-    assert starts(files, 1 << 10) == [0, 4096, 8192, 10240]
+    assert starts(files, 800) == [0, 4096, 8192, 9636, 10358]
 
 
 def test_parts_of_no_log_and_of_small_files(tmp_path: Path) -> None:
@@ -52,7 +53,24 @@ def test_files_that_overlap_are_one_part(tmp_path: Path) -> None:
 
 def test_no_part_begins_behind_the_log(tmp_path: Path) -> None:
     """Files that were allocated ahead are left to the part in which the log ends."""
-    assert starts(log_of(tmp_path, b"x" * 5000, bytes(5000)), 1000) == [0, 2500]
+    assert starts(log_of(tmp_path, b"x" * 5000, bytes(5000)), 1000) == [0, 1250, 2500, 3750]
+
+
+def test_a_preallocated_file_has_parts_by_its_data(tmp_path: Path) -> None:
+    """The rest of the only file is a hole: parts are as large as in a file that ends where the data does."""
+    data = b"x" * 80_000
+    (tmp_path / "whole").mkdir()
+    whole = starts(log_of(tmp_path / "whole", data), 10_000)
+    (tmp_path / f"{0:020}").write_bytes(data)
+    os.truncate(tmp_path / f"{0:020}", 1 << 30)
+    assert starts(list_mapped_files(tmp_path).files, 10_000) == whole == [0, 20_000, 40_000, 60_000, 70_000]
+
+
+def test_a_last_file_that_cannot_be_read_ends_where_it_ends(tmp_path: Path) -> None:
+    """It lies in the last part; the others are cut as ever."""
+    files = log_of(tmp_path, b"x" * 8000, b"x" * 8000)
+    files[-1].path.unlink()
+    assert starts(files, 1000) == [0, 4000]
 
 
 def test_a_large_log_has_few_parts(tmp_path: Path) -> None:

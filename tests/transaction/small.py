@@ -117,9 +117,21 @@ class Job:
     steps: tuple[str, ...]
 
 
+def rename(root: Path, system: System) -> None:
+    """Let two log files change names, and give a third one a new name."""
+    first, second, third, new = (f"commitlog/{start:020d}" for start in (0, 1024, 2048, 3072))
+    with Transaction(root, "test", system) as transaction:
+        for name, source in ((first, second), (second, first), (new, third)):
+            transaction.link(name, source)
+            transaction.put(name)
+        transaction.remove(third)
+        transaction.commit()
+
+
 JOBS = {
     "repair": Job(repair, ("index/20240101000000000", "consumequeue", "checkpoint")),
     "repair-one": Job(repair_one, ("consumequeue/A/0",)),
+    "rename": Job(rename, tuple(f"commitlog/{start:020d}" for start in (0, 1024, 2048, 3072))),
 }
 
 

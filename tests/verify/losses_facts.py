@@ -52,12 +52,13 @@ def _maxima(queues: dict[str, Any]) -> dict[str, int]:
 
 
 def _messages(before: dict[str, Any], after: dict[str, Any]) -> str:
-    had, has = _readable(before), _readable(after)
+    had, has = readable(before), readable(after)
     gone, new = sum((had - has).values()), sum((has - had).values())
     return f"{gone} of {had.total()} unreadable, {new} others" if gone or new else ""
 
 
-def _readable(queues: dict[str, Any]) -> Counter[tuple[Any, ...]]:
+def readable(queues: dict[str, Any]) -> Counter[tuple[Any, ...]]:
+    """Each message that can be read, with its queue, and how often."""
     return Counter((name, *message) for name, queue in queues.items() for message in queue["messages"])
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.mapped_files import MappedFile
-from rmqtool.rules.versions import Version
 from rmqtool.scan.message_rows import message_dicts
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.queue_range import queue_range
-from rmqtool.store.queue_units import LoadedQueue, find_queue
-from rmqtool.store.store import Store
+from rmqtool.store.queue_units import LoadedQueue
+from rmqtool.store.snapshot import Snapshot
 
 Message = dict[str, Any]
 """The message object of the machine interface."""
@@ -24,32 +21,27 @@ _KEPT = 4096
 class SingleMessages:
     """Messages by physical offset and by queue offset; None for those that cannot be read."""
 
-    def __init__(self, store: Store, files: Sequence[MappedFile], version: Version) -> None:
-        self._store = store
-        self._files = files
-        self._version = version
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self.at = lru_cache(_KEPT)(self._at)
-        self.queue = lru_cache(_KEPT)(self._queue)
 
     def _at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset."""
         try:
-            frames = record_at(self._files, physical_offset)
+            frames = record_at(self._snapshot.log.files, physical_offset)
             return None if frames is None else next(iter(message_dicts(frames, "", "none")), None)
         except RmqtoolError:
             return None
 
-    def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
-        """A queue of a topic, None without a unit in it."""
+    def queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
+        """A queue of a topic, None without a unit in it; batch queues are not read."""
         try:
-            on_disk = find_queue(self._store, topic, queue_id)
-            if on_disk is None or on_disk.kind != "simple":
-                return None
-            start = self._files[0].start_offset if self._files else -1
-            queue = LoadedQueue(on_disk, queue_range(on_disk, start, self._version))
+            queue = self._snapshot.queue(topic, queue_id)
         except RmqtoolError:
             return None
-        return queue if queue.range.max_offset > queue.range.min_offset else None
+        if queue is None or queue.queue.kind != "simple" or queue.range.max_offset <= queue.range.min_offset:
+            return None
+        return queue
 
     def in_queue(self, queue: LoadedQueue, queue_offset: int) -> Message | None:
         """The message that a unit of a queue points at."""

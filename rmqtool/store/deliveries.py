@@ -6,12 +6,13 @@ loses it. The copy has the unique key and the number of retries of the message t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.queue_units import LoadedQueue
-from rmqtool.verify.single_messages import Message, SingleMessages
+from rmqtool.store.single_messages import Message, SingleMessages
 
 _EARLY = 2_000  # ms: the tolerance for clocks and rounding; a copy is not stored before its time
 _MAX_COPIES = 256  # candidates that are compared with one message
@@ -55,6 +56,29 @@ class Deliveries:
             skipped = self._count_run(queue, behind, delivered=False)
             if repeated or skipped:
                 yield Level(level, offset, repeated, skipped)
+
+    def end_of(self, level: int) -> int | None:
+        """The queue offset behind a level's last delivery; None where the log does not prove it.
+
+        A level delivers in the order of its queue: behind a message that was not delivered, none was.
+        """
+        queue = self._messages.queue(SCHEDULE_TOPIC, level - 1)
+        if queue is None:
+            return None
+        low, high = queue.range.min_offset, queue.range.max_offset
+        end = bisect_left(range(high), True, low, key=lambda offset: self._is_due_later(queue, offset))
+        if end < high and not self._is_due_later(queue, high - 1):
+            return None  # its times do not ascend
+        first = max(low, end - _MAX_COUNTED)
+        for queue_offset in reversed(range(first, end)):
+            is_delivered = self._is_delivered(queue, queue_offset)
+            if is_delivered is not False:
+                return queue_offset + 1 if is_delivered else None
+        return low if first == low else None
+
+    def _is_due_later(self, queue: LoadedQueue, queue_offset: int) -> bool:
+        due = self._messages.due_time(queue, queue_offset)
+        return due is not None and due > self._newest
 
     def _count_run(self, queue: LoadedQueue, queue_offsets: range, *, delivered: bool) -> int:
         """How many messages from the first of `queue_offsets` on were all `delivered`, or all not."""

@@ -1,0 +1,269 @@
+"""`rmqtool repair STORE`: carry out what `verify` says is to do."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import join, quote
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqtool.base.errors import Exit
+from rmqtool.commands.options import examples_and_statuses, global_options, store_options
+from rmqtool.commands.repair_request import RepairRequest
+from rmqtool.commands.verifying import diagnosis_of, run_verification
+from rmqtool.commands.writing import (
+    confirm,
+    print_recovered,
+    recovered_json,
+    reporting_interruption,
+    require_answer,
+    saved_plan_options,
+    write_plan,
+    yes_option,
+)
+from rmqtool.show.output import Style, note, write_document
+
+if TYPE_CHECKING:
+    from rmqtool.rebuild.plan import RebuildPlan
+    from rmqtool.repair.diagnosis import Repairs
+    from rmqtool.repair.plan import Plan
+    from rmqtool.transaction import Transaction
+    from rmqtool.verify.outcome import Outcome
+
+_NOTHING = "nothing to repair"
+_EPILOG = examples_and_statuses(
+    (
+        "rmqtool repair /data/rocketmq/store --dry-run",
+        "rmqtool repair /data/rocketmq/store --save-plan /tmp/plan.json",
+        "rmqtool repair /data/rocketmq/store --dry-run --broker-version 5.3.3 -j 4",
+    ),
+    {
+        Exit.OK: "repaired, planned, or nothing to repair",
+        Exit.FINDINGS: "done; verify still has findings above info, which are shown",
+        Exit.USAGE: "the options do not fit, or nobody confirmed",
+        Exit.LOSSY: "done; not all of the store can be read",
+        Exit.FAILED: "could not finish; the store is as before",
+        Exit.IN_USE: "a broker runs on the store",
+        Exit.NOT_A_STORE: "not a RocketMQ store",
+    },
+)
+
+
+@click.command("repair", epilog=_EPILOG)
+@click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is written.")
+@saved_plan_options
+@click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
+              help="Read the log with so many processes; the result is the same.")  # fmt: skip
+@yes_option
+@store_options
+@global_options
+@click.pass_obj
+def repair(style: Style, /, **given: Any) -> Exit:
+    """Repair a store: verify it, carry out the plan that verify ends with, and verify again.
+
+    STORE is the directory that broker.conf calls storePathRootDir. What is replaced is kept in STORE/.rmqtool until
+    `rmqtool undo`. Stop the broker first.
+    """
+    request = RepairRequest(**given)
+    style.store = str(request.path)
+    if request.only_shows:
+        return _show_only(style, request)
+    require_answer(yes=request.yes)
+    with reporting_interruption(style, request.store.root):
+        return _repair(style, request)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A verification, its plan, and what a transaction would do about it."""
+
+    outcome: Outcome
+    plan: Plan
+    repairs: Repairs
+    rebuild: RebuildPlan | None
+
+    @property
+    def rebuilds(self) -> bool:
+        """Whether a file of queues, index or log is written anew."""
+        return self.rebuild is not None and not self.rebuild.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return not (self.repairs.changes or self.rebuilds)
+
+    def as_json(self) -> dict[str, Any]:
+        """What was found and what is planned."""
+        from rmqtool.repair.change import change_json
+        from rmqtool.show.rebuild_json import plan_json
+
+        return {
+            "verdict": self.outcome.verdict,
+            "plan": self.plan.as_json(),
+            "changes": [change_json(change) for change in self.repairs.changes],
+            "rebuild": self.rebuild and plan_json(self.rebuild, "planned" if self.rebuilds else "nothing"),
+        }
+
+
+@dataclass
+class _Done:
+    """The transactions of a repair so far, and what each of them has done."""
+
+    ids: list[str] = field(default_factory=list)
+    found: list[_Found] = field(default_factory=list)
+    recovered: list[dict[str, str | None]] = field(default_factory=list)
+
+
+def _find(style: Style, request: RepairRequest) -> _Found:
+    """Verify the store, and plan the next transaction."""
+    from rmqtool.repair.diagnosis import Repairs, repairs_of
+    from rmqtool.repair.plan import plan_of
+    from rmqtool.verify.outcome import outcome_of
+    from rmqtool.verify.verification import Verification, VerifyRequest
+    from rmqtool.verify.workers import workers_for
+
+    rate = request.limit_rate.bytes_per_second if request.limit_rate else None
+    with workers_for(request.path, request.jobs) as pool:
+        verification = Verification(request.store, VerifyRequest(request.options.version, jobs=request.jobs, rate=rate))
+        run_verification(style, verification, pool)
+    outcome = outcome_of(verification)
+    diagnosis = diagnosis_of(outcome, request.words)
+    keep_offsets = request.options.keep_offsets
+    repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
+    rebuild = None if repairs.first else _rebuild_plan(style, request, repairs)
+    if rebuild and not rebuild.is_empty:
+        repairs = repairs.without_checkpoint
+    elif not repairs.changes:
+        repairs = Repairs()
+    return _Found(outcome, plan_of(diagnosis, repairs, keep_offsets=keep_offsets), repairs, rebuild)
+
+
+def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> RebuildPlan | None:
+    from rmqtool.rebuild.options import Part, RebuildOptions
+    from rmqtool.rebuild.plan import make_plan
+    from rmqtool.rebuild.source import open_source
+    from rmqtool.show.progress import byte_progress
+
+    wanted: dict[Part, bool] = {"queues": repairs.queues, "index": repairs.index}
+    parts = frozenset(part for part, is_wanted in wanted.items() if is_wanted)
+    if not parts:
+        return None
+    options = RebuildOptions(parts, version=request.options.version, limit=request.limit_rate,
+                             neutralise=repairs.neutralise, jobs=request.jobs)  # fmt: skip
+    with byte_progress("comparing with the commit log", request.store.commit_log().size, quiet=style.quiet) as bar:
+        return make_plan(open_source(request.store, options), bar.update)
+
+
+def _show_only(style: Style, request: RepairRequest) -> Exit:
+    from rmqtool.repair.saved_plan import repair_plan_text
+    from rmqtool.show.repair_text import show_found
+
+    found = _find(style, request)
+    if request.save_plan:
+        text = repair_plan_text(request.store, request.options, found.as_json())
+        write_plan(request.save_plan, text, request.store.root)
+    if style.json:
+        return _write_json(style, found, "nothing" if found.is_empty else "planned", _Done())
+    show_found(found.outcome, found.plan, found.repairs, found.rebuild if found.rebuilds else None, style)
+    if not style.quiet:
+        note(_NOTHING if found.is_empty else f"nothing is written yet; next: {_following(request, found.rebuild)}")
+    return Exit.OK
+
+
+def _following(request: RepairRequest, rebuild: RebuildPlan | None) -> str:
+    """The command line that carries out the plan that was shown."""
+    words = ["rmqtool", "repair", str(request.store.root), *request.words]
+    words += ["--keep-offsets"] if request.keep_offsets else []
+    words += ["--plan", str(request.save_plan)] if request.save_plan else []
+    if rebuild and rebuild.undecided:
+        words += ["--broker-version", "VERSION"]
+    if rebuild and rebuild.written_kinds & rebuild.source.sizes.assumed:
+        words += ["--broker-conf", "BROKER_CONF"]
+    return join(words)
+
+
+def _repair(style: Style, request: RepairRequest) -> Exit:
+    """Repair in one transaction, or in two where files of the log come first; then verify what came of it."""
+    from rmqtool.show.repair_text import show_found
+
+    done = _Done()
+    found = _run(style, request, done)
+    if found.repairs.first:
+        found = _run(style, request, done)
+    if not done.ids:
+        if style.json:
+            return _write_json(style, found, "nothing", done)
+        show_found(found.outcome, found.plan, found.repairs, None, style)
+        if not style.quiet:
+            note(_NOTHING)
+        return Exit.OK
+    after = _find(style, request)
+    if style.json:
+        return _write_json(style, after, "done", done)
+    show_found(after.outcome, after.plan, None, None, style)
+    if not style.quiet:
+        root, names = quote(str(request.store.root)), ", ".join(done.ids)
+        note(f"done: {names}; to take it back: rmqtool undo {root}{', twice' if len(done.ids) > 1 else ''}")
+    return after.outcome.status
+
+
+def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
+    """One transaction, unless there is nothing to write."""
+    from rmqtool.rebuild.file_sizes import require_known_sizes
+    from rmqtool.show.repair_text import show_found
+    from rmqtool.transaction import Transaction
+
+    saved = None if done.ids else request.saved
+    with Transaction(request.store, "repair") as transaction:
+        print_recovered(transaction.recovered)
+        done.recovered += recovered_json(transaction.recovered)
+        if saved:
+            saved.require_same_store(request.store)
+        found = _find(style, request)
+        if saved:
+            saved.require_same_result(request.store, found.as_json())
+        if found.is_empty:
+            return found
+        if found.rebuild and found.rebuilds:
+            require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
+            found.rebuild.require_release()
+        if not request.yes:
+            if not style.json:
+                show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
+                sys.stdout.flush()
+            confirm("Write this?", yes=False, recovered=transaction.recovered)
+        done.ids.append(_write(style, request, found, transaction))
+        done.found.append(found)
+    return found
+
+
+def _write(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> str:
+    """Stage all changes and commit; returns the transaction's id."""
+    from rmqtool.rebuild.apply import stage_plan
+    from rmqtool.show.progress import byte_progress
+
+    changes = found.repairs.first or found.repairs.changes
+    transaction.require_space(sum(change.size for change in changes))
+    for change in changes:
+        change.stage(transaction)
+    if found.rebuild and found.rebuilds:
+        with byte_progress("repairing", request.store.commit_log().size, quiet=style.quiet) as bar:
+            stage_plan(found.rebuild, transaction, bar.update)
+    return str(transaction.commit().id)
+
+
+def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
+    """The document: the last verification and its plan, and what was done, or is planned."""
+    result = {"state": state, "transactions": done.ids, **found.as_json(), "recovered": done.recovered}
+    if done.found:
+        made = [run.as_json() for run in done.found]
+        result["changes"] = [change for run in made for change in run["changes"]]
+        result["rebuild"] = made[-1]["rebuild"]
+    status = found.outcome.status if state == "done" else Exit.OK
+    write_document("repair", style.store, result, findings=found.outcome.findings, status=status)
+    return status

@@ -1,0 +1,58 @@
+"""The request for a repair that a command line makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.base.errors import UsageError
+from rmqtool.commands.verifying import repeated_options
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+
+if TYPE_CHECKING:
+    from rmqtool.base.files import RateLimit
+    from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
+    from rmqtool.store.store import Store
+
+
+@dataclass
+class RepairRequest:
+    """The arguments and options of a repair, by the names that click gives them."""
+
+    path: Path
+    dry_run: bool
+    save_plan: Path | None
+    plan: Path | None
+    keep_offsets: bool
+    jobs: int
+    yes: bool
+    broker_version: Version | None
+    broker_conf: BrokerConf
+    limit_rate: RateLimit | None
+    store: Store = field(init=False)
+    options: RepairOptions = field(init=False)
+    saved: SavedRepairPlan | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
+        from rmqtool.store.store import open_store
+
+        if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
+            raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
+        self.store = open_store(self.path, self.broker_conf)
+        self.options = RepairOptions(self.broker_version, self.keep_offsets)
+        if self.plan:
+            self.saved = SavedRepairPlan(self.plan)
+            self.options = self.saved.options
+
+    @property
+    def only_shows(self) -> bool:
+        """Whether nothing is to be written."""
+        return self.dry_run or self.save_plan is not None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options that other commands on the store need, too."""
+        return repeated_options(self.broker_conf.path, self.options.version, self.limit_rate, self.jobs)

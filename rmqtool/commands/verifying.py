@@ -1,0 +1,56 @@
+"""A verification under a progress bar, and what it is for a plan: shared by the commands that verify."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqtool.show.output import Style
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqtool.base.files import RateLimit
+    from rmqtool.base.parallel import WorkerPool
+    from rmqtool.repair.diagnosis import Diagnosis
+    from rmqtool.rules.versions import Version
+    from rmqtool.verify.outcome import Outcome
+    from rmqtool.verify.part_result import PartResult
+    from rmqtool.verify.verification import Verification
+
+
+def run_verification(
+    style: Style, verification: Verification, pool: WorkerPool[PartResult] | None = None, title: str = "verifying"
+) -> None:
+    """Verify under a progress bar; KeyboardInterrupt leaves what was found until then."""
+    from rmqtool.show.progress import byte_progress
+
+    done = 0
+    with byte_progress(title, verification.total_bytes, quiet=style.quiet) as bar:
+
+        def progress(size: int) -> None:
+            nonlocal done
+            done += size
+            bar.update(done)
+
+        verification.run(progress, pool)
+
+
+def diagnosis_of(outcome: Outcome, options: tuple[str, ...]) -> Diagnosis:
+    """The outcome as a plan sees it; `options` are those that each command of the plan needs."""
+    from rmqtool.repair.diagnosis import Diagnosis
+
+    serious = tuple(finding for finding in outcome.findings if finding.severity != "info")
+    return Diagnosis(outcome.snapshot, serious, outcome.lost, outcome.verdict == "dirty", options)
+
+
+def repeated_options(
+    conf: str | None, version: Version | None, rate: RateLimit | None = None, jobs: int = 1
+) -> tuple[str, ...]:
+    """The options of this run that the next commands on the store need, too, as words."""
+    given: list[tuple[str, str | Path | int | None]] = [
+        ("--broker-conf", conf),
+        ("--broker-version", str(version) if version else None),
+        ("--limit-rate", rate.bytes_per_second if rate else None),
+        ("--jobs", jobs if jobs > 1 else None),
+    ]
+    return tuple(word for name, value in given if value is not None for word in (name, str(value)))

@@ -1,0 +1,73 @@
+"""A checkpoint that fits the log, in place of one that is missing or does not fit (`StoreCheckpoint`).
+
+Its times are those of the last record, so that a start after a crash scans little of the log and cuts none of it. Where
+queues lack units there is no change: a start derives them from the place that the checkpoint names, or a rebuild does,
+which writes the checkpoint itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rmqtool.base.times import file_time
+from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CHECKPOINT
+from rmqtool.transaction import Transaction
+
+_MISSING, _FUTURE, _OFFSET = "checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"
+_ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file"})  # no units are missing because of them
+
+
+@dataclass(frozen=True)
+class NewCheckpoint:
+    """A checkpoint in place of one with the fields `before`, which is empty where there is none."""
+
+    before: Mapping[str, int]
+    fields: Mapping[str, int]
+    codes: frozenset[str]
+    what: str = f"{CHECKPOINT} is written with the times of the log's last record"
+    lost: str | None = None
+    size: int = FILE_SIZE
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The fields that change."""
+        pairs = ((name, self.before.get(name, 0), value) for name, value in self.fields.items())
+        return tuple(f"{name}: {before} becomes {value}" for name, before, value in pairs if before != value)
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare the change."""
+        mtime_ns = None if self.before else file_time(self.fields["physic_message_timestamp"])
+        transaction.file(CHECKPOINT, mtime_ns=mtime_ns).write(checkpoint_file(self.fields), 0)
+        transaction.put(CHECKPOINT)
+
+
+def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NewCheckpoint]:
+    """The new checkpoint, when one of its `codes` is told and the queues are complete."""
+    told = codes & {_MISSING, _FUTURE, _OFFSET}
+    lacks_units = any(code.startswith("consumequeue.") for code in codes - _ELSEWHERE)
+    if not told or lacks_units or snapshot.log_range.last_store_timestamp is None:
+        return
+    before = snapshot.checkpoint or {}
+    yield NewCheckpoint(before, _sane(snapshot, before), told)
+
+
+def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:
+    """The fields: those before where they fit the log, else its own."""
+    log, fields = snapshot.log_range, dict(before)
+    last = log.last_store_timestamp or 0
+    index_end = max((file.end_timestamp for file in snapshot.index_files if file.keys), default=0)
+    for name in CHECKPOINT_TIMES:
+        is_index = name == "index_message_timestamp"
+        if not (0 if is_index else 1) <= fields.get(name, -1) <= last:
+            fields[name] = min(index_end, last) if is_index else last
+    for name in ("master_flushed_offset", "confirm_physical_offset"):
+        fields[name] = min(max(fields.get(name, 0), 0), log.max_offset)
+    version = snapshot.version
+    if fields.get("logics_physical_offset", 0) or (version and version >= CHECKPOINT_HAS_LOGICS_OFFSET):
+        fields["logics_physical_offset"] = log.last_record_offset or 0
+    return fields

@@ -1,0 +1,77 @@
+"""Findings about `config/` that no change heals, and why: what nothing in a store tells is not invented."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rmqtool.findings.finding import Finding
+from rmqtool.repair.change import Change, FileChange
+from rmqtool.repair.config_source import DELAYS, OFFSETS
+from rmqtool.store.store import CONFIG
+from rmqtool.store.topics import TOPICS
+
+_FROM_BACKUP = "put back a backup of it, or the file of a slave, which copies it every ten seconds"
+_BEGIN_ANEW = (
+    f"nothing in a store tells committed offsets: {_FROM_BACKUP}. Without one, start the broker while clients are "
+    "stopped, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME); without that "
+    "it begins where its consumeFromWhere says, and gets messages again or skips them"
+)
+_ASKED = {
+    "config.offset-out-of-range": "the queue could not be read, or there is none",
+    "config.wrong-offset": "the offset is one of its queue, and the .bak or the group's retries contradict it; only "
+    "people know which is right: mqadmin resetOffsetByTime sets it, while the group is stopped",
+    "config.delay-offset": "the log does not show where the deliveries of this level ended",
+}
+_OTHERS = {
+    "config.missing": f"nothing else in the store shows its content: {_FROM_BACKUP}",
+    "config.unreadable": f"nothing in it, in its .bak or in the store shows its content: {_FROM_BACKUP}",
+    "config.topic-missing": "neither queues nor messages of the topic are left: make it with mqadmin updateTopic if it "
+    "is still used",
+    "config.topic-permission": "it may have been set on purpose: mqadmin updateTopicPerm -t TOPIC -p 6 sets it, once "
+    "the broker runs",
+    "config.older-copy": "nothing tells whether the file was put back on purpose: compare it with its .bak and with "
+    "backups, and keep the right one",
+    "config.backup-differs": "neither of the two can be decoded by all releases that fit",
+}
+
+
+def unhealed_config(
+    findings: Sequence[Finding], changes: Sequence[Change], *, offsets: bool
+) -> list[tuple[Finding, str]]:
+    """The findings above information about `config/` that none of `changes` heals, each with the reason."""
+    return [(each, _reason(each, offsets=offsets)) for each in _left(findings, changes)]
+
+
+def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
+    for each in findings:
+        of_start = each.code == "start.refuses" and each.message.startswith(f"{CONFIG}/")
+        if each.severity == "info" or not (each.code.startswith("config.") or of_start):
+            continue
+        if not any(
+            isinstance(change, FileChange) and each.code in change.codes and change.name in _files(each)
+            for change in changes
+        ):
+            yield each
+
+
+def _files(finding: Finding) -> set[str]:
+    """The files that a finding is about, relative to the store."""
+    if finding.code == "start.refuses":
+        return {finding.message.partition(":")[0]}
+    if finding.code == "config.topic-missing":
+        return {f"{CONFIG}/{TOPICS}"}
+    if finding.code in ("config.consumer-offset", "config.offset-out-of-range", "config.wrong-offset"):
+        return {f"{CONFIG}/{name}" for name in OFFSETS}
+    file = finding.file or ""
+    return {file, f"{file}.bak"} if finding.code == "config.backup-differs" else {file}
+
+
+def _reason(finding: Finding, *, offsets: bool) -> str:
+    if finding.code in _ASKED:
+        return _ASKED[finding.code] if offsets else "offsets are moved only when that is asked for"
+    if _files(finding) & {f"{CONFIG}/{name}" for name in OFFSETS} and finding.code != "config.older-copy":
+        taken_out = "; moving offsets takes the files out, so that the broker starts" * (not offsets)
+        return _BEGIN_ANEW + (taken_out if finding.code == "start.refuses" else "")
+    if f"{CONFIG}/{DELAYS}" in _files(finding) and finding.code in ("config.missing", "config.unreadable"):
+        return f"the log does not show what was delivered, and it comes again: {_FROM_BACKUP}"
+    return _OTHERS.get(finding.code, f"no change heals it: {_FROM_BACKUP}")

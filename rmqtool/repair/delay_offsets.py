@@ -1,0 +1,71 @@
+"""Where each delay level goes on to deliver, by the deliveries that the log shows (`ScheduleMessageService`)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from rmqtool.repair.config_text import edited, members, table_in, value_of, with_members
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.deliveries import LEVELS, Deliveries
+from rmqtool.store.single_messages import SingleMessages
+from rmqtool.store.snapshot import Snapshot
+
+
+class DelayOffsets:
+    """The offsets of the levels that have messages."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @cached_property
+    def proven(self) -> dict[int, int]:
+        """By level, the offset behind its last delivery, where the log proves it."""
+        snapshot, newest = self._snapshot, self._snapshot.log_range.last_store_timestamp
+        if newest is None:
+            return {}
+        messages = SingleMessages(snapshot)
+        deliveries = Deliveries(messages, newest, newest + 1)
+        ends = {level: deliveries.end_of(level) for level in range(1, LEVELS + 1)}
+        return {level: end for level, end in ends.items() if end is not None}
+
+    @cached_property
+    def unproven(self) -> list[int]:
+        """Levels that have messages, of which the log does not show which were delivered."""
+        return sorted(self._ranges.keys() - self.proven.keys())
+
+    @cached_property
+    def _ranges(self) -> dict[int, int]:
+        """The end of each level's queue, where it has messages."""
+        ends = {}
+        for queue_id in self._snapshot.queue_ids(SCHEDULE_TOPIC):
+            queue = self._snapshot.queue(SCHEDULE_TOPIC, queue_id)
+            if queue is not None and queue.range.max_offset > queue.range.min_offset:
+                ends[queue_id + 1] = queue.range.max_offset
+        return ends
+
+    def completed(self, text: str) -> tuple[str, list[str]]:
+        """A file's text with the levels that it lacks, as far as they are proven, and a line for each."""
+        table = table_in(text, "offsetTable")
+        there = {member.name for member in members(text, table.value)} if table else set()
+        new = {level: offset for level, offset in self.proven.items() if str(level) not in there}
+        if table is None or not new:
+            return text, []
+        lines = [f"delay level {level}: {offset} (where its deliveries end)" for level, offset in new.items()]
+        return with_members(text, table, {str(level): f"{level}:{offset}" for level, offset in new.items()}), lines
+
+    def corrected(self, text: str) -> tuple[str, list[str]]:
+        """A file's text with its levels where they are proven to be, or in the range of their queue; and the lines."""
+        table = table_in(text, "offsetTable")
+        edits, lines = [], []
+        for member in members(text, table.value) if table else ():
+            offset = value_of(text, member)
+            if type(offset) is not int or not member.name.isdecimal():
+                continue
+            level = int(member.name)
+            end = self._ranges.get(level, offset)
+            right = self.proven.get(level, min(max(offset, 0), end))
+            if right != offset:
+                edits.append((member.value, member.stop, str(right)))
+                place = "where its deliveries end" if level in self.proven else "the end of its queue"
+                lines.append(f"delay level {level}: {offset} -> {right} ({place})")
+        return edited(text, edits), lines

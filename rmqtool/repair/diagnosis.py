@@ -1,0 +1,103 @@
+"""A verification as a repair sees it: the findings by what becomes of them, and what a repair does about them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from shlex import join
+
+from rmqtool.findings.finding import Finding
+from rmqtool.repair.change import Change
+from rmqtool.repair.checkpoint import NewCheckpoint
+from rmqtool.repair.config_files import config_changes
+from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
+from rmqtool.repair.not_healed import NotHealed, not_healed
+from rmqtool.repair.treatments import Treatment, treatment_of
+from rmqtool.store.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A verification as a plan sees it: findings above information, and messages by topic that cannot be read.
+
+    `mended` says that the next start mends all of it without loss. `options` are the words that each command of the
+    plan needs, such as ``--broker-conf FILE``.
+    """
+
+    snapshot: Snapshot
+    findings: Sequence[Finding]
+    lost: Mapping[str, int] = field(default_factory=dict)
+    mended: bool = False
+    options: tuple[str, ...] = ()
+
+    @property
+    def by_treatment(self) -> dict[Treatment, list[Finding]]:
+        """The findings, each under its treatment."""
+        found: dict[Treatment, list[Finding]] = defaultdict(list)
+        for finding in self.findings:
+            found[treatment_of(finding)].append(finding)
+        return found
+
+    def command(self, name: str, *more: str) -> str:
+        """A command line on the store that can be pasted."""
+        return join(["rmqtool", name, str(self.snapshot.store.root), *self.options, *more])
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised."""
+
+    changes: tuple[Change, ...] = ()
+    queues: bool = False
+    index: bool = False
+    neutralise: bool = False
+
+    @property
+    def first(self) -> tuple[Change, ...]:
+        """The changes after which the log has to be read anew; they have a transaction of their own."""
+        return tuple(change for change in self.changes if change.codes & BEFORE_REBUILDS)
+
+    @property
+    def without_checkpoint(self) -> Repairs:
+        """The same where a rebuild writes the checkpoint."""
+        return replace(self, changes=tuple(each for each in self.changes if not isinstance(each, NewCheckpoint)))
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to repair."""
+        return bool(self.changes or self.queues or self.index or self.neutralise)
+
+
+def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False) -> Repairs:
+    """What `rmqtool repair` does about the findings; with `keep_offsets` it leaves committed offsets alone."""
+    found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
+    if diagnosis.mended or snapshot.holder is not None:
+        return Repairs()
+    is_damaged = "neutralise" in found
+    return Repairs(
+        changes=(
+            *log_file_changes(snapshot, findings),
+            *config_changes(snapshot, findings, offsets=not keep_offsets),
+        ),
+        queues="queues" in found or is_damaged or _ends_behind_log(findings),
+        index="index" in found or (is_damaged and bool(snapshot.index_files)),
+        neutralise=is_damaged,
+    )
+
+
+def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
+    """The findings about files and configuration that the repairs do not heal, each with the reason."""
+    of_config = unhealed_config(diagnosis.findings, repairs.changes, offsets=not keep_offsets)
+    by_reason: dict[str, set[str]] = defaultdict(set)
+    for finding, why in of_config:
+        by_reason[why].add(finding.code)
+    return [
+        *not_healed(diagnosis.snapshot, diagnosis.findings, repairs.changes),
+        *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
+    ]
+
+
+def _ends_behind_log(findings: Sequence[Finding]) -> bool:
+    """Whether units point behind the log's end: a start would cut them, and a rebuild does."""
+    return any(finding.code == "commitlog.last-file-missing" for finding in findings)

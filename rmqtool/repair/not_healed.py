@@ -1,0 +1,123 @@
+"""What no change of ours heals: why, and which files have to come from a replica or a backup, by name and size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from shlex import quote
+
+from rmqtool.findings.finding import Finding
+from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.change import Change
+from rmqtool.repair.log_files import empty_last_files, expected_size, is_resizable
+from rmqtool.repair.log_names import NAME_CODES
+from rmqtool.repair.places import codes_of, name_in_store
+from rmqtool.rules.file_sizes import LOG_FILE_SIZE
+from rmqtool.store.missing_files import known_end, missing_files
+from rmqtool.store.snapshot import Snapshot
+
+_GAP, _SIZE, _EMPTY = "commitlog.gap", "commitlog.file-size", "commitlog.empty-file"
+_END = frozenset({"commitlog.last-file-missing", "commitlog.end-missing", "commitlog.missing"})
+_IN_THE_WAY = frozenset({"commitlog.stray", "commitlog.stray-directory", "consumequeue.stray", "store.wrong-kind"})
+
+
+@dataclass(frozen=True)
+class NotHealed:
+    """Findings that no change heals: `why`, and the files that are `needed` from elsewhere, with their sizes."""
+
+    codes: frozenset[str]
+    why: str
+    needed: tuple[str, ...] = ()
+
+
+def not_healed(snapshot: Snapshot, findings: Sequence[Finding], changes: Sequence[Change]) -> list[NotHealed]:
+    """The findings about the store's files for which `changes`, those of `log_file_changes`, do nothing."""
+    codes = codes_of(findings)
+    if codes & UNREADABLE:
+        return [*_unreadable(findings), *_out_of_reach(snapshot, findings)]
+    left = codes - {code for change in changes for code in change.codes}
+    return [
+        *(_gaps(snapshot) if _GAP in left else ()),
+        *_end(snapshot, codes & _END),
+        *_wrong_conf(snapshot, codes),
+        *(_sizes(snapshot) if codes & {_SIZE, _EMPTY} else ()),
+        *_names(left & NAME_CODES - {_GAP}),
+        *_out_of_reach(snapshot, findings),
+    ]
+
+
+def _gaps(snapshot: Snapshot) -> Iterator[NotHealed]:
+    files = [file for file in snapshot.log.files if file.size]
+    gaps = [(before.end_offset, after.start_offset) for before, after in pairwise(files)]
+    needed = [name for start, end in gaps if start < end for name in missing_files(snapshot, start, end)]
+    if needed:
+        why = "files of the log are missing: nothing in the store holds their messages, and a file of zeros in their "
+        why += "place would be served as messages. Without them the gap stays, and consumers skip what is missing"
+        yield NotHealed(frozenset({_GAP}), why, tuple(needed))
+
+
+def _end(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
+    if not codes:
+        return
+    files_end, known = snapshot.log.files[-1].end_offset if snapshot.log.files else 0, known_end(snapshot)
+    end = files_end if known > files_end else snapshot.log_range.max_offset
+    why = "the end of the log is lost: restore it before the broker starts, and before the queues are rebuilt, "
+    why += "which still point to what was there"
+    if not snapshot.log.files:
+        why = "the whole log is gone, or its disk is not mounted, or broker.conf names another directory"
+    yield NotHealed(codes, why, missing_files(snapshot, end, known) if known > end else ())
+
+
+def _wrong_conf(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed]:
+    usual, configured = snapshot.log.file_size, snapshot.store.conf.size(*LOG_FILE_SIZE)
+    if usual and configured and usual != configured:
+        why = f"the log files have {usual} bytes, and broker.conf says {LOG_FILE_SIZE[0]}={configured}: put {usual} "
+        why += "there; the files stay as they are"
+        yield NotHealed(frozenset({_SIZE, "start.refuses"} & codes), why)
+
+
+def _sizes(snapshot: Snapshot) -> Iterator[NotHealed]:
+    """Files that zeros do not make whole."""
+    size, files = expected_size(snapshot), snapshot.log.files
+    if size is None:
+        return
+    empty = empty_last_files(snapshot.log)
+    for number, file in enumerate(files):
+        name, later = snapshot.store.relative(file.path), files[number + 1 :]
+        if file.size == size or file in empty or is_resizable(file, later, size):
+            continue
+        code = _SIZE if file.size else _EMPTY
+        if file.size > size:
+            yield NotHealed(frozenset({code}), f"{name} holds data behind the {size} bytes that a file has")
+        else:
+            why = f"{name} has {file.size} of {size} bytes, and files follow it: zeros in place of the rest would only "
+            why += "hide that it is lost"
+            yield NotHealed(frozenset({code}), why, (f"{name} ({size} bytes)",))
+
+
+def _names(codes: frozenset[str]) -> Iterator[NotHealed]:
+    if codes - {"commitlog.physical-offset"}:
+        why = "names and contents of log files contradict each other, and no renaming makes the log follow on: decide "
+        why += "which file is the right one, and move the other out of the directory"
+        yield NotHealed(codes, why)
+
+
+def _unreadable(findings: Sequence[Finding]) -> Iterator[NotHealed]:
+    files = tuple(dict.fromkeys(each.file for each in findings if each.code in UNREADABLE and each.file))
+    if files:
+        why = "cannot be read: run as the broker's user, or copy the disk with a tool that skips bad sectors, or "
+        why += "restore these files"
+        yield NotHealed(codes_of(findings) & UNREADABLE, why, files)
+
+
+def _out_of_reach(snapshot: Snapshot, findings: Sequence[Finding]) -> Iterator[NotHealed]:
+    """Entries that a person must move, for no transaction reaches them."""
+    told = [each for each in findings if each.code in _IN_THE_WAY | {_EMPTY, "commitlog.duplicate-file"} and each.file]
+    paths = {snapshot.store.root / Path(each.file or ""): each.code for each in told if each.severity != "info"}
+    for path, code in paths.items():
+        if name_in_store(snapshot.store, path) is None:
+            why = "outside the store, behind a link, on another disk, or rmqtool's and the broker's own: move it away "
+            why += f"yourself: mv {quote(str(path))} DIRECTORY"
+            yield NotHealed(frozenset({code}), why)

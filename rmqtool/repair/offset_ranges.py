@@ -1,0 +1,67 @@
+"""Offsets that lie outside of their queue, brought to the nearest offset that the queue has.
+
+A group goes on there anyhow, but only when it connects before its queue has grown that far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.repair.config_source import LMQ_TABLE
+from rmqtool.repair.config_text import Member, edited, members, table_in, value_of
+from rmqtool.repair.seen_queues import SeenQueue, SeenQueues
+
+_FAR = 10_000  # from 0: of a queue without any message; a smaller offset may be that of messages that have expired
+_LMQ_QUEUE_ID = "0"  # MixAll.LMQ_QUEUE_ID
+
+
+class Moved(NamedTuple):
+    """An offset that is brought to another one, and why to that one."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    to: int
+    why: str
+
+    @property
+    def line(self) -> str:
+        """The line that shows it."""
+        return f"group {self.group}, {self.topic} queue {self.queue_id}: {self.offset} -> {self.to} ({self.why})"
+
+
+def with_real_offsets(text: str, queues: SeenQueues) -> tuple[str, list[Moved]]:
+    """The text of a file of committed offsets with each in the range of its queue, and those that are moved."""
+    edits, moved = [], []
+    for group, topic, number in _offsets(text):
+        offset = value_of(text, number)
+        if type(offset) is not int or not number.name.isdecimal():
+            continue
+        queue_id = int(number.name)
+        nearest, why = _nearest(queues.get(QueueName(topic, queue_id)), offset)
+        if nearest != offset:
+            edits.append((number.value, number.stop, str(nearest)))
+            moved.append(Moved(group, topic, queue_id, offset, nearest, why))
+    return edited(text, edits), moved
+
+
+def _offsets(text: str) -> Iterator[tuple[str, str, Member]]:
+    """Group, topic, and the number of each queue, which is named by its queue id."""
+    for name in ("offsetTable", LMQ_TABLE):
+        table = table_in(text, name)
+        for entry in members(text, table.value) if table else ():
+            topic, _, group = entry.name.partition("@")
+            if text[entry.value] == "{":
+                yield from ((group, topic, number) for number in members(text, entry.value))
+            else:
+                yield group, topic, entry._replace(name=_LMQ_QUEUE_ID)
+
+
+def _nearest(queue: SeenQueue | None, offset: int) -> tuple[int, str]:
+    if queue is None:
+        return (0 if offset < 0 or offset >= _FAR else offset), "its queue has no message"
+    nearest = min(max(offset, queue.min_offset), queue.max_offset)
+    return nearest, "the end" if nearest == queue.max_offset else "the beginning"

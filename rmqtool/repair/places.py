@@ -1,0 +1,66 @@
+"""Which paths a repair may change, and changes that take files out of their directories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.base.errors import UnsupportedError, UnwritableError
+from rmqtool.base.files import InputFile
+from rmqtool.base.mapped_files import MappedFile
+from rmqtool.findings.finding import Finding
+from rmqtool.store.store import Store
+from rmqtool.transaction import Transaction
+from rmqtool.transaction.paths import StorePaths
+from rmqtool.transaction.system import SYSTEM
+
+KEPT = "rmqtool keeps it until undo --discard"
+
+
+@dataclass(frozen=True)
+class TakenOut:
+    """Files and directories, by their names in the store, that are taken out; the transaction keeps them."""
+
+    names: tuple[str, ...]
+    codes: frozenset[str]
+    what: str
+    lost: str | None = None
+    size: int = 0
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """The names."""
+        return self.names
+
+    def stage(self, transaction: Transaction) -> None:
+        """Prepare the change."""
+        for name in self.names:
+            transaction.remove(name)
+
+
+def name_in_store(store: Store, path: Path) -> str | None:
+    """The name by which a transaction changes `path`; None outside the store, behind a link or on another disk."""
+    paths = StorePaths(os.path.realpath(store.root), SYSTEM)
+    try:
+        return paths.check(store.relative(path))
+    except (UnsupportedError, UnwritableError):
+        return None
+
+
+def names_in_store(store: Store, paths: Iterable[Path]) -> tuple[str, ...]:
+    """The names of those that a transaction can change, in order, each once."""
+    names = (name_in_store(store, path) for path in paths)
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def codes_of(findings: Sequence[Finding], *, info: bool = False) -> frozenset[str]:
+    """The codes of the findings; those that are only information count with `info`."""
+    return frozenset(finding.code for finding in findings if info or finding.severity != "info")
+
+
+def zero_from(file: MappedFile, position: int) -> bool:
+    """Whether a file holds only zeros from `position` on."""
+    with InputFile(file.path) as opened:
+        return opened.next_data(position, opened.size) == opened.size

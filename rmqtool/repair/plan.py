@@ -1,0 +1,179 @@
+"""What to do about the findings of a verification: one short plan, in order, that treats all of them together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmqtool.findings.catalogue import CATALOGUE
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.diagnosis import Diagnosis, Repairs, notes_on_the_rest
+from rmqtool.repair.not_healed import NotHealed
+from rmqtool.repair.permissions import permission_command
+from rmqtool.repair.treatments import Treatment
+from rmqtool.store.unknown_sizes import unknown_sizes
+
+_MAX_NAMED = 3  # files, findings or topics that a step names one by one
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: what to do in a sentence, the command that does it, what that changes, and what stays lost."""
+
+    text: str
+    command: str | None = None
+    changes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of the contract."""
+        return {"text": self.text, "command": self.command, "changes": list(self.changes), "lost": list(self.lost)}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps in their order, and what none of them heals.
+
+    No broker may be started before step number `start_after`, counted from 1, is done; None: it may.
+    """
+
+    steps: tuple[Step, ...] = ()
+    start_after: int | None = None
+    remaining: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to say."""
+        return bool(self.steps or self.remaining)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of the contract."""
+        return {
+            "steps": [step.as_json() for step in self.steps],
+            "start_after": self.start_after,
+            "remaining": list(self.remaining),
+        }
+
+
+def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> Plan:
+    """The plan for all findings, with its `repairs`; empty when there are none."""
+    found = diagnosis.by_treatment
+    if not found:
+        return Plan()
+    if diagnosis.snapshot.holder is not None or "stop" in found:
+        return Plan((Step("Stop the broker that runs on the store, and verify it again:",
+                          diagnosis.command("verify")),))  # fmt: skip
+    if diagnosis.mended:
+        return Plan((Step("Start the broker: its start mends this, and no message is lost by it."),))
+    notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
+    steps = [*_steps_before(diagnosis, found, notes)]
+    if repairs:
+        steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
+    last = len(steps) or None
+    steps += _steps_after(found, is_repaired=bool(repairs))
+    return Plan(tuple(steps), last, tuple(_remaining(found, repairs, notes)))
+
+
+def _steps_before(
+    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], notes: Sequence[NotHealed]
+) -> Iterator[Step]:
+    """What people must do before a repair."""
+    for finding in found.get("access", ())[:1]:
+        yield Step(f"Let the broker's user read and write {_files(found['access'])}; copy a failing disk with a tool "
+                   "that skips bad sectors, and verify the copy.",
+                   permission_command(diagnosis.snapshot, finding))  # fmt: skip
+    needed = [note for note in notes if note.needed and not note.codes & UNREADABLE]
+    if needed or "restore" in found:
+        files = ", ".join(_some(tuple(file for note in needed for file in note.needed))) or "what is missing"
+        yield Step(
+            f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
+            lost=_some(tuple(dict.fromkeys(finding.message for finding in found.get("restore", ())))),
+        )
+    for finding in found.get("decide", ())[:_MAX_NAMED]:
+        yield Step(f"{finding.message}: {CATALOGUE[finding.code].repair}")
+    if "release" in found:
+        yield Step("Find out the release of the broker (its lib/ names it), and name it: starts of the releases that "
+                   "fit differ.", f"{diagnosis.command('verify')} --broker-version VERSION")  # fmt: skip
+
+
+def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Step:
+    found = diagnosis.by_treatment
+    wanted = {*(["simple"] if repairs.queues else []), *(["index"] if repairs.index else [])}
+    unknown = sorted(wanted & unknown_sizes(diagnosis.snapshot))
+    text = "Repair the store (rmqtool undo takes it back):"
+    if unknown:
+        names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
+        text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
+    changes = [change.what for change in repairs.changes]
+    if repairs.neutralise:
+        changes.append(f"put inert records in place of damage in the log ({_codes(found['neutralise'])})")
+    if repairs.queues:
+        why = _codes(found.get("queues", [])) or "units that do no harm for what is lost"
+        changes.append(f"rebuild the consume queues ({why})")
+    if repairs.index:
+        why = _codes(found.get("index", [])) or "without the keys of what is damaged"
+        changes.append(f"rebuild the index ({why})")
+    lost = [change.lost for change in repairs.changes if change.lost]
+    if diagnosis.lost:
+        topics = Counter(diagnosis.lost).most_common(_MAX_NAMED)
+        messages = counted(sum(diagnosis.lost.values()), "message")
+        named = ", ".join(f"{topic} {count}" for topic, count in topics)
+        lost.append(f"{messages} that cannot be read: {named}{', ...' if len(diagnosis.lost) > _MAX_NAMED else ''}")
+    more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
+    return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
+
+
+def _steps_after(found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool) -> Iterator[Step]:
+    """What is left once the store is repaired."""
+    restored = found.get("restore", ())
+    saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
+    if saving:
+        yield Step("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
+    elif not any(finding.code == "commitlog.missing" for finding in restored) and (
+        is_repaired or found.keys() & {"start", "restore"}
+    ):
+        yield Step("Start the broker.")
+    for finding in found.get("running", ()):
+        yield Step(f"Later: {finding.message}.", finding.remedy)
+
+
+def _remaining(
+    found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs, notes: Sequence[NotHealed]
+) -> Iterator[str]:
+    """What no step heals, or needs none."""
+    known = frozenset[str]().union(*(each.codes for each in repairs.changes), *(note.codes for note in notes))
+    for note in notes:
+        yield f"{', '.join(sorted(note.codes))}: {note.why}"
+    for treatment in ("files", "config", "none"):
+        codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
+        for code in codes:
+            yield f"{code}: {CATALOGUE[code].repair}"
+    rebuilt: tuple[tuple[Treatment, bool], ...] = (
+        ("neutralise", repairs.neutralise),
+        ("queues", repairs.queues),
+        ("index", repairs.index),
+    )
+    for treatment, is_done in rebuilt:
+        if treatment in found and not is_done:
+            yield f"{_codes(found[treatment])}: the log holds nothing from which a rebuild could mend it"
+    if set(found) <= {"refused", "none"}:
+        yield from (finding.message for finding in found.get("refused", ()))
+
+
+def _codes(findings: Sequence[Finding]) -> str:
+    """The codes with the number of findings: ``consumequeue.behind 28, consumequeue.hole``."""
+    counts: Counter[str] = Counter()
+    for finding in findings:
+        counts[finding.code] += finding.count
+    return ", ".join(f"{code} {count}" if count > 1 else code for code, count in counts.most_common())
+
+
+def _files(findings: Sequence[Finding]) -> str:
+    return ", ".join(_some(tuple(dict.fromkeys(str(finding.file or "the store") for finding in findings))))
+
+
+def _some(texts: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(texts) - _MAX_NAMED
+    return (*texts[:_MAX_NAMED], f"and {more} more") if more > 0 else texts

@@ -1,0 +1,93 @@
+"""Topics and groups that a store proves, as a broker makes them new (`TopicConfig`, `SubscriptionGroupConfig`).
+
+Only fields that every release has are written: a newer one gives the others its defaults, and writes them itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from rmqtool.repair.seen_queues import SeenQueues
+from rmqtool.rules.releases import Releases
+from rmqtool.rules.system_topics import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    is_system_topic,
+)
+from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION
+from rmqtool.store.paths import COMPACTION, COMPACTION_LOG
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import Store
+from rmqtool.store.topics import READABLE, WRITABLE
+
+_OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
+_MAX_QUEUES = 1024  # more than a topic has; an offset of a higher queue is damaged
+_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # made only by a broker with traceTopicEnable; clients make it, too
+
+
+def proven_topics(snapshot: Snapshot, queues: SeenQueues) -> dict[str, dict[str, Any]]:
+    """The topics whose queues are seen, but those that a broker makes by itself at a start or on demand.
+
+    Committed offsets show queues, too, that have no message yet.
+    """
+    counts: dict[str, int] = {}
+    batch: set[str] = set()
+    for name, queue in queues.items():
+        if name.topic.startswith((*_OF_GROUPS, _TRACE_TOPIC)) or not is_system_topic(name.topic):
+            counts[name.topic] = max(counts.get(name.topic, 0), name.queue_id + 1)
+            batch |= {name.topic} if queue.is_batch else set()
+    for one in snapshot.committed.offsets:
+        if one.topic in counts and 0 <= one.queue_id < _MAX_QUEUES:
+            counts[one.topic] = max(counts[one.topic], one.queue_id + 1)
+    return {topic: _topic(snapshot.store, topic, counts[topic], is_batch=topic in batch) for topic in sorted(counts)}
+
+
+def _topic(store: Store, topic: str, queues: int, *, is_batch: bool) -> dict[str, Any]:
+    """A topic's configuration; before 4.9 a broker made dead letter topics that cannot be read."""
+    attributes = {"queue.type": "BatchCQ"} if is_batch else {}
+    if (store.root / COMPACTION / COMPACTION_LOG / topic).is_dir():
+        attributes["cleanup.policy"] = "COMPACTION"
+    config = {
+        "order": False,
+        "perm": READABLE | WRITABLE,
+        "readQueueNums": queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queues,
+    }
+    return {**config, "attributes": attributes} if attributes else config
+
+
+def group_topics(topics: Iterable[str]) -> Iterator[str]:
+    """The groups to which retry and dead letter topics belong; those of pop consumers name a topic behind the group."""
+    known = {*topics}
+    for topic in known:
+        for prefix in _OF_GROUPS:
+            if topic.startswith(prefix):
+                group = topic.removeprefix(prefix).partition("+")[0]
+                ends = (at for at, letter in enumerate(group) if letter == "_" and group[at + 1 :] in known)
+                yield group[: next(ends, len(group))]
+
+
+def group_entry(group: str) -> dict[str, Any]:
+    """A group's settings as a broker makes them when a consumer connects."""
+    return {
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "groupName": group,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+
+
+def new_data_version(releases: Releases) -> dict[str, int]:
+    """A data version as of a new file: `stateVersion` only where no older release may read it as a sign of a newer."""
+    version = {"counter": 0, "timestamp": time.time_ns() // 1_000_000}
+    return {**version, "stateVersion": 0} if releases.oldest >= OFFSETS_HAVE_DATA_VERSION else version

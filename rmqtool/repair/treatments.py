@@ -1,0 +1,82 @@
+"""What becomes of each finding of a verification: one table from codes to the step of the plan that treats them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal
+
+from rmqtool.findings.finding import Finding
+
+Treatment = Literal[
+    "stop", "access", "restore", "decide", "release", "files", "neutralise", "queues", "index", "config", "start",
+    "running", "none", "refused",
+]  # fmt: skip
+"""How a finding is treated, in the order of a plan.
+
+`stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
+know; name the `release`; mend `files`, put inert records in place of damage (`neutralise`), rebuild `queues` or
+`index`, mend `config` files: those a repair does; the next `start` mends it; once the broker is `running`; `none` is
+needed; `refused`: another finding says why a start is refused.
+"""
+
+_BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
+    "stop": ("store.in-use",),
+    "access": ("store.unreadable", "store.permission", "commitlog.unreadable"),
+    "restore": (
+        *("commitlog.gap", "commitlog.last-file-missing", "commitlog.missing"),
+        *("commitlog.end-missing", "commitlog.head-missing"),
+    ),
+    "decide": ("store.mixed", "commitlog.magic-code-v2"),
+    "release": ("start.depends-on-release",),
+    "files": (
+        *("store.wrong-kind", "commitlog.file-size", "commitlog.empty-file", "commitlog.stray"),
+        *("commitlog.stray-directory", "commitlog.overlap", "commitlog.misaligned-file", "commitlog.duplicate-file"),
+        *("consumequeue.stray", "checkpoint.missing", "checkpoint.logics-offset"),
+        *("timer.wheel-size", "timer.log", "timer.lost", "timer.again"),
+    ),
+    "neutralise": (
+        *("start.data-loss", "start.other-mode-data-loss"),
+        *("commitlog.body-crc", "commitlog.property-crc", "commitlog.lengths", "commitlog.truncated"),
+        *("commitlog.magic-code", "commitlog.zeroed", "commitlog.physical-offset", "commitlog.blank"),
+        *("commitlog.huge-size", "commitlog.properties", "commitlog.sys-flag"),
+    ),
+    "queues": (
+        *("start.hangs", "start.queue-loss", "store.abort-missing"),
+        *("consumequeue.zero-file", "consumequeue.garbage-after-end", "consumequeue.gap", "consumequeue.file-size"),
+        *("consumequeue.missing-unit", "consumequeue.hole", "consumequeue.wrong-record"),
+        *("consumequeue.duplicate-unit", "consumequeue.tags-code", "consumequeue.pre-blank"),
+        *("consumequeue.lmq-mismatch", "consumequeue.batch-unit", "consumequeue.ext-address"),
+        *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "consumequeue.empty-file"),
+    ),
+    "index": (
+        *("index.geometry", "index.header", "index.slot", "index.chain", "index.unit", "index.ahead"),
+        *("index.missing", "index.name"),
+    ),
+    "config": (
+        *("config.consumer-offset", "config.unreadable", "config.backup-differs", "config.offset-out-of-range"),
+        *("config.delay-offset", "config.missing", "config.topic-missing", "config.wrong-offset"),
+        *("config.older-copy", "consumequeue.kind"),
+    ),
+    "start": (
+        *("store.unclean-stop", "store.interrupted-run", "commitlog.torn", "commitlog.stale-bytes"),
+        *("commitlog.stale-records", "commitlog.preallocated", "checkpoint.future"),
+    ),
+    "running": (
+        *("store.disk-full", "store.retention-blocked", "config.topic-permission", "commitlog.future-timestamp"),
+    ),
+    "none": ("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
+    "refused": ("start.refuses",),
+}
+
+TREATMENTS: Mapping[str, Treatment] = MappingProxyType(
+    {code: treatment for treatment, codes in _BY_CODE.items() for code in codes}
+)
+"""The treatment of each code that a verification reports above information."""
+
+
+def treatment_of(finding: Finding) -> Treatment:
+    """The treatment of one finding; a start that only a missing file spoils is not mended by inert records."""
+    if finding.code.startswith("start.") and finding.remedy and "--neutralise" not in finding.remedy:
+        return "restore" if TREATMENTS[finding.code] == "neutralise" else TREATMENTS[finding.code]
+    return TREATMENTS.get(finding.code, "decide")

@@ -1,0 +1,29 @@
+"""A plan for people: numbered steps, each with a command that can be pasted as it is."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.repair.plan import Plan
+from rmqtool.show.output import print_labelled, visible
+
+_INDENT = "     "
+
+
+def show_plan(plan: Plan, console: Console) -> None:
+    """Print what to do."""
+    head = Text("What to do", style="bold")
+    if plan.start_after:
+        head.append(f"  start no broker before step {plan.start_after} is done", style="bold red")
+    console.print(head, soft_wrap=True)
+    for number, step in enumerate(plan.steps, 1):
+        print_labelled(console, Text(f"{number:>3}. "), step.text)
+        if step.command:  # in one piece, so that it can be pasted
+            console.print(Text(_INDENT + visible(step.command), style="bold"), soft_wrap=True)
+        for change in step.changes:
+            print_labelled(console, Text(f"{_INDENT}- ", style="dim"), change)
+        for lost in step.lost:
+            print_labelled(console, Text(f"{_INDENT}lost: ", style="yellow"), lost)
+    for text in plan.remaining:
+        print_labelled(console, Text("  stays: ", style="dim"), text)

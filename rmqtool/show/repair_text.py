@@ -1,0 +1,40 @@
+"""A repair for people: what it changes, one by one, and what it leaves."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from rmqtool.rebuild.plan import RebuildPlan
+from rmqtool.repair.change import Change
+from rmqtool.repair.diagnosis import Repairs
+from rmqtool.repair.plan import Plan
+from rmqtool.show import rebuild_text
+from rmqtool.show.output import Style, print_labelled
+from rmqtool.show.plan_text import show_plan
+from rmqtool.show.verify_text import show_verdict
+from rmqtool.verify.outcome import Outcome
+
+
+def show_found(
+    outcome: Outcome, plan: Plan, repairs: Repairs | None, rebuild: RebuildPlan | None, style: Style
+) -> None:
+    """Show the verdict and the plan, then each change with its details, and those of the rebuild."""
+    console = style.console()
+    show_verdict(console, outcome)
+    if plan:
+        show_plan(plan, console)
+    if repairs:
+        console.print()
+        for change in repairs.first or repairs.changes:
+            _show_change(change, console)
+    if repairs and rebuild:
+        rebuild_text.show_plan(rebuild, style, verb="planned")
+
+
+def _show_change(change: Change, console: Console) -> None:
+    print_labelled(console, Text("change  "), change.what)
+    for detail in change.details:
+        print_labelled(console, Text("        "), detail)
+    if change.lost:
+        print_labelled(console, Text("        lost: ", style="yellow"), change.lost)

@@ -1,0 +1,31 @@
+"""Whether a store shows the sizes of its derived files; where it does not, only broker.conf knows them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.snapshot import Snapshot
+
+Sized = Kind | Literal["index"]
+"""Kinds of files whose size only broker.conf and other files of their kind show."""
+
+
+def unknown_sizes(snapshot: Snapshot) -> frozenset[Sized]:
+    """The kinds of files whose size neither a file of the store nor broker.conf shows.
+
+    None with a broker.conf: what it does not set is the default, as for the broker that reads it.
+    """
+    conf = snapshot.store.conf
+    if conf.path is not None:
+        return frozenset()
+    shown: set[Sized] = {queue.kind for queue in snapshot.queues if any(whole_file_sizes(queue))}
+    if any(geometry for _, geometry in snapshot.index_geometries):
+        shown.add("index")
+    kinds: tuple[Sized, ...] = ("simple", "batch", "index")
+    return frozenset(kind for kind in kinds if kind not in shown)
+
+
+def whole_file_sizes(queue: Queue) -> list[int]:
+    """Sizes of the files that hold whole units only, bytes; the size of other files is no evidence."""
+    return [file.size for file in queue.files.files if file.size > 0 and file.size % queue.unit_size == 0]

@@ -1,0 +1,156 @@
+"""`rmqtool repair`: verify, the plan, one transaction, and verify again."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from rmqtool.transaction.system import System
+from tests.commands.running import Result, answered, rmqtool
+from tests.conftest import GoldenStore
+from tests.real_broker.harness import GEOMETRY
+from tests.rebuild.damaging import index_gone, index_slots_zeroed, one_queue_gone, unit_zeroed
+from tests.rebuild.log_damages import flip_a_body, overwrite
+from tests.transaction.small import tree
+from tests.unchanged import unchanged
+
+VERSION = "5.3.3"
+LOG = "commitlog/00000000000000000000"
+
+
+@pytest.fixture(autouse=True)
+def no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests prove what is written, not that it outlives a loss of power."""
+    for name in ("sync", "sync_all"):
+        monkeypatch.setattr(System, name, lambda self, what: None)
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore, tmp_path: Path) -> Path:
+    """A store with damage in log, queues and index."""
+    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    overwrite(root / LOG)
+    one_queue_gone(root)
+    index_slots_zeroed(root)
+    return root
+
+
+def conf_of(store: Path) -> Path:
+    """A broker.conf with the sizes of the golden stores."""
+    conf = store.parent / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in GEOMETRY.items()))
+    return conf
+
+
+def repair(store: Path, *options: str | Path) -> Result:
+    """Run it with that."""
+    conf = conf_of(store)
+    version = () if "--plan" in options else ("--broker-version", VERSION)
+    return rmqtool("repair", store, "--broker-conf", conf, *version, *options)
+
+
+@pytest.mark.slow
+def test_repair_heals_once_and_undo_takes_it_back(store: Path) -> None:
+    """The verdict is clean afterwards, a second run writes nothing, and undo brings back each byte."""
+    before = tree(store)
+    done = repair(store, "--yes", "--json")
+    assert done.status == Exit.OK
+    result = done.document["result"]
+    assert (result["state"], result["verdict"]) == ("done", "clean")
+    assert result["rebuild"]["neutralised"]
+    assert not result["plan"]["steps"]
+    again = repair(store, "--yes", "--json").document["result"]
+    assert (again["state"], again["transactions"]) == ("nothing", [])
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert tree(store) == before
+
+
+def test_a_dry_run_shows_all_and_changes_nothing(store: Path) -> None:
+    with unchanged(store):
+        found = repair(store, "--dry-run")
+    assert found.status == Exit.OK
+    assert "What to do  start no broker before step 1 is done" in found.out
+    assert "1 queue to create" in found.out
+    assert re.search(r"index: \d+ files? to write", found.out)
+    assert found.err.splitlines()[-1].startswith(f"nothing is written yet; next: rmqtool repair {store} --broker-conf ")
+
+
+def test_a_sound_store_needs_none(golden_store: GoldenStore) -> None:
+    store = golden_store(f"{VERSION}-clean")
+    with unchanged(store):
+        found = rmqtool("repair", store, "--dry-run")
+    assert (found.status, found.err) == (Exit.OK, "nothing to repair\n")
+
+
+@pytest.mark.slow
+def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_path: Path) -> None:
+    """Carried out as it was shown, and refused when a file has changed since."""
+    plan = tmp_path / "plan.json"
+    with unchanged(store):
+        assert repair(store, "--save-plan", plan).status == Exit.OK
+    changed = Path(shutil.copytree(store, tmp_path / "changed", copy_function=shutil.copy2))
+    (changed / "config" / "topics.json").write_text("{}")
+    refused = repair(changed, "--plan", plan, "--yes")
+    assert refused.status == Exit.FAILED
+    assert "not as it was" in refused.err
+    assert repair(store, "--plan", plan, "--yes").status == Exit.OK
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "rmqtool.repair-plan/1", "command": "repair"}'])
+def test_a_file_that_is_no_plan(store: Path, tmp_path: Path, text: str) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(text)
+    with unchanged(store):
+        assert repair(store, "--plan", plan, "--yes").status == Exit.USAGE
+
+
+def test_no_choice_beside_a_plan(store: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({}))
+    for option in ("--dry-run", "--keep-offsets"):
+        assert repair(store, "--plan", plan, option).status == Exit.USAGE
+
+
+def test_nobody_to_be_asked(store: Path) -> None:
+    """Without a terminal and without --yes nothing is read, and nothing written."""
+    with unchanged(store):
+        assert repair(store).status == Exit.USAGE
+
+
+@pytest.mark.slow
+def test_saying_no(store: Path) -> None:
+    """The plan is shown, and nothing is changed."""
+    before = tree(store)
+    found = answered(b"n\n", "repair", store, "--broker-version", VERSION, "--broker-conf", conf_of(store))
+    assert "What to do" in found.out
+    assert "nothing was changed" in found.err
+    assert tree(store) == before
+
+
+def test_sizes_that_nothing_shows(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """It asks for broker.conf before it writes index files of another size than the broker's."""
+    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    index_gone(root)
+    before = tree(root)
+    found = rmqtool("repair", root, "--yes")
+    assert found.status == Exit.USAGE
+    assert "--broker-conf FILE" in found.err
+    assert tree(root) == before
+
+
+@pytest.mark.slow
+def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A damaged body is taken out; what else there is to do is shown afterwards, with status 1."""
+    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    flip_a_body(root / LOG)
+    unit_zeroed(root)
+    (root / "commitlog" / "00000000000000065536").unlink()
+    found = repair(root, "--yes")
+    assert found.status == Exit.FINDINGS
+    assert "Restore commitlog/00000000000000065536 " in found.out
+    assert "to take it back: rmqtool undo" in found.err

@@ -1,0 +1,221 @@
+"""What stands wrongly among a store's files is put right, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.formats.file_name import file_name
+from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
+from rmqtool.repair.not_healed import not_healed
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from rmqtool.verify.read_errors import UnreadFiles
+from tests.repair.healing import findings_of, heal, left, plan
+from tests.transaction.small import tree
+from tests.verify.damages import QUEUE, log_file
+from tests.verify.small_store import FILE_SIZE, small_store
+from tests.verify.verifying import codes_of, verify
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+def make(name: str, data: bytes = b"notes") -> Callable[[Path], object]:
+    """Write a file that does not belong there."""
+    return lambda store: (store / name).write_bytes(data)
+
+
+def make_directory(name: str) -> Callable[[Path], object]:
+    """Make a directory with a file, which does not belong there."""
+
+    def apply(store: Path) -> None:
+        (store / name).mkdir()
+        (store / name / "notes").write_bytes(b"notes")
+
+    return apply
+
+
+STRAYS: dict[str, Callable[[Path], object]] = {
+    "commitlog/nohup.out": make("commitlog/nohup.out"),
+    "commitlog/" + file_name(0) + ".bak": make("commitlog/" + file_name(0) + ".bak", bytes(FILE_SIZE)),
+    "commitlog/pipe": lambda store: os.mkfifo(store / "commitlog/pipe"),
+    "commitlog/old": make_directory("commitlog/old"),
+    f"{QUEUE}/x.bak": make(f"{QUEUE}/x.bak"),
+    f"{QUEUE}/old": make_directory(f"{QUEUE}/old"),
+    "index/20231114221320002": make_directory("index/20231114221320002"),
+    "abort": make_directory("abort"),
+    f"commitlog/{file_name(1 << 20)}": lambda store: (store / "commitlog" / file_name(1 << 20)).touch(),
+}
+
+
+def test_a_sound_store_needs_nothing(store: Path) -> None:
+    """Neither does one with files in places where a broker does not look."""
+    assert plan(store) == []
+    (store / "consumequeue/notes.txt").write_bytes(b"notes")
+    (store / "notes.txt").write_bytes(b"notes")
+    assert plan(store) == []
+    assert left(store) == []
+
+
+@pytest.mark.parametrize("name", STRAYS)
+def test_what_does_not_belong_is_taken_out(store: Path, name: str) -> None:
+    """The rest stays byte for byte, and the verdict is that of the store before."""
+    before = tree(store)
+    STRAYS[name](store)
+    [change] = heal(store)
+    assert name in change.details
+    assert change.codes <= BEFORE_REBUILDS
+    assert tree(store) == before
+    assert codes_of(verify(store)) == set()
+    assert list((store / ".rmqtool").glob(f"*/old/{name}"))
+
+
+def test_many_strays_are_one_change(store: Path) -> None:
+    """More than a verification shows one by one."""
+    for number in range(30):
+        (store / "commitlog" / f"copy {number}").touch()
+    [change] = heal(store)
+    assert len(change.details) == 30
+    assert codes_of(verify(store)) == set()
+
+
+def test_a_file_for_a_queue_is_taken_out_where_the_queue_is_missing(store: Path) -> None:
+    """Then a rebuild can write the queue."""
+    before = tree(store)
+    (store / QUEUE).rename(store / "aside")
+    (store / QUEUE).write_bytes(b"notes")
+    [change] = plan(store)
+    assert change.details == (QUEUE,)
+    heal(store)
+    (store / "aside").rename(store / QUEUE)
+    assert tree(store) == before
+
+
+# Sizes
+
+
+def test_a_last_file_that_is_short_is_filled_up(store: Path) -> None:
+    """What is there stays; what is not there are zeros, and take no space."""
+    path = log_file(store, -1)
+    data = path.read_bytes()
+    os.truncate(path, 1000)
+    [change] = heal(store)
+    assert change.lost is not None
+    assert path.read_bytes() == data[:1000].ljust(FILE_SIZE, b"\0")
+    assert "commitlog.file-size" not in codes_of(verify(store))
+
+
+def test_a_last_file_whose_zeros_were_cut_is_whole_again(store: Path) -> None:
+    """As a tool leaves it that cuts trailing zeros."""
+    before = tree(store)
+    path = log_file(store, -1)
+    status = path.stat()
+    os.truncate(path, len(path.read_bytes().rstrip(b"\0")))
+    os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    heal(store)
+    assert tree(store) == before
+
+
+def test_files_allocated_ahead_do_not_make_it_a_middle_one(store: Path) -> None:
+    """Behind the short file are only zeros."""
+    (store / "commitlog" / file_name(len(list((store / "commitlog").iterdir())) * FILE_SIZE)).write_bytes(
+        bytes(FILE_SIZE)
+    )
+    os.truncate(log_file(store, -2), 1000)
+    heal(store)
+    assert log_file(store, -2).stat().st_size == FILE_SIZE
+
+
+def test_a_short_file_in_the_middle_is_left(store: Path) -> None:
+    """Its rest is lost, and zeros would hide that."""
+    os.truncate(log_file(store, 1), 1000)
+    assert not [change for change in plan(store) if "commitlog.file-size" in change.codes]
+    [one] = [each for each in left(store) if "commitlog.file-size" in each.codes]
+    assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+
+
+def test_an_empty_file_in_the_middle_is_left(store: Path) -> None:
+    """It has to be restored."""
+    os.truncate(log_file(store, 1), 0)
+    assert not [change for change in plan(store) if "commitlog.empty-file" in change.codes]
+    [one] = [each for each in left(store) if "commitlog.empty-file" in each.codes]
+    assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+
+
+def test_a_file_that_has_grown_by_zeros_is_cut(store: Path) -> None:
+    """In any place of the log; the bytes are beyond what a file holds."""
+    before = tree(store)
+    path = log_file(store, 1)
+    status = path.stat()
+    os.truncate(path, FILE_SIZE + 100)
+    os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    heal(store)
+    assert tree(store) == before
+
+
+def test_a_file_that_has_grown_by_data_is_left(store: Path) -> None:
+    """Somebody has to look at it."""
+    path = log_file(store, 1)
+    path.write_bytes(path.read_bytes() + b"data")
+    assert not [change for change in plan(store) if "commitlog.file-size" in change.codes]
+    assert [each for each in left(store) if "commitlog.file-size" in each.codes]
+
+
+def test_a_wrong_broker_conf_changes_no_file(store: Path) -> None:
+    """All files share one size, so broker.conf is wrong, whatever else is."""
+    conf = BrokerConf({"mappedFileSizeCommitLog": str(2 * FILE_SIZE)})
+    assert plan(store, conf) == []
+    [one] = left(store, conf)
+    assert f"put {FILE_SIZE}" in one.why
+    os.truncate(log_file(store, -1), 1000)
+    assert not [change for change in plan(store, conf) if "commitlog.file-size" in change.codes]
+
+
+# What has to come from elsewhere
+
+
+def test_a_missing_file_is_named(store: Path) -> None:
+    """With its size; nothing is changed for it."""
+    log_file(store, 1).unlink()
+    assert not [change for change in plan(store) if "commitlog.gap" in change.codes]
+    [one] = [each for each in left(store) if "commitlog.gap" in each.codes]
+    assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+
+
+def test_missing_last_files_are_named(store: Path) -> None:
+    """As far as queues and index lead."""
+    names = [log_file(store, number).name for number in (-2, -1)]
+    for name in names:
+        (store / "commitlog" / name).unlink()
+    [one] = [each for each in left(store) if "commitlog.last-file-missing" in each.codes]
+    assert one.needed == tuple(f"commitlog/{name} ({FILE_SIZE} bytes)" for name in names)
+
+
+def test_what_lies_outside_the_store_is_left_to_people(store: Path, tmp_path: Path) -> None:
+    """A transaction changes one file system and one directory."""
+    (store / "commitlog").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "nohup.out").touch()
+    conf = BrokerConf({"storePathCommitLog": str(tmp_path / "elsewhere")})
+    assert plan(store, conf) == []
+    [one] = left(store, conf)
+    assert f"mv {tmp_path}/elsewhere/nohup.out" in one.why
+
+
+def test_an_unreadable_file_is_named(store: Path) -> None:
+    """Nothing is judged by contents while some are not known; strays go all the same."""
+    log_file(store, 1).unlink()
+    log_file(store, 1).parent.joinpath(file_name(FILE_SIZE)).symlink_to(store / "nowhere")
+    (store / "commitlog" / "nohup.out").touch()
+    snapshot = Snapshot(open_store(store), scope=UnreadFiles().scope)
+    findings = findings_of(store)
+    changes = log_file_changes(snapshot, findings)
+    assert [change.details for change in changes] == [("commitlog/nohup.out",)]
+    [one] = not_healed(snapshot, findings, changes)
+    assert one.needed == (f"commitlog/{file_name(FILE_SIZE)}",)

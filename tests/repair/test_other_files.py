@@ -1,0 +1,172 @@
+"""The timer's files, the checkpoint, and files of another owner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.findings.catalogue import finding
+from rmqtool.repair.log_files import log_file_changes
+from rmqtool.repair.permissions import permission_command
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import parse_version
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.building import START_TIME
+from tests.repair.healing import carry_out, findings_of, heal, plan
+from tests.rights import needs_root
+from tests.verify.damages import log_file, remove
+from tests.verify.small_store import RECORDS, small_log, small_store
+from tests.verify.timer_store import READ_UNTIL, store_with_timers, write_check
+from tests.verify.verifying import codes_of, verify
+
+LAST_TIME = START_TIME + 400 * (RECORDS - 1)
+ALL = {"timerwheel", "timerlog", "config/timercheck"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+@pytest.fixture
+def timers(tmp_path: Path) -> Path:
+    return store_with_timers(tmp_path / "store")
+
+
+# Timers
+
+
+TIMER_LOSSES: dict[str, tuple[Callable[[Path], object], set[str]]] = {
+    "no timer log": (lambda store: remove(store / "timerlog"), ALL - {"timerlog"}),
+    "no wheel": (lambda store: (store / "timerwheel").unlink(), ALL - {"timerwheel"}),
+    "no check": (lambda store: (store / "config/timercheck").unlink(), ALL - {"config/timercheck"}),
+    "an older check": (lambda store: write_check(store, queue_offset=2, read_until=READ_UNTIL - 10_000), ALL),
+    "a check ahead": (lambda store: write_check(store, queue_offset=90), ALL),
+    "a short wheel": (lambda store: os.truncate(store / "timerwheel", 64), ALL),
+    "a timer log file cut": (lambda store: os.truncate(sorted((store / "timerlog").iterdir())[1], 50), ALL),
+    "a stray": (lambda store: (store / "timerlog/x.bak").touch(), {"timerlog/x.bak"}),
+}
+
+
+@pytest.mark.parametrize("loss", TIMER_LOSSES)
+def test_the_timers_files_go_together(timers: Path, loss: str) -> None:
+    """What is left of them is taken out, so that the broker reads its queue again; a stray goes alone."""
+    apply, names = TIMER_LOSSES[loss]
+    apply(timers)
+    [change] = heal(timers)
+    assert set(change.details) == names
+    assert (change.lost is None) == (loss == "a stray")
+    assert not {code for code in codes_of(verify(timers)) if code.startswith("timer.")}
+
+
+def test_a_wheel_alone_is_made_anew(store: Path) -> None:
+    """Without timer messages that wait nothing else has to go."""
+    (store / "timerwheel").write_bytes(bytes(64))
+    [change] = heal(store)
+    assert (change.details, change.lost) == (("timerwheel",), None)
+    assert codes_of(verify(store)) == set()
+
+
+def test_sound_timers_stay(timers: Path) -> None:
+    """Also where an unclean stop lets a few come twice."""
+    assert plan(timers) == []
+
+
+# Checkpoint
+
+
+CHECKPOINTS: dict[str, Callable[[Path], object]] = {
+    "none": lambda store: (store / "checkpoint").unlink(),
+    "in the future": lambda store: write_times(store, 1 << 42),
+    "garbage": lambda store: (store / "checkpoint").write_bytes(b"\x12" * 48),
+    "all bits": lambda store: (store / "checkpoint").write_bytes(b"\x7f" + b"\xff" * 47),
+}
+
+
+def write_times(store: Path, time: int) -> None:
+    """Give the checkpoint these times."""
+    (store / "checkpoint").write_bytes((time.to_bytes(8, "big") * 3).ljust(4096, b"\0"))
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_checkpoint_that_fits_the_log(store: Path, case: str, abort: bool) -> None:
+    """Times of the last record; a full page, as the broker maps it."""
+    CHECKPOINTS[case](store)
+    if abort:
+        (store / "abort").touch()
+    [change] = heal(store)
+    assert (store / "checkpoint").stat().st_size == 4096
+    fields = read_checkpoint(open_store(store)) or {}
+    assert {fields[name] for name in CHECKPOINT_TIMES} == {LAST_TIME}
+    assert fields["logics_physical_offset"] in (0, small_log().offsets[-1])
+    assert codes_of(verify(store)) <= {"store.unclean-stop"}
+    assert change.codes <= {"checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"}
+
+
+def test_only_a_wrong_offset_is_changed(store: Path) -> None:
+    """Times that fit stay."""
+    before = read_checkpoint(open_store(store)) or {}
+    with (store / "checkpoint").open("r+b") as file:
+        file.seek(40)
+        file.write((small_log().offsets[3] + 1).to_bytes(8, "big"))
+    [change] = heal(store)
+    assert len(change.details) == 1
+    after = read_checkpoint(open_store(store)) or {}
+    assert after == {**before, "logics_physical_offset": small_log().offsets[-1]}
+
+
+def test_release_5_5_gets_its_offset(store: Path) -> None:
+    """Named by the user; before, the bytes are not used."""
+    (store / "checkpoint").unlink()
+    snapshot = Snapshot(open_store(store), parse_version("5.5.0"))
+    carry_out(store, log_file_changes(snapshot, findings_of(store)))
+    assert (read_checkpoint(open_store(store)) or {})["logics_physical_offset"] == small_log().offsets[-1]
+
+
+def test_no_checkpoint_over_queues_that_lack_units(store: Path) -> None:
+    """A start derives them from where the checkpoint says; the rebuild writes it."""
+    (store / "checkpoint").unlink()
+    remove(store / "consumequeue/orders/0")
+    assert plan(store) == []
+
+
+# Owners
+
+
+@needs_root
+def test_an_owner_is_told_by_a_command(store: Path) -> None:
+    """That of most files, for all of the store."""
+    os.chown(log_file(store, 1), 4711, 4711)
+    (found,) = (each for each in findings_of(store) if each.code == "store.permission")
+    status = store.stat()
+    command = permission_command(Snapshot(open_store(store)), found)
+    assert command == f"chown -R {status.st_uid}:{status.st_gid} {store}"
+    assert plan(store) == []
+
+
+def test_a_mode_is_told_by_a_command(store: Path) -> None:
+    """Also of a log outside the store."""
+    log_file(store, 1).chmod(0o444)
+    (found,) = (each for each in findings_of(store) if each.code == "store.permission")
+    snapshot = Snapshot(open_store(store))
+    assert permission_command(snapshot, found) == f"chmod -R u+w {store}"
+    log_file(store, 1).chmod(0o644)
+    assert permission_command(Snapshot(open_store(store)), found) is None
+    assert permission_command(snapshot, finding("commitlog.gap", "x", file="commitlog")) is None
+
+
+def test_the_command_reaches_a_log_elsewhere(store: Path, tmp_path: Path) -> None:
+    """Its directories are named too, quoted for a shell."""
+    (store / "commitlog").rename(tmp_path / "a log")
+    path = min((tmp_path / "a log").iterdir())
+    path.chmod(0o444)
+    conf = BrokerConf({"storePathCommitLog": str(tmp_path / "a log")})
+    (found,) = (each for each in findings_of(store, conf) if each.code == "store.permission")
+    command = permission_command(Snapshot(open_store(store, conf)), found)
+    assert command == f"chmod -R u+w {store} '{tmp_path}/a log'"

@@ -1,0 +1,107 @@
+"""The plan for the findings of a verification: its order, its commands, and what it says of what it cannot heal."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rmqtool.findings.catalogue import CATALOGUE, finding
+from rmqtool.findings.finding import Finding
+from rmqtool.repair.diagnosis import Diagnosis, repairs_of
+from rmqtool.repair.plan import Plan, plan_of
+from rmqtool.repair.treatments import TREATMENTS
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.conftest import GoldenStore
+
+OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.", "commitlog.skipped", "commitlog.not-neutralised")
+OPTIONS = ("--broker-version", "5.3.3")
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore) -> Path:
+    return golden_store("5.3.3-clean")
+
+
+def diagnosis(store: Path, *findings: Finding, mended: bool = False) -> Diagnosis:
+    return Diagnosis(Snapshot(open_store(store)), findings, {"orders": 2}, mended, OPTIONS)
+
+
+def plan(store: Path, *codes: str, mended: bool = False) -> Plan:
+    findings = (finding(code, f"message of {code}", store=store) for code in codes)
+    of = diagnosis(store, *findings, mended=mended)
+    return plan_of(of, repairs_of(of))
+
+
+def test_every_code_above_information_has_a_treatment() -> None:
+    """Whatever verify reports above information is treated; nothing else is in the table."""
+    reported = {code for code, entry in CATALOGUE.items()
+                if entry.severity != "info" and not code.startswith(OF_OTHER_COMMANDS)}  # fmt: skip
+    assert reported <= TREATMENTS.keys() <= CATALOGUE.keys()
+
+
+@pytest.mark.parametrize("code", TREATMENTS)
+def test_no_finding_is_left_without_a_word(store: Path, code: str) -> None:
+    """Alone, each of them has a step or is said to stay."""
+    of_code = plan(store, code)
+    assert of_code.steps or of_code.remaining
+
+
+def test_without_findings_there_is_nothing_to_do(store: Path) -> None:
+    assert not plan(store)
+
+
+def test_one_command_for_queues_index_and_log(store: Path) -> None:
+    """A command that can be pasted, with the options that were given; what is lost is said; the broker comes last."""
+    found = plan(store, "index.slot", "consumequeue.hole", "commitlog.zeroed", "start.data-loss")
+    repair, start = found.steps
+    assert shlex.split(repair.command or "") == ["rmqtool", "repair", str(store), *OPTIONS]
+    assert [change.split(" (")[0] for change in repair.changes] == [
+        "put inert records in place of damage in the log",
+        "rebuild the consume queues",
+        "rebuild the index",
+    ]
+    assert repair.lost == ("2 messages that cannot be read: orders 2",)
+    assert start.text == "Start the broker."
+    assert found.start_after == 1
+
+
+def test_the_proof_of_a_loss_is_not_rebuilt_over_before_it_is_restored(store: Path) -> None:
+    """What must be restored comes before the repair, and names what is lost without it."""
+    found = plan(store, "consumequeue.missing-unit", "commitlog.last-file-missing")
+    restore, repair, _ = found.steps
+    assert restore.text.startswith("Restore ")
+    assert restore.lost == ("message of commitlog.last-file-missing",)
+    assert restore.command is None
+    assert repair.command is not None
+    assert found.start_after == 2
+
+
+def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
+    found = plan(store, "store.unclean-stop", "consumequeue.behind", mended=True)
+    assert [step.command for step in found.steps] == [None]
+    assert found.start_after is None
+
+
+def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
+    """No start keeps what is behind it: it is saved first, and no broker is started."""
+    of = diagnosis(store, finding("start.data-loss", "lost", store=store, remedy="rmqtool export STORE --output D"))
+    assert not repairs_of(of)
+    found = plan_of(of, repairs_of(of))
+    assert found.steps[-1].command == "rmqtool export STORE --output D"
+    assert not any(step.text == "Start the broker." for step in found.steps)
+
+
+def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
+    """Queue files of another size than the broker's would keep it from starting."""
+    (tmp_path / "commitlog").mkdir()
+    (step, *_) = plan(tmp_path, "consumequeue.missing-queue").steps
+    assert shlex.split(step.command or "")[-2:] == ["--broker-conf", "BROKER_CONF"]
+
+
+def test_equal_findings_are_counted(store: Path) -> None:
+    found = [finding("consumequeue.behind", "", store=store)] * 28
+    (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
+    assert step.changes == ("rebuild the consume queues (consumequeue.behind 28)",)
