@@ -16,7 +16,7 @@ from tests.golden import stores
 SCHEMA_NAMES = ("inspect-store", "listing", "clean")
 
 
-@pytest.fixture(params=stores.names())
+@pytest.fixture(params=stores.samples())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -25,7 +25,11 @@ from tests.unchanged import unchanged
 
 QUEUES, BATCHES, INDEX = "consumequeue", "batchconsumequeue", "index"
 EXTRAS, GROUP = "more/5.5.0-extras", "more/5.3.3-dledger"
-PLACES = [(name, part, "commitlog") for name in stores.names() for part in (QUEUES, BATCHES, INDEX)]
+PLACES: list[Any] = [
+    pytest.param(*store.values, part, "commitlog", marks=store.marks)
+    for store in stores.samples()
+    for part in (QUEUES, BATCHES, INDEX)
+]
 PLACES += [(EXTRAS, part, "commitlog") for part in (QUEUES, INDEX, "timerlog")]
 PLACES += [
     (name, "compaction/compactionCq/state/0", "compaction/compactionLog/state/0")
