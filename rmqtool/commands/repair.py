@@ -24,7 +24,7 @@ from rmqtool.commands.writing import (
     write_plan,
     yes_option,
 )
-from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.output import Style, note, visible, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
@@ -58,6 +58,11 @@ _EPILOG = examples_and_statuses(
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is written.")
 @saved_plan_options
 @click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")
+@click.option(
+    "--acknowledge",
+    is_flag=True,
+    help="Repair nothing: let go of the records of what is lost, which verify tells until then.",
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
               help="Read the log with so many processes; the result is the same.")  # fmt: skip
 @yes_option
@@ -72,11 +77,32 @@ def repair(style: Style, /, **given: Any) -> Exit:
     """
     request = RepairRequest(**given)
     style.store = str(request.path)
+    if request.acknowledge:
+        return _acknowledge(style, request)
     if request.only_shows:
         return _show_only(style, request)
     require_answer(yes=request.yes)
     with reporting_interruption(style, request.store.root):
         return _repair(style, request)
+
+
+def _acknowledge(style: Style, request: RepairRequest) -> Exit:
+    """Show the records of losses, and remove them."""
+    from rmqtool.transaction import acknowledge, recorded_losses
+
+    root = request.store.root
+    losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
+    if not style.json:
+        write_text("".join(f"lost: {visible(text)}\n" for text in losses) or "no loss is on record\n")
+    if losses and not request.dry_run:
+        confirm("Is this known to everybody?", yes=request.yes)
+        acknowledge(root)
+    if style.json:
+        state = "nothing" if not losses else "planned" if request.dry_run else "done"
+        result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
+                  "changes": [], "rebuild": None, "recovered": []}  # fmt: skip
+        write_document("repair", style.store, result)
+    return Exit.OK
 
 
 @dataclass(frozen=True)
@@ -259,7 +285,8 @@ def _write(style: Style, request: RepairRequest, found: _Found, transaction: Tra
 
 def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
     """The document: the last verification and its plan, and what was done, or is planned."""
-    result = {"state": state, "transactions": done.ids, **found.as_json(), "recovered": done.recovered}
+    result = {"state": state, "transactions": done.ids, "acknowledged": [], **found.as_json(),
+              "recovered": done.recovered}  # fmt: skip
     if done.found:
         made = [run.as_json() for run in done.found]
         result["changes"] = [change for run in made for change in run["changes"]]

@@ -72,7 +72,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
     last = len(steps) or None
-    steps += _steps_after(found, is_repaired=bool(repairs))
+    steps += _steps_after(diagnosis, found, is_repaired=bool(repairs))
     return Plan(tuple(steps), last, tuple(_remaining(found, repairs, notes)))
 
 
@@ -134,7 +134,9 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     return changes, lost
 
 
-def _steps_after(found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool) -> Iterator[Step]:
+def _steps_after(
+    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
+) -> Iterator[Step]:
     """What is left once the store is repaired."""
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
@@ -146,6 +148,9 @@ def _steps_after(found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: b
         yield Step("Start the broker.")
     for finding in found.get("running", ()):
         yield Step(f"Later: {finding.message}.", finding.remedy)
+    if "acknowledge" in found:
+        yield Step("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
+                   lost=_some(tuple(finding.message for finding in found["acknowledge"])))  # fmt: skip
 
 
 def _remaining(
