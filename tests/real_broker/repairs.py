@@ -32,6 +32,7 @@ from tests.verify import losses_recorded as recorded
 from tests.verify.losses import copy
 from tests.verify.losses_facts import Facts, lost, readable
 from tests.verify.losses_random import apply_some
+from tests.verify.losses_together import UNSEEN
 
 BATCH = 10  # stores that one Java process is asked about
 _PROGRAM = "python -m tests.real_broker.repairs"
@@ -56,7 +57,7 @@ def cases(version: str, seeds: Iterable[int], sources: Sequence[Source], scratch
         chance = random.Random(f"{version} {seed}")
         source = chance.choice(sources)
         damaged, repaired = scratch / f"{seed}-damaged", scratch / f"{seed}-repaired"
-        names = apply_some(source.store, source.older, damaged, chance)
+        names = apply_some(source.store, source.older, damaged, chance, without=UNSEEN)
         conf = scratch / f"{seed}.conf"
         settings = {**SETTINGS, **source.settings}
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
