@@ -6,11 +6,14 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
+from importlib.util import find_spec
+from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -47,6 +50,10 @@ _DISK = "RMQTOOL_TEST_DISK"
 
 UNAVAILABLE = "no real broker: "
 """How the reason begins for which a test of the real releases was skipped."""
+
+# Where dateutil is not installed, pyarrow looks for it at nearly each call, which then takes ten times as long.
+if find_spec("dateutil") is None:
+    sys.modules["dateutil"] = None  # type: ignore[assignment]
 
 # A shell's background jobs ignore SIGINT, and what the tests start would inherit that; a handler is not inherited.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -143,14 +150,21 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Choose what is run, long modules first: no worker shall wait for another at the end."""
+    """Choose what is run, long modules first: no worker shall wait for another at the end.
+
+    Modules that wait for Java take turns with those that compute, so that the cores are busy meanwhile.
+    """
     chosen = [item for item in items if (_is_quick if config.getoption("--quick") else _is_run)(item)]
     config.hook.pytest_deselected(items=list({*items} - {*chosen}))
     ranks: dict[Path, int] = {}
     for item in chosen:
         ranks[item.path] = min(ranks.get(item.path, len(_MARKERS)), _rank(item))
     sizes = Counter(item.path for item in chosen if _rank(item) == ranks[item.path])
-    items[:] = sorted(chosen, key=lambda item: (ranks[item.path], -sizes[item.path]))
+    modules = sorted(ranks, key=lambda path: (ranks[path], -sizes[path]))
+    waiting = sum(rank < _MARKERS.index("slow") for rank in ranks.values())
+    turns = chain.from_iterable(zip_longest(modules[:waiting], modules[waiting:]))
+    places = {path: place for place, path in enumerate(turns)}
+    items[:] = sorted(chosen, key=lambda item: places[item.path])
 
 
 def _rank(item: pytest.Item) -> int:

@@ -93,9 +93,10 @@ def wheel_names(wheel: Path) -> list[str]:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of a fresh environment that holds the wheel and what it depends on, nothing else."""
     home = tmp_path_factory.mktemp("installed")
-    venv.create(home, symlinks=True, with_pip=True)
+    venv.create(home, symlinks=True)
     programs = home / "bin"
-    run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=home)
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile")
+    run(sys.executable, "-m", "pip", "--python", programs / "python", "install", *options, wheel, cwd=home)
     return programs
 
 
@@ -182,7 +183,7 @@ def test_spark_finds_what_is_installed(wheel: Path, tmp_path: Path) -> None:
     home = tmp_path / "environment"
     venv.create(home, symlinks=True)
     [site] = home.glob("lib/python*/site-packages")
-    options = ("--quiet", "--disable-pip-version-check", "--no-deps", "--target", site)
+    options = ("--quiet", "--disable-pip-version-check", "--no-compile", "--no-deps", "--target", site)
     run(sys.executable, "-m", "pip", "install", *options, wheel, cwd=tmp_path)
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     path = os.pathsep.join([str(home / "bin"), os.environ["PATH"]])

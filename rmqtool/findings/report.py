@@ -23,7 +23,7 @@ MENDED = frozenset(
 
 AROUND = frozenset(
     {
-        *("store.disk-full", "store.retention-blocked", "config.offset-out-of-range"),
+        *("store.disk-full", "store.retention-blocked", "store.recorded-loss", "config.offset-out-of-range"),
         *("upgrade.refused", "upgrade.changed", "upgrade.setting"),
     }
 )

@@ -31,7 +31,7 @@ def csv_lines(rows: Rows, names: Sequence[str], *, visible: bool = False) -> mem
             pieces.append(",")
         if name in rows.names:
             pieces.append(_quoted(plain_text(rows.batch.column(name), visible=visible)))
-    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece) for piece in [*pieces, "\n"]]
+    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece, pa.string()) for piece in [*pieces, "\n"]]
     return text_of(pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=""))
 
 

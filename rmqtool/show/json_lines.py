@@ -114,7 +114,7 @@ def _joined_lists(column: pa.Array, values: pa.StringArray) -> pa.StringArray:
 
 def _join(*pieces: Any, null: str | None = None) -> pa.StringArray:
     """Texts and arrays side by side; null where one of them is, unless `null` stands for it."""
-    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece) for piece in pieces]
+    arguments = [piece if isinstance(piece, pa.Array) else pa.scalar(piece, pa.string()) for piece in pieces]
     if null is None:
         return pc.binary_join_element_wise(*arguments, "")
     return pc.binary_join_element_wise(*arguments, "", null_handling="replace", null_replacement=null)

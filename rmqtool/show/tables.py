@@ -36,10 +36,10 @@ class TableWriter:
         for index, column in enumerate(cells):
             is_last = index == len(cells) - 1
             if index:
-                pieces.append(pa.scalar(_GAP))
+                pieces.append(pa.scalar(_GAP, pa.string()))
             right = self._right[index]
             pieces.append(column if is_last and not right else padded(column, self._widths[index], right=right))
-        return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n"), "")))
+        return head + bytes(text_of(pc.binary_join_element_wise(*pieces, pa.scalar("\n", pa.string()), "")))
 
     def _cells(self, rows: Rows, name: str) -> pa.StringArray:
         if name not in rows.names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,12 +52,22 @@ def fail(_store: Path, _output: Path) -> None:
 def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured that needs more than one core, unless a test wants it."""
     monkeypatch.setattr(runner, "can_measure", lambda: False)
+    monkeypatch.setattr(runner, "use_one_core", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with the stores that the runner makes once and keeps."""
+    directory = tmp_path_factory.mktemp("made")
+    make_log(directory / "A", "A", MIB, MIB)
+    return directory
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
+def store(made: Path, tmp_path: Path) -> Path:
     """A small log."""
-    return make_log(tmp_path / "A", "A", MIB, MIB)
+    shutil.copy(made / "A.json", tmp_path)
+    return Path(shutil.copytree(made / "A", tmp_path / "A"))
 
 
 def test_cases_take_turns(tmp_path: Path) -> None:
@@ -143,64 +154,61 @@ def test_other_sizes_are_refused(text: str) -> None:
     ],
 )
 def test_a_missed_target_is_told(
-    tmp_path: Path,
+    made: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     targets: dict[str, Any],
     missed: bool,
 ) -> None:
     """The table and the exit status say that a case is too slow."""
-    monkeypatch.setattr(runner, "use_one_core", lambda: None)
     monkeypatch.setattr(runner, "CASES", {"A": (BASE, Case("slow", take_memory, **targets))})
     monkeypatch.setattr(runner, "PROGRAMS", ())
-    assert runner.main(["--size", "1MiB", "--runs", "1", "--dir", str(tmp_path)]) == missed
+    monkeypatch.setattr(runner, "measure_cases", lambda *_: [[Run(1.0, 1.0, MIB)], [Run(2.0, 2.0, 100 * MIB)]])
+    assert runner.main(["--size", "1MiB", "--dir", str(made)]) == missed
     assert ("MISSED" in capsys.readouterr().out) == missed
 
 
 @pytest.mark.parametrize(("seconds", "disturbed"), [((1.0, 1.1, 3.0), False), ((1.0, 1.3, 1.3), True)])
 def test_a_disturbed_base_is_told(
-    tmp_path: Path,
+    made: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     seconds: tuple[float, ...],
     disturbed: bool,
 ) -> None:
     """Figures of a core that something else used are marked; one slow run is not enough."""
-    monkeypatch.setattr(runner, "use_one_core", lambda: None)
     monkeypatch.setattr(runner, "CASES", {"A": (BASE,)})
     monkeypatch.setattr(runner, "PROGRAMS", ())
     monkeypatch.setattr(runner, "measure_cases", lambda *_: [[Run(wall, 1.0, MIB) for wall in seconds]])
-    runner.main(["--size", "1MiB", "--dir", str(tmp_path)])
+    runner.main(["--size", "1MiB", "--dir", str(made)])
     assert ("Do not quote" in capsys.readouterr().out) == disturbed
 
 
 @pytest.mark.parametrize(("max_seconds", "missed"), [(60, False), (0.001, True), (None, False)])
 def test_a_slow_program_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_seconds: float | None, missed: bool
+    made: Path, monkeypatch: pytest.MonkeyPatch, max_seconds: float | None, missed: bool
 ) -> None:
     """The exit status says that a program is too slow."""
-    monkeypatch.setattr(runner, "use_one_core", lambda: None)
     monkeypatch.setattr(runner, "BODY_SIZES", {})
     monkeypatch.setattr(runner, "PROGRAMS", (Program("python", ("-c", ""), max_seconds),))
-    assert runner.main(["--runs", "1", "--dir", str(tmp_path)]) == missed
+    assert runner.main(["--runs", "1", "--dir", str(made)]) == missed
 
 
 @pytest.mark.parametrize(("ratio", "missed"), [(1.75, False), (1.65, True)])
 def test_processes_that_are_too_slow_are_told(
-    tmp_path: Path,
+    made: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     ratio: float,
     missed: bool,
 ) -> None:
     """The ratio is shown, and the exit status tells when two processes are not enough faster than one."""
-    monkeypatch.setattr(runner, "use_one_core", lambda: None)
     monkeypatch.setattr(runner, "CASES", {})
     monkeypatch.setattr(runner, "PROGRAMS", ())
     monkeypatch.setattr(runner, "can_measure", lambda: True)
     monkeypatch.setattr(runner, "make_derived", lambda store: store)
     monkeypatch.setattr(runner, "measure_jobs", lambda *_: Speedup(ratio, 1.0, ratio))
-    assert runner.main(["--size", "1MiB", "--dir", str(tmp_path)]) == missed
+    assert runner.main(["--size", "1MiB", "--dir", str(made)]) == missed
     assert ("MISSED" in capsys.readouterr().out) == missed
 
 

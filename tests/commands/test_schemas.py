@@ -16,7 +16,7 @@ from tests.golden import stores
 SCHEMA_NAMES = ("inspect-store", "listing", "clean")
 
 
-@pytest.fixture(params=stores.names())
+@pytest.fixture(params=stores.samples())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -44,7 +44,7 @@ def test_overviews_of_golden_stores(name: str, golden_store: GoldenStore) -> Non
 def test_listings_of_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """A listing is valid, and adds up to what the scan counts."""
     store = golden_store(name)
-    found = listing(store, every=1)
+    found = listing(store, every=8)
     scan = inspect(store, "--json", "--scan").document["result"]["scan"]
     messages, blanks = found.of_kind("message"), found.of_kind("blank")
     assert found.status == 0

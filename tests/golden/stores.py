@@ -9,11 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 HERE = Path(__file__).parent
 _ARCHIVE = ".tar.xz"
 _ORACLE = ".oracle.json.xz"
 _LARGE = 1 << 20
 _BLOCK = 1 << 16
+_RARELY = ("4.7.1", "5.1.4")
+"""Releases whose records, queues and index have the forms of those before and after them."""
 _SHOWS_RELEASE = ("config", "index", "abort.bak", "compaction", "checkpoint", "rocksdbstore", "timerlog", "timerwheel")
 
 
@@ -37,6 +41,14 @@ class SparseArchive(tarfile.TarFile):
 def names() -> list[str]:
     """Names of all golden stores, ``<version>-<scenario>``."""
     return sorted(path.name.removesuffix(_ARCHIVE) for path in HERE.glob(f"*{_ARCHIVE}"))
+
+
+def samples() -> list[Any]:
+    """Parameters of tests that hold two of our own ways against each other: some releases always, the others rarely.
+
+    The stores of all releases are held against what these say themselves.
+    """
+    return [pytest.param(name, marks=pytest.mark.rare if name.startswith(_RARELY) else ()) for name in names()]
 
 
 def driven_names() -> list[str]:

@@ -8,6 +8,7 @@ and its end must agree, each queue up to the last record that was dispatched, an
 from __future__ import annotations
 
 import base64
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,13 @@ def says(name: str) -> dict[str, Any]:
 @pytest.fixture
 def result(name: str, says: dict[str, Any], golden_store: GoldenStore) -> dict[str, Any]:
     """What inspect says, by the rules of that release."""
-    found = inspect(golden_store(name), "--json", "--broker-version", says["version"])
+    return result_of(golden_store(name), says["version"])
+
+
+@cache
+def result_of(root: Path, version: str) -> dict[str, Any]:
+    """Asked once for all tests of a store, which only read it."""
+    found = inspect(root, "--json", "--broker-version", version)
     assert found.status == 0
     return dict(found.document["result"])
 

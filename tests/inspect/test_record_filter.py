@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ from tests.unchanged import unchanged
 
 QUEUES, BATCHES, INDEX = "consumequeue", "batchconsumequeue", "index"
 EXTRAS, GROUP = "more/5.5.0-extras", "more/5.3.3-dledger"
-PLACES = [(name, part, "commitlog") for name in stores.names() for part in (QUEUES, BATCHES, INDEX)]
+PLACES: list[Any] = [
+    pytest.param(*store.values, part, "commitlog", marks=store.marks)
+    for store in stores.samples()
+    for part in (QUEUES, BATCHES, INDEX)
+]
 PLACES += [(EXTRAS, part, "commitlog") for part in (QUEUES, INDEX, "timerlog")]
 PLACES += [
     (name, "compaction/compactionCq/state/0", "compaction/compactionLog/state/0")
@@ -44,6 +49,12 @@ def found_at(path: Path, filters: Filters, **options: Any) -> tuple[list[dict[st
         parts = list_location(place, ListingOptions(filters=by_units, by_record=judge, **options))
         rows = [row for part in parts if isinstance(part, Rows) for row in part.dicts()]
     return [row for row in rows if row["kind"] != "index_header"], judge
+
+
+@cache
+def messages_in(log: Path) -> list[dict[str, Any]]:
+    """The messages of a log, listed once for its queues, its batch queues and its index."""
+    return [line for line in objects(log) if line["kind"] == "message"]
 
 
 def variants(messages: list[dict[str, Any]]) -> Iterator[Filters]:
@@ -75,7 +86,7 @@ def test_units_whose_messages_pass(golden_store: GoldenStore, name: str, part: s
     store = golden_store(name)
     if not (store / part).is_dir():
         return
-    listed = [line for line in objects(store / log) if line["kind"] == "message"]
+    listed = messages_in(store / log)
     messages = {line["physical_offset"]: line for line in listed}
     by_record = LISTINGS[location_of(store / part).kind].by_record
     units = [unit for unit in objects(store / part) if "header" not in unit["kind"]]

@@ -84,7 +84,7 @@ def test_broker_and_transaction_exclude_each_other(
         pass
 
 
-@pytest.mark.parametrize("system", ["all", "plain"])
+@pytest.mark.parametrize("system", ["all", pytest.param("plain", marks=pytest.mark.rare)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_broker_starts_on_an_undone_store(
     harness: Factory, unpacked: GoldenStore, tmp_path: Path, version: str, system: str

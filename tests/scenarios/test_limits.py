@@ -80,7 +80,7 @@ def test_reading_needs_little(store: Path, line: str) -> None:
     with unchanged(store) if not store.name.startswith("large") else nullcontext():
         found = limited(command, store, *options, "--json")
         assert found.err == ""
-        assert answer(found) == answer(finish(spawn(command, store, *options, "--json")))
+        assert answer(found) == answer(rmqtool(command, store, *options, "--json"))
 
 
 def test_a_query_needs_little(large: Path) -> None:

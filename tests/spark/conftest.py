@@ -21,6 +21,9 @@ def spark() -> Iterator[Session]:
 def cluster() -> Iterator[Session]:
     """Two executors in processes of their own; nothing is installed, `register` has to bring the package."""
     require_spark()
-    settings = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": "-XX:+UseSerialGC"}
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    }
     with Session("local-cluster[2,1,1024]", settings, installed=False) as session:
         yield session

@@ -82,6 +82,7 @@ def test_an_executor_that_is_killed_costs_nothing(golden_store: GoldenStore, tmp
     relative = os.path.relpath(store, ROOT), os.path.relpath(output, ROOT)
     process = spawn("export", relative[0], "--output", relative[1], "--include", "prepared,rolled-back",
                     "--master", "local-cluster[2,1,1024]", "--conf", "spark.executor.memory=512m",
+                    "--conf", "spark.executor.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
                     "--limit-rate", "96KiB", "-q", env=environment())  # fmt: skip
     wait_for("_temporary/*/*.parquet", output, process)
     started = descendants(process.pid)
@@ -215,7 +216,7 @@ def test_what_is_wrong_before_spark_is_up_ends_it(tmp_path: Path) -> None:
     ("python", "text"),
     [
         ("python9", "the workers have no program python9"),
-        ("/bin/false", "the workers' Python, /bin/false, does not start"),
+        pytest.param("/bin/false", "the workers' Python, /bin/false, does not start", marks=pytest.mark.rare),
     ],
 )
 def test_what_is_wrong_with_the_workers_is_a_sentence(
