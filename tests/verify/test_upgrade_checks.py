@@ -72,6 +72,14 @@ def test_settings_that_the_release_does_not_read(store: Path, name: str, version
     assert messages(outcome, "upgrade.setting") == ([message] if message else [])
 
 
+@pytest.mark.parametrize(("value", "count"), [("1", 0), ("2", 1)])
+def test_a_setting_under_both_names(store: Path, value: str, count: int) -> None:
+    """One broker.conf for old and new brokers loses nothing."""
+    conf = BrokerConf({"mapedFileSizeConsumeQueue": "1", "mappedFileSizeConsumeQueue": value})
+    outcome = verify(store, version="5.5.0", conf=conf, selection=only("upgrade.setting"))
+    assert len(messages(outcome, "upgrade.setting")) == count
+
+
 def test_findings_that_are_left_out(store: Path) -> None:
     outcome = verify(store, version="5.5.0", conf=DOUBLE, selection=Selection((), ("upgrade",)))
     assert (outcome.verdict, outcome.status, codes_of(outcome)) == ("clean", Exit.OK, set())
