@@ -40,7 +40,7 @@ UPGRADES = (
         "it otherwise than the last broker did. As information: what the last broker may do already, and settings "
         "whose default is another one and that broker.conf leaves out.",
         how="An upgrade.",
-        effect="as said; nothing that is stored is lost by it",
+        effect="starts, and does as said",
         versions=(
             ("4.9.2 and later", "the disk is measured as df does, with what is kept for root."),
             ("5.0.0 and later", "light queues get no entries of retry and schedule topics."),
