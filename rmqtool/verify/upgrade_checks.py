@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqtool.broker.upgrade import changed_defaults, changes, refusals
+from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
 from rmqtool.findings.report import Report
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known, nearest
@@ -26,6 +26,8 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
         if unread:
             report.add("upgrade.setting", unread, file=conf.path)
     report.check("upgrade.changed")
+    for switch in switches(snapshot, version):
+        report.add("upgrade.changed", f"{version}: {switch}")
     if release_of(version) > snapshot.releases_by_evidence.newest:
         _report_changes(snapshot, version, report)
 

@@ -55,6 +55,13 @@ def test_what_certainly_changes_is_a_warning(store: Path) -> None:
     assert "autoDeleteUnusedStats false -> true (5.3.1)" in defaults
 
 
+def test_what_settings_move_elsewhere_is_a_warning_for_any_release(store: Path) -> None:
+    outcome = verify(store, version="5.3.3", conf=BrokerConf({"configManagerVersion": "v2"}))
+    [message] = messages(outcome, "upgrade.changed")
+    assert message.startswith("5.3.3: configManagerVersion=v2 ")
+    assert outcome.verdict == "clean"
+
+
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [
