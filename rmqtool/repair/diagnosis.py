@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import join
 
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change
-from rmqtool.repair.checkpoint import NewCheckpoint
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
@@ -17,6 +16,8 @@ from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
+
+_OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
 @dataclass(frozen=True)
@@ -48,43 +49,46 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Repairs:
-    """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised."""
+    """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
+
+    With `goes_on` more is known to be wrong, which is judged anew behind it.
+    """
 
     changes: tuple[Change, ...] = ()
     queues: bool = False
     index: bool = False
     neutralise: bool = False
-
-    @property
-    def first(self) -> tuple[Change, ...]:
-        """The changes after which the log has to be read anew; they have a transaction of their own."""
-        return tuple(change for change in self.changes if change.codes & BEFORE_REBUILDS)
-
-    @property
-    def without_checkpoint(self) -> Repairs:
-        """The same where a rebuild writes the checkpoint."""
-        return replace(self, changes=tuple(each for each in self.changes if not isinstance(each, NewCheckpoint)))
+    goes_on: bool = False
 
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
-def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False) -> Repairs:
-    """What `rmqtool repair` does about the findings; with `keep_offsets` it leaves committed offsets alone."""
+def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: bool = False) -> Repairs:
+    """What the next transaction of `rmqtool repair` does; with `keep_offsets` it leaves committed offsets alone.
+
+    `is_rebuilt` says that queues and index are as a rebuild makes them, whatever findings they still have.
+
+    Files of the log come first. Offsets, timers and checkpoint are held against the queues: they wait until these are
+    rebuilt, for what was wrong with them may be right then.
+    """
     found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
     if diagnosis.mended or snapshot.holder is not None:
         return Repairs()
-    is_damaged = "neutralise" in found
-    queues = "queues" in found or is_damaged or _ends_behind_log(findings)
+    files = log_file_changes(snapshot, findings)
+    first = tuple(change for change in files if change.codes & BEFORE_REBUILDS)
+    if first:
+        return Repairs(first, goes_on=True)
+    is_damaged = "neutralise" in found and not is_rebuilt
+    queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
+    config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues))
     return Repairs(
-        changes=(
-            *log_file_changes(snapshot, findings),
-            *config_changes(snapshot, findings, offsets=not keep_offsets),
-        ),
+        changes=tuple(config) if queues else (*files, *config),
         queues=queues,
-        index="index" in found or (queues and _index_must_follow(snapshot, is_damaged=is_damaged)),
+        index=("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged)),
         neutralise=is_damaged,
+        goes_on=queues and (bool(files) or any(map(_is_held_against_queues, findings))),
     )
 
 
@@ -98,6 +102,10 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
         *not_healed(diagnosis.snapshot, diagnosis.findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def _is_held_against_queues(finding: Finding) -> bool:
+    return finding.code.startswith("timer.") or finding.code in _OF_QUEUES
 
 
 def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:

@@ -106,14 +106,10 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
         text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
-    changes, lost = _first_changes(repairs) if repairs.first else _changes(diagnosis, repairs)
+    changes, lost = _changes(diagnosis, repairs)
+    if repairs.goes_on:
+        changes.append("then verify again, and repair what is left")
     return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
-
-
-def _first_changes(repairs: Repairs) -> tuple[list[str], list[str]]:
-    """Those of the log's files: what else is wrong shows only behind them."""
-    changes = [*(change.what for change in repairs.first), "then verify again, and repair what is left"]
-    return changes, [change.lost for change in repairs.first if change.lost]
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -127,7 +123,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
-    if diagnosis.lost:
+    if diagnosis.lost and repairs.queues:
         messages = counted(sum(diagnosis.lost.values()), "message")
         topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
         lost.append(f"{messages} that cannot be read: {', '.join(topics)}")

@@ -25,8 +25,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.real_broker.harness import SETTINGS, VERSIONS, Harness
-from tests.real_broker.loss_stores import Source, committed, fresh
+from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, VERSIONS, Harness
+from tests.real_broker.loss_stores import GOLDEN, Source, committed, fresh
 from tests.real_broker.losses import undamaged
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses import copy
@@ -59,7 +59,8 @@ def cases(version: str, seeds: Iterable[int], sources: Sequence[Source], scratch
         damaged, repaired = scratch / f"{seed}-damaged", scratch / f"{seed}-repaired"
         names = apply_some(source.store, source.older, damaged, chance, without=UNSEEN)
         conf = scratch / f"{seed}.conf"
-        settings = {**SETTINGS, **source.settings}
+        is_golden = source.name.endswith(GOLDEN)
+        settings = {**SETTINGS, **({} if is_golden else SHOP_SETTINGS), **source.settings}
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         copy(damaged, repaired)
         said, problems = repair(repaired, conf, version)
