@@ -134,6 +134,9 @@ def _steps_after(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
 ) -> Iterator[Step]:
     """What is left once the store is repaired."""
+    if "settings" in found:
+        what = _codes(found["settings"])
+        yield Step(f"Change broker.conf before a broker of the named release starts ({what}).")
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
     if saving:
