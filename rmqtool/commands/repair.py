@@ -24,7 +24,7 @@ from rmqtool.commands.writing import (
     write_plan,
     yes_option,
 )
-from rmqtool.show.output import Style, note, write_document
+from rmqtool.show.output import Style, note, visible, write_document, write_text
 
 if TYPE_CHECKING:
     from rmqtool.rebuild.plan import RebuildPlan
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqtool.verify.outcome import Outcome
 
 _NOTHING = "nothing to repair"
+_MOST = 4  # transactions of one repair
 _EPILOG = examples_and_statuses(
     (
         "rmqtool repair /data/rocketmq/store --dry-run",
@@ -57,6 +58,11 @@ _EPILOG = examples_and_statuses(
 @click.option("--dry-run", is_flag=True, help="Show what would be done; nothing is written.")
 @saved_plan_options
 @click.option("--keep-offsets", is_flag=True, help="Leave committed offsets as they are, also impossible ones.")
+@click.option(
+    "--acknowledge",
+    is_flag=True,
+    help="Repair nothing: let go of the records of what is lost, which verify tells until then.",
+)
 @click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
               help="Read the log with so many processes; the result is the same.")  # fmt: skip
 @yes_option
@@ -71,11 +77,32 @@ def repair(style: Style, /, **given: Any) -> Exit:
     """
     request = RepairRequest(**given)
     style.store = str(request.path)
+    if request.acknowledge:
+        return _acknowledge(style, request)
     if request.only_shows:
         return _show_only(style, request)
     require_answer(yes=request.yes)
     with reporting_interruption(style, request.store.root):
         return _repair(style, request)
+
+
+def _acknowledge(style: Style, request: RepairRequest) -> Exit:
+    """Show the records of losses, and remove them."""
+    from rmqtool.transaction import acknowledge, recorded_losses
+
+    root = request.store.root
+    losses = [each.loss.text if each.loss else f"{each.file}: no record" for each in recorded_losses(root)]
+    if not style.json:
+        write_text("".join(f"lost: {visible(text)}\n" for text in losses) or "no loss is on record\n")
+    if losses and not request.dry_run:
+        confirm("Is this known to everybody?", yes=request.yes)
+        acknowledge(root)
+    if style.json:
+        state = "nothing" if not losses else "planned" if request.dry_run else "done"
+        result = {"state": state, "transactions": [], "acknowledged": losses, "verdict": None, "plan": None,
+                  "changes": [], "rebuild": None, "recovered": []}  # fmt: skip
+        write_document("repair", style.store, result)
+    return Exit.OK
 
 
 @dataclass(frozen=True)
@@ -188,38 +215,29 @@ def _following(request: RepairRequest, rebuild: RebuildPlan | None) -> str:
 
 
 def _repair(style: Style, request: RepairRequest) -> Exit:
-    """Repair in one transaction, or in two where files of the log come first; then verify what came of it."""
+    """Repair until nothing is left to do: what is wrong behind a first repair may show only after it."""
     from rmqtool.show.repair_text import show_found
 
     done = _Done()
     found = _run(style, request, done)
-    if found.repairs.first:
+    while found in done.found and len(done.ids) < _MOST:
         found = _run(style, request, done)
-    if not done.ids:
-        if style.json:
-            return _write_json(style, found, "nothing", done)
-        show_found(found.outcome, found.plan, found.repairs, None, style)
-        if not style.quiet:
-            note(_NOTHING)
-        return Exit.OK
-    after = _find(style, request)
+    state = "done" if done.ids else "nothing"
     if style.json:
-        return _write_json(style, after, "done", done)
-    show_found(after.outcome, after.plan, None, None, style)
+        return _write_json(style, found, state, done)
+    show_found(found.outcome, found.plan, None, None, style)
     if not style.quiet:
-        root, names = quote(str(request.store.root)), ", ".join(done.ids)
-        note(f"done: {names}; to take it back: rmqtool undo {root}{', twice' if len(done.ids) > 1 else ''}")
-    return after.outcome.status
+        root = quote(str(request.store.root))
+        note(f"done: {', '.join(done.ids)}; to take it back: rmqtool undo {root}" if done.ids else _NOTHING)
+    return found.outcome.status if done.ids else Exit.OK
 
 
 def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
-    """One transaction, unless there is nothing to write."""
-    from rmqtool.rebuild.file_sizes import require_known_sizes
-    from rmqtool.show.repair_text import show_found
-    from rmqtool.transaction import Transaction
+    """Verify, and write what is to be repaired in one transaction, which is added to those `done`."""
+    from rmqtool.transaction import CONTINUED, Transaction
 
     saved = None if done.ids else request.saved
-    with Transaction(request.store, "repair") as transaction:
+    with Transaction(request.store, f"repair{CONTINUED}" if done.ids else "repair") as transaction:
         print_recovered(transaction.recovered)
         done.recovered += recovered_json(transaction.recovered)
         if saved:
@@ -227,19 +245,27 @@ def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
         found = _find(style, request)
         if saved:
             saved.require_same_result(request.store, found.as_json())
-        if found.is_empty:
-            return found
-        if found.rebuild and found.rebuilds:
-            require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
-            found.rebuild.require_release()
-        if not request.yes:
-            if not style.json:
-                show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
-                sys.stdout.flush()
-            confirm("Write this?", yes=False, recovered=transaction.recovered)
-        done.ids.append(_write(style, request, found, transaction))
-        done.found.append(found)
+        if not found.is_empty:
+            _require_consent(style, request, found, transaction)
+            done.ids.append(_write(style, request, found, transaction))
+            done.found.append(found)
     return found
+
+
+def _require_consent(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> None:
+    """Return when what the result depends on is known and the user agrees; raises UsageError or click.Abort."""
+    from rmqtool.rebuild.file_sizes import require_known_sizes
+    from rmqtool.show.repair_text import show_found
+
+    if found.rebuild and found.rebuilds:
+        require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
+        found.rebuild.require_release()
+    if request.yes:
+        return
+    if not style.json:
+        show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
+        sys.stdout.flush()
+    confirm("Write this?", yes=False, recovered=transaction.recovered)
 
 
 def _write(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> str:
@@ -259,7 +285,8 @@ def _write(style: Style, request: RepairRequest, found: _Found, transaction: Tra
 
 def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
     """The document: the last verification and its plan, and what was done, or is planned."""
-    result = {"state": state, "transactions": done.ids, **found.as_json(), "recovered": done.recovered}
+    result = {"state": state, "transactions": done.ids, "acknowledged": [], **found.as_json(),
+              "recovered": done.recovered}  # fmt: skip
     if done.found:
         made = [run.as_json() for run in done.found]
         result["changes"] = [change for run in made for change in run["changes"]]

@@ -26,6 +26,7 @@ class RepairRequest:
     save_plan: Path | None
     plan: Path | None
     keep_offsets: bool
+    acknowledge: bool
     jobs: int
     yes: bool
     broker_version: Version | None
@@ -39,6 +40,8 @@ class RepairRequest:
         from rmqtool.repair.saved_plan import RepairOptions, SavedRepairPlan
         from rmqtool.store.store import open_store
 
+        if self.acknowledge and (self.plan or self.keep_offsets or self.save_plan):
+            raise UsageError("--acknowledge repairs nothing: no other choice may be made beside it")
         if self.plan and (self.only_shows or self.keep_offsets or self.broker_version):
             raise UsageError("--plan carries out what was saved: no other choice may be made beside it")
         self.store = open_store(self.path, self.broker_conf)

@@ -55,7 +55,7 @@ def undo(
     is brought to its end first.
     """
     from rmqtool.store.store import open_store
-    from rmqtool.transaction import Undo, interrupted, kept_transactions
+    from rmqtool.transaction import Undo, interrupted, kept_transactions, last_run
 
     style.store = str(path)
     root = open_store(path, broker_conf).root
@@ -63,7 +63,7 @@ def undo(
     if not kept and not unfinished:
         _show(style, path, None, "nothing")
         return Exit.OK
-    chosen = kept if discard else kept[-1:]
+    chosen = kept if discard else last_run(kept)
     if dry_run:
         if not discard and not unfinished:
             Undo(root).check()
@@ -78,8 +78,8 @@ def undo(
         elif session.has_rolled_back:
             _show(style, path, None, "rolled_back", session.recovered)
         else:
-            back = session.put_back()
-            _show(style, path, [back] if back else None, "rolled_back" if back else "nothing", session.recovered)
+            back = [done for _ in chosen if (done := session.put_back())]
+            _show(style, path, back, "rolled_back" if back else "nothing", session.recovered)
     return Exit.OK
 
 

@@ -143,4 +143,19 @@ OWN_RUNS = (
         repair="The next command that writes ends the run first.",
         remedy="rmqtool undo {store} --dry-run",
     ),
+    Entry(
+        code="store.recorded-loss",
+        fault=None,
+        severity="warning",
+        title="Messages were lost before the store was rebuilt",
+        what="A rebuild or a repair replaced what proved a loss: queues or an index that led behind the end of the "
+        "log, a checkpoint that was newer, damaged bytes of the log. It left a record of that in .rmqtool.",
+        how="The log had lost its end, a file, or bytes when rmqtool rebuilt what is derived from it.",
+        effect="none: it serves what is left. Groups that had consumed beyond the new end of a queue skip new messages "
+        "until it has grown that far",
+        versions=(("all", "do not look at .rmqtool."),),
+        repair="With the missing files from a replica or a backup: undo the rebuild, restore them, and verify again. "
+        "Once the loss is known and accepted, acknowledge the record. A record that cannot be read is told as well.",
+        remedy="rmqtool repair {store} --acknowledge",
+    ),
 )

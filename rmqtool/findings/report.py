@@ -21,7 +21,7 @@ MENDED = frozenset(
 )
 """Codes of traces of an unclean stop that the next start cuts or derives again, without loss; not as errors."""
 
-AROUND = frozenset({"store.disk-full", "store.retention-blocked", "config.offset-out-of-range"})
+AROUND = frozenset({"store.disk-full", "store.retention-blocked", "store.recorded-loss", "config.offset-out-of-range"})
 """Codes that say nothing about whether messages, queues and index are sound."""
 
 NEEDING_QUEUES = (

@@ -12,6 +12,7 @@ from rmqtool.base.times import file_time
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
 from rmqtool.rebuild.derive import Derivation, Outputs
+from rmqtool.rebuild.losses import loss_of
 from rmqtool.rebuild.neutralise import patched_bytes, stage_patches
 from rmqtool.rebuild.options import Progress, no_progress
 from rmqtool.rebuild.plan import RebuildPlan
@@ -61,6 +62,9 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     for kind in ("batch", "simple"):
         _put_queues(plan, kind, queues[kind], transaction)
     _put_checkpoint(plan, derivation, transaction)
+    loss = loss_of(plan, transaction.command)
+    if loss:
+        transaction.record(loss)
 
 
 def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> StagedQueues | None:

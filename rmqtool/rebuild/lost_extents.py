@@ -28,6 +28,12 @@ class Extent(NamedTuple):
     timestamp: int
     tail: bool = False
 
+    @property
+    def is_harmless(self) -> bool:
+        """Whether it lies behind the last record, or in an inert record of ours."""
+        torn = self.tail and self.reason != "physical-offset"  # records of a file with another name are whole
+        return torn or self.reason == NEUTRALISED
+
 
 class Lost(NamedTuple):
     """The loss in a range of the log, bytes; `missing` is the physical offset of a byte that no file holds, or None."""
@@ -54,11 +60,10 @@ class LostExtents:
 
     def add_extent(self, extent: Extent) -> None:
         """Count an extent, which lies behind all before it."""
-        physical_offset, size, reason, _, tail = extent
+        physical_offset, size, reason, *_ = extent
         self.count += 1
         self.size += size
-        torn = tail and reason != "physical-offset"  # records of a file with another name are whole
-        self._harmless += size if torn or reason == NEUTRALISED else 0
+        self._harmless += size if extent.is_harmless else 0
         if len(self.extents) < MAX_KEPT:
             self.extents.append(extent)
         if len(self._starts) < _MAX_STARTS:

@@ -44,6 +44,7 @@ class QueuePlan:
     difference: QueueDifference = field(default_factory=QueueDifference)
     has_messages: bool = True  # whether the log holds messages of it
     lacks_log_messages: bool = False  # whether it has units that point into the log, which holds no message of it
+    neutral: int = 0  # units that stand for lost messages
 
     @property
     def units(self) -> int:
@@ -246,9 +247,10 @@ def _derived(
         low, high = placement.first_message(queue), placement.end(queue)
     else:
         low, high = placement.ranges[queue]
+    neutral = placement.irregular[queue].neutral if isinstance(placement, SimpleQueues) else 0
     difference = comparison.difference(name, placement.first(queue), placement.end(queue))
     action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
-    return QueuePlan(name, comparison.kind, action, low, high, difference)
+    return QueuePlan(name, comparison.kind, action, low, high, difference, neutral=neutral)
 
 
 def _untouched(source: RebuildSource, existing: Queue | None, name: QueueName) -> QueuePlan:

@@ -7,16 +7,18 @@ which writes the checkpoint itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rmqtool.base.times import file_time
+from rmqtool.base.times import file_time, rfc3339
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file
+from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT
-from rmqtool.transaction import Transaction
+from rmqtool.transaction import Loss, Transaction
 
 _MISSING, _FUTURE, _OFFSET = "checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"
 _ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file"})  # no units are missing because of them
@@ -29,9 +31,14 @@ class NewCheckpoint:
     before: Mapping[str, int]
     fields: Mapping[str, int]
     codes: frozenset[str]
+    proof: str | None = None  # of newer messages than the log holds, which goes with it
     what: str = f"{CHECKPOINT} is written with the times of the log's last record"
-    lost: str | None = None
     size: int = FILE_SIZE
+
+    @property
+    def lost(self) -> str | None:
+        """The proof, which is recorded."""
+        return self.proof and f"the proof of a loss: {self.proof}. rmqtool verify tells it until it is acknowledged"
 
     @property
     def details(self) -> tuple[str, ...]:
@@ -44,6 +51,8 @@ class NewCheckpoint:
         mtime_ns = None if self.before else file_time(self.fields["physic_message_timestamp"])
         transaction.file(CHECKPOINT, mtime_ns=mtime_ns).write(checkpoint_file(self.fields), 0)
         transaction.put(CHECKPOINT)
+        if self.proof:
+            transaction.record(Loss(transaction.command, int(time.time() * 1000), proofs=(self.proof,)))
 
 
 def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NewCheckpoint]:
@@ -53,7 +62,19 @@ def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[Ne
     if not told or lacks_units or snapshot.log_range.last_store_timestamp is None:
         return
     before = snapshot.checkpoint or {}
-    yield NewCheckpoint(before, _sane(snapshot, before), told)
+    yield NewCheckpoint(before, _sane(snapshot, before), told, _proof(snapshot, before))
+
+
+def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
+    """After a clean stop a checkpoint that is newer than the log proves that the log has lost its end.
+
+    A time that is still to come is that of no message.
+    """
+    newest = max((before.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
+    is_clean = not (snapshot.store.root / ABORT_FILE).exists()
+    if not is_clean or not (snapshot.log_range.last_store_timestamp or 0) < newest <= time.time() * 1000:
+        return None
+    return f"{CHECKPOINT} knew a message of {rfc3339(newest) or newest}"
 
 
 def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:

@@ -6,7 +6,7 @@ Whatever can be read stays as it is written: a broker that starts finds what it 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from rmqtool.repair.config_source import (
     DELAYS,
     EMPTY,
     GROUPS,
+    LMQ_TABLE,
     OFFSETS,
     Draft,
     data_version,
@@ -38,11 +39,13 @@ from rmqtool.repair.config_text import (
     with_members,
 )
 from rmqtool.repair.delay_offsets import DelayOffsets
-from rmqtool.repair.offset_ranges import Moved, with_real_offsets
+from rmqtool.repair.offset_ranges import Moved, with_newer_offsets, with_real_offsets
 from rmqtool.repair.proven_entries import group_entry, group_topics, proven_topics
 from rmqtool.repair.seen_queues import SeenQueues, seen_queues
 from rmqtool.rules.config_shapes import MAIN_TABLES
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS, RETRY_PREFIX
+from rmqtool.rules.versions import Version
+from rmqtool.store.config_json import load_config
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
@@ -54,11 +57,9 @@ _OLDER = "config.older-copy"
 _BAD = frozenset({"config.unreadable", "config.missing", "config.consumer-offset", _REFUSES})
 _OF_OFFSETS = frozenset({"config.offset-out-of-range", _WRONG})
 _HEALED = _BAD | _OF_OFFSETS | {_TOPIC_MISSING, _DELAY_OFFSET, _DIFFERS}
-_NOT_SHOWN = (
-    "settings that no message shows: order, perm, queues that were never used, and attributes such as message.type "
-    "(mqadmin updateTopic -a +message.type=FIFO for a topic that is not NORMAL)"
-)
-
+_NOT_SHOWN = "settings that no message shows: order, perm, queues never used, attributes such as message.type"
+_SET_TYPE = "a topic whose message.type is not NORMAL needs mqadmin updateTopic -a +message.type=FIFO, or DELAY, ..."
+_MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 _ALL_OFFSETS = "all committed offsets: each group begins where its consumeFromWhere says"
 
 
@@ -119,6 +120,8 @@ class ConfigRepair:
             self._add_groups(draft, codes)
         elif draft.name == DELAYS and draft.is_old:
             self._add_levels(draft)
+        elif draft.name in OFFSETS and draft.is_old and draft.text is not None:
+            self._add_newer_offsets(draft)
         elif draft.name in EMPTY and draft.text is None and codes & _BAD:
             table, lost = EMPTY[draft.name]
             draft.text, draft.what, draft.lost = file_text({table: {}}), ["made empty"], [lost]
@@ -153,7 +156,13 @@ class ConfigRepair:
 
     @cached_property
     def _proven_topics(self) -> dict[str, dict[str, Any]]:
-        return proven_topics(self._snapshot, self._queues)
+        configured = load_config(self._config / GROUPS).content.get(MAIN_TABLES[GROUPS])
+        groups = {*(configured if isinstance(configured, dict) else ()), *self._committing_groups}
+        return proven_topics(self._snapshot, self._queues, _own_groups(groups))
+
+    @cached_property
+    def _committing_groups(self) -> set[str]:
+        return {each.group for each in self._snapshot.committed.offsets}
 
     def _add_topics(self, draft: Draft, codes: set[str]) -> None:
         batch_refused = not draft.is_old and _REFUSES in codes
@@ -163,24 +172,32 @@ class ConfigRepair:
         if not draft.is_old:
             wanted = {topic: config for topic, config in wanted.items()
                       if topic in self._named_topics or (batch_refused and "attributes" in config)}  # fmt: skip
-        kept = whole_entries(self._config / TOPICS, "topicConfigTable", self._snapshot.releases) or {}
+        kept = self._kept(draft, wanted)
         added, lines = {}, []
-        for topic in sorted(wanted.keys() - _entry_names(draft)):
-            count = wanted[topic]["readQueueNums"]
-            is_kept = topic in kept
-            added[topic] = kept[topic] if is_kept else member_text(topic, wanted[topic])
-            lines.append(f"topic {topic}: {'as it was' if is_kept else counted(count, 'queue')}")
+        for topic in sorted({*wanted, *kept} - _entry_names(draft)):
+            added[topic] = kept.get(topic) or member_text(topic, wanted[topic])
+            shown = "as it was" if topic in kept else counted(wanted[topic]["readQueueNums"], "queue")
+            lines.append(f"topic {topic}: {shown}")
         self._add(draft, added, lines, codes)
         if added.keys() - kept.keys():
             draft.lost.append(_NOT_SHOWN)
+            draft.details += [_SET_TYPE] if self._snapshot.release >= _MESSAGE_TYPES else []
+
+    def _kept(self, draft: Draft, wanted: Collection[str]) -> dict[str, str]:
+        """The whole entries of a file that is put back, or of the `wanted` ones in a file that stays."""
+        kept = whole_entries(self._config / draft.name, MAIN_TABLES[draft.name], self._snapshot.releases) or {}
+        return kept if draft.is_old else {name: entry for name, entry in kept.items() if name in wanted}
 
     def _add_groups(self, draft: Draft, codes: set[str]) -> None:
         topics = {name.topic for name in self._queues} | self._snapshot.topics.by_name.keys()
-        groups = {*group_topics(topics), *(each.group for each in self._snapshot.committed.offsets)}
-        groups = {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)} - _entry_names(draft)
-        added = {group: member_text(group, group_entry(group)) for group in sorted(groups)}
-        self._add(draft, added, [f"group {group}: default settings" for group in added], codes)
-        if added:
+        groups = {*group_topics(topics), *self._committing_groups}
+        groups = _own_groups(groups)
+        kept, there = self._kept(draft, groups), _entry_names(draft)
+        added = {group: kept.get(group) or member_text(group, group_entry(group))
+                 for group in sorted({*groups, *kept} - there)}  # fmt: skip
+        shown = {group: "as it was" if group in kept else "default settings" for group in added}
+        self._add(draft, added, [f"group {group}: {how}" for group, how in shown.items()], codes)
+        if added.keys() - kept.keys():
             draft.lost.append("settings of these groups that differ from the default ones, and groups without offsets")
 
     def _add(self, draft: Draft, added: dict[str, str], lines: list[str], codes: set[str]) -> None:
@@ -219,6 +236,15 @@ class ConfigRepair:
                 f"what levels {levels} have delivered: the log does not show it, they may deliver it again"
             )
 
+    def _add_newer_offsets(self, draft: Draft) -> None:
+        for table in (MAIN_TABLES[draft.name], LMQ_TABLE):
+            path, releases = self._config / draft.name, self._snapshot.releases
+            entries = whole_entries(path, table, releases, with_backup=False) or {}
+            draft.text, lines = with_newer_offsets(draft.text or "", entries, self._queues)
+            if lines:
+                draft.what.append(f"with {counted(len(lines), 'newer offset')} of the damaged file")
+                draft.details += lines
+
     def _move_offsets(self, draft: Draft, codes: set[str]) -> None:
         if draft.text is None:
             return
@@ -228,7 +254,7 @@ class ConfigRepair:
             draft.details += lines
         elif draft.name in OFFSETS and codes & _OF_OFFSETS:
             draft.text, moved = with_real_offsets(draft.text, self._queues)
-            draft.what += [f"{counted(len(moved), 'committed offset')} brought into its queue"] if moved else []
+            draft.what += [f"{counted(len(moved), 'committed offset')} moved into range"] if moved else []
             draft.details += [each.line for each in moved]
             codes -= {code for code in _OF_OFFSETS if not self._are_moved(code, moved)}
 
@@ -264,7 +290,7 @@ class ConfigRepair:
             new, why = draft.text, "a copy of the file"
         elif there is not None and draft.name in OFFSETS and draft.what and self._moves_offsets:
             new, moved = with_real_offsets(there, self._queues)
-            why = f"{counted(len(moved), 'committed offset')} brought into its queue"
+            why = f"{counted(len(moved), 'committed offset')} moved into range"
         elif draft.what and not draft.is_old and before is not None and is_good:
             new, why = before, "the file before this change"
         if new is not None and new != there:
@@ -278,6 +304,10 @@ class ConfigRepair:
 def _entry_names(draft: Draft) -> set[str]:
     table = table_in(draft.text, MAIN_TABLES[draft.name]) if draft.text is not None else None
     return {each.name for each in members(draft.text or "", table.value)} if table else set()
+
+
+def _own_groups(groups: set[str]) -> set[str]:
+    return {group for group in groups if not BUILT_IN_GROUPS.fullmatch(group)}
 
 
 def _noun(name: str) -> str:

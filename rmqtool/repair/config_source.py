@@ -118,12 +118,14 @@ def _salvaged(path: Path, releases: Releases, *, is_sound: bool) -> Draft | None
     tables |= {name: text for name in _MEMBERS if (text := _small_member(path.name, name, texts, releases))}
     saved = "1 whole entry" if count == 1 else f"{count} whole entries"
     made = file_text({**data_version(path.name, releases), **tables})
-    return Draft(path.name, made, [f"made of {saved} of it and its .bak"], ["the entries that are damaged"])
+    effect = ": their groups begin where their consumeFromWhere says" if path.name in OFFSETS else ""
+    return Draft(path.name, made, [f"made of {saved} of it and its .bak"], [f"the entries that are damaged{effect}"])
 
 
-def whole_entries(path: Path, table: str, releases: Releases) -> dict[str, str] | None:
+def whole_entries(path: Path, table: str, releases: Releases, *, with_backup: bool = True) -> dict[str, str] | None:
     """The entries of a table that a file, and for others its ``.bak``, has whole; None where neither has the table."""
-    texts = [_any_text(each) for each in (path.with_name(f"{path.name}.bak"), path)]
+    backup = path.with_name(f"{path.name}.bak")
+    texts = [_any_text(each) for each in ((backup, path) if with_backup else (path,))]
     found = [entries for text in texts if text and (entries := _entries(path.name, table, text, releases)) is not None]
     return {key: entry for entries in found for key, entry in entries.items()} if found else None
 

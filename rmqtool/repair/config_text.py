@@ -118,8 +118,8 @@ def whole_members(text: str, table: str, others: Sequence[str], accepts: Accepts
         if not at <= candidate.start() < stop:
             continue
         member = _member_at(text, candidate.start())
-        if member is None or _SEPARATOR.match(text, member.stop) is None:
-            continue
+        if member is None or not (text[member.stop - 1] in "}]" or _SEPARATOR.match(text, member.stop)):
+            continue  # digits of a number may be lost
         if accepts(member.name, value_of(text, member)):
             found[member.name] = text[member.start : member.stop]
             at = member.stop

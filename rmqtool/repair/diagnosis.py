@@ -15,6 +15,7 @@ from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.repair.treatments import Treatment, treatment_of
+from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 
 
@@ -75,13 +76,14 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False) -> Repairs:
     if diagnosis.mended or snapshot.holder is not None:
         return Repairs()
     is_damaged = "neutralise" in found
+    queues = "queues" in found or is_damaged or _ends_behind_log(findings)
     return Repairs(
         changes=(
             *log_file_changes(snapshot, findings),
             *config_changes(snapshot, findings, offsets=not keep_offsets),
         ),
-        queues="queues" in found or is_damaged or _ends_behind_log(findings),
-        index="index" in found or (is_damaged and bool(snapshot.index_files)),
+        queues=queues,
+        index="index" in found or (queues and _index_must_follow(snapshot, is_damaged=is_damaged)),
         neutralise=is_damaged,
     )
 
@@ -96,6 +98,12 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
         *not_healed(diagnosis.snapshot, diagnosis.findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:
+    """Whether an index must be complete, too: its keys lead to damage, or no start completes it without `abort`."""
+    has_index = bool(snapshot.index_files) or snapshot.store.conf.path is not None
+    return has_index and (is_damaged or (snapshot.store.root / ABORT_FILE).exists())
 
 
 def _ends_behind_log(findings: Sequence[Finding]) -> bool:

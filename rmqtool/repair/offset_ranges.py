@@ -5,7 +5,7 @@ A group goes on there anyhow, but only when it connects before its queue has gro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqtool.broker.dispatched_units import QueueName
@@ -46,6 +46,24 @@ def with_real_offsets(text: str, queues: SeenQueues) -> tuple[str, list[Moved]]:
             edits.append((number.value, number.stop, str(nearest)))
             moved.append(Moved(group, topic, queue_id, offset, nearest, why))
     return edited(text, edits), moved
+
+
+def with_newer_offsets(text: str, entries: Mapping[str, str], queues: SeenQueues) -> tuple[str, list[str]]:
+    """The text of a ``.bak`` with the offsets that the damaged file has whole in `entries`, and a line for each.
+
+    Offsets grow: one that is less, or that its queue does not have, is not taken over.
+    """
+    newer = {(group, topic, number.name): value_of(entry, number)
+             for entry in (f'{{"offsetTable":{{{each}}}}}' for each in entries.values())
+             for group, topic, number in _offsets(entry)}  # fmt: skip
+    edits, lines = [], []
+    for group, topic, number in _offsets(text):
+        before, after = value_of(text, number), newer.get((group, topic, number.name))
+        queue = queues.get(QueueName(topic, int(number.name))) if number.name.isdecimal() else None
+        if queue is not None and type(before) is type(after) is int and before < after <= queue.max_offset:
+            edits.append((number.value, number.stop, str(after)))
+            lines.append(f"group {group}, {topic} queue {number.name}: {after} (its .bak has {before})")
+    return edited(text, edits), lines
 
 
 def _offsets(text: str) -> Iterator[tuple[str, str, Member]]:

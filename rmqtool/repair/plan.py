@@ -72,7 +72,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
     last = len(steps) or None
-    steps += _steps_after(found, is_repaired=bool(repairs))
+    steps += _steps_after(diagnosis, found, is_repaired=bool(repairs))
     return Plan(tuple(steps), last, tuple(_remaining(found, repairs, notes)))
 
 
@@ -89,7 +89,7 @@ def _steps_before(
         files = ", ".join(_some(tuple(file for note in needed for file in note.needed))) or "what is missing"
         yield Step(
             f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
-            lost=_some(tuple(dict.fromkeys(finding.message for finding in found.get("restore", ())))),
+            lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
     for finding in found.get("decide", ())[:_MAX_NAMED]:
         yield Step(f"{finding.message}: {CATALOGUE[finding.code].repair}")
@@ -99,33 +99,44 @@ def _steps_before(
 
 
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Step:
-    found = diagnosis.by_treatment
     wanted = {*(["simple"] if repairs.queues else []), *(["index"] if repairs.index else [])}
     unknown = sorted(wanted & unknown_sizes(diagnosis.snapshot))
     text = "Repair the store (rmqtool undo takes it back):"
     if unknown:
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
         text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
-    changes = [change.what for change in repairs.changes]
-    if repairs.neutralise:
-        changes.append(f"put inert records in place of damage in the log ({_codes(found['neutralise'])})")
-    if repairs.queues:
-        why = _codes(found.get("queues", [])) or "units that do no harm for what is lost"
-        changes.append(f"rebuild the consume queues ({why})")
-    if repairs.index:
-        why = _codes(found.get("index", [])) or "without the keys of what is damaged"
-        changes.append(f"rebuild the index ({why})")
-    lost = [change.lost for change in repairs.changes if change.lost]
-    if diagnosis.lost:
-        topics = Counter(diagnosis.lost).most_common(_MAX_NAMED)
-        messages = counted(sum(diagnosis.lost.values()), "message")
-        named = ", ".join(f"{topic} {count}" for topic, count in topics)
-        lost.append(f"{messages} that cannot be read: {named}{', ...' if len(diagnosis.lost) > _MAX_NAMED else ''}")
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
+    changes, lost = _first_changes(repairs) if repairs.first else _changes(diagnosis, repairs)
     return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
 
 
-def _steps_after(found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool) -> Iterator[Step]:
+def _first_changes(repairs: Repairs) -> tuple[list[str], list[str]]:
+    """Those of the log's files: what else is wrong shows only behind them."""
+    changes = [*(change.what for change in repairs.first), "then verify again, and repair what is left"]
+    return changes, [change.lost for change in repairs.first if change.lost]
+
+
+def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
+    """What a repair changes, and what it cannot bring back."""
+    found = diagnosis.by_treatment
+    changes = [change.what for change in repairs.changes]
+    lost = [change.lost for change in repairs.changes if change.lost]
+    if repairs.neutralise:
+        changes.append(f"put inert records in place of damage in the log ({_codes(found['neutralise'])})")
+    if repairs.queues:
+        changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
+    if repairs.index:
+        changes.append(f"rebuild the index{_of(found.get('index', ()))}")
+    if diagnosis.lost:
+        messages = counted(sum(diagnosis.lost.values()), "message")
+        topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
+        lost.append(f"{messages} that cannot be read: {', '.join(topics)}")
+    return changes, lost
+
+
+def _steps_after(
+    diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
+) -> Iterator[Step]:
     """What is left once the store is repaired."""
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
@@ -137,6 +148,9 @@ def _steps_after(found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: b
         yield Step("Start the broker.")
     for finding in found.get("running", ()):
         yield Step(f"Later: {finding.message}.", finding.remedy)
+    if "acknowledge" in found:
+        yield Step("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
+                   lost=_some(tuple(finding.message for finding in found["acknowledge"])))  # fmt: skip
 
 
 def _remaining(
@@ -145,6 +159,8 @@ def _remaining(
     """What no step heals, or needs none."""
     known = frozenset[str]().union(*(each.codes for each in repairs.changes), *(note.codes for note in notes))
     for note in notes:
+        if note.needed and not note.codes & UNREADABLE:
+            continue  # a step says so
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
     for treatment in ("files", "config", "none"):
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
@@ -162,12 +178,21 @@ def _remaining(
         yield from (finding.message for finding in found.get("refused", ()))
 
 
+def _of(findings: Sequence[Finding]) -> str:
+    return f" ({_codes(findings)})" if findings else ""
+
+
 def _codes(findings: Sequence[Finding]) -> str:
     """The codes with the number of findings: ``consumequeue.behind 28, consumequeue.hole``."""
     counts: Counter[str] = Counter()
     for finding in findings:
         counts[finding.code] += finding.count
     return ", ".join(f"{code} {count}" if count > 1 else code for code, count in counts.most_common())
+
+
+def _first_part(message: str) -> str:
+    """Up to the first semicolon: details of a finding stand above the plan."""
+    return message.partition("; ")[0]
 
 
 def _files(findings: Sequence[Finding]) -> str:

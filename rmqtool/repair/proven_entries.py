@@ -6,13 +6,14 @@ Only fields that every release has are written: a newer one gives the others its
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from rmqtool.repair.seen_queues import SeenQueues
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.system_topics import (
     DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
     RETRY_PREFIX,
     is_system_topic,
 )
@@ -24,23 +25,25 @@ from rmqtool.store.topics import READABLE, WRITABLE
 
 _OF_GROUPS = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
 _MAX_QUEUES = 1024  # more than a topic has; an offset of a higher queue is damaged
-_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # made only by a broker with traceTopicEnable; clients make it, too
+_ON_DEMAND = (HALF_TOPIC, "RMQ_SYS_TRACE_TOPIC")  # brokers before 5.0, or without traceTopicEnable, make them later
 
 
-def proven_topics(snapshot: Snapshot, queues: SeenQueues) -> dict[str, dict[str, Any]]:
-    """The topics whose queues are seen, but those that a broker makes by itself at a start or on demand.
+def proven_topics(snapshot: Snapshot, queues: SeenQueues, groups: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The topics whose queues are seen, but those that a broker makes by itself at a start.
 
-    Committed offsets show queues, too, that have no message yet.
+    Committed offsets show queues, too, that have no message yet. Each of the `groups` has a retry topic, which the
+    broker makes when the first consumer connects.
     """
     counts: dict[str, int] = {}
     batch: set[str] = set()
     for name, queue in queues.items():
-        if name.topic.startswith((*_OF_GROUPS, _TRACE_TOPIC)) or not is_system_topic(name.topic):
+        if name.topic.startswith((*_OF_GROUPS, *_ON_DEMAND)) or not is_system_topic(name.topic):
             counts[name.topic] = max(counts.get(name.topic, 0), name.queue_id + 1)
             batch |= {name.topic} if queue.is_batch else set()
     for one in snapshot.committed.offsets:
         if one.topic in counts and 0 <= one.queue_id < _MAX_QUEUES:
             counts[one.topic] = max(counts[one.topic], one.queue_id + 1)
+    counts |= {topic: 1 for group in groups if (topic := RETRY_PREFIX + group) not in counts}
     return {topic: _topic(snapshot.store, topic, counts[topic], is_batch=topic in batch) for topic in sorted(counts)}
 
 

@@ -10,14 +10,14 @@ from rmqtool.findings.finding import Finding
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "files", "neutralise", "queues", "index", "config", "start",
-    "running", "none", "refused",
+    "running", "acknowledge", "none", "refused",
 ]  # fmt: skip
 """How a finding is treated, in the order of a plan.
 
 `stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
 know; name the `release`; mend `files`, put inert records in place of damage (`neutralise`), rebuild `queues` or
-`index`, mend `config` files: those a repair does; the next `start` mends it; once the broker is `running`; `none` is
-needed; `refused`: another finding says why a start is refused.
+`index`, mend `config` files: those a repair does; the next `start` mends it; once the broker is `running`;
+`acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a start is refused.
 """
 
 _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
@@ -65,6 +65,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "running": (
         *("store.disk-full", "store.retention-blocked", "config.topic-permission", "commitlog.future-timestamp"),
     ),
+    "acknowledge": ("store.recorded-loss",),
     "none": ("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
     "refused": ("start.refuses",),
 }

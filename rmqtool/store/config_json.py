@@ -102,8 +102,10 @@ def _decode(path: Path) -> dict[str, Any] | None:
         if file.size > _MAX_SIZE:
             raise UnreadableError(f"larger than {_MAX_SIZE} bytes", file=path)
         text = decode_text(file.read(0, file.size))
-    if not text.strip("\0" + _SPACE):
+    if not text.strip(_SPACE):
         return None
+    if not text.strip("\0" + _SPACE):  # as a power failure leaves it: every decoder refuses it
+        raise WrongKindError("nothing but zeros", file=path)
     try:
         content = parse_fastjson(text)
     except ValueError as error:

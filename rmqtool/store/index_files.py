@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqtool.base.errors import UnsupportedError
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
 from rmqtool.base.files import InputFile, list_directory
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats.index_file import (
@@ -122,6 +122,16 @@ def geometries_by_size(size: int, configured: tuple[int, int] | None) -> Iterato
     for slots, units in filter(None, (configured, (DEFAULT_SLOTS, DEFAULT_UNITS))):
         if file_size(slots, units) == size:
             yield Geometry(slots, units)
+
+
+def stored_offset(path: Path, geometry: Geometry, number: int) -> int | None:
+    """The physical offset in one unit of an index file; None when it cannot be read."""
+    try:
+        with InputFile(path) as file:
+            units = decode_units(file.read(unit_position(geometry.slots, number), UNIT_SIZE))
+    except RmqtoolError:
+        return None
+    return int(units["physical_offset"][0]) if len(units) else None
 
 
 def _guesses(file: InputFile, keys: int, configured: tuple[int, int] | None) -> Iterator[Geometry]:

@@ -12,6 +12,7 @@ A command that changes a store says what it wants; nothing of the store changes 
         transaction.remove("consumequeue/gone")  # kept for undo
         transaction.link("commitlog/00000000001073741824", "commitlog/00000000002147483648")  # to put: a rename
         transaction.delete("commitlog/00000000000000000000")  # final
+        transaction.record(Loss("rebuild-cq", now, files=("commitlog/00000000000000000000",)))  # verify tells it then
         committed = transaction.commit()  # id, state, backup_bytes
 
 Whoever leaves the block without `commit`, by an exception or a signal, leaves the store as it was. Inside `commit`
@@ -22,21 +23,29 @@ the broker judges by behind what it judges: index, batch consume queues, consume
 A path that already holds what is staged for it is left alone: a second run has nothing to do.
 
 On the disk: `journal.py` (what ``.rmqtool`` holds), `mover.py` (the renames, and why a broker may start between any
-two), `steps.py` (many queues change in one rename), `settle.py` (how runs end that were interrupted).
+two), `steps.py` (many queues change in one rename), `settle.py` (how runs end that were interrupted), `losses.py` (what
+a store no longer proves).
 """
 
 from rmqtool.transaction.home import Recovered, interrupted
+from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, recorded_losses
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
-from rmqtool.transaction.undo import Kept, Undo, kept_transactions
+from rmqtool.transaction.undo import CONTINUED, Kept, Undo, kept_transactions, last_run
 
 __all__ = [
+    "CONTINUED",
     "Committed",
     "Kept",
+    "Loss",
+    "RecordedLoss",
     "Recovered",
     "StagedFile",
     "Transaction",
     "Undo",
+    "acknowledge",
     "interrupted",
     "kept_transactions",
+    "last_run",
+    "recorded_losses",
 ]

@@ -16,6 +16,10 @@ from rmqtool.transaction.system import System, is_directory, remove_tree, sync_p
 
 STAGING, TRASH = "staging", "trash"
 NEW, OLD, UNDO, UNDONE = "new", "old", "undo", "undone"
+LOSS, LOSSES = "loss.json", "losses"
+"""The record of a transaction's loss, and the directory of those whose transaction was discarded."""
+
+_RECORD = ".json"
 
 Outcome = Literal["finished", "rolled_back", "abandoned"]
 
@@ -77,6 +81,12 @@ class Home:
         """The transactions by number, the oldest first."""
         return transactions(Path(self.paths.root))
 
+    def next_number(self) -> int:
+        """The number of the next transaction: above all that are here, or have left a record of a loss."""
+        losses = list_directory(Path(self.path) / LOSSES) if is_directory(self._system, self.path) else []
+        recorded = [number_of(entry.name.removesuffix(_RECORD)) or 0 for entry in losses]
+        return max([*recorded, *self.names_by_number()], default=0) + 1
+
     def journal(self, name: str) -> Journal:
         """The journal of one transaction."""
         return read_journal(Path(self.directory(name)), self.paths)
@@ -93,10 +103,32 @@ class Home:
         sync_path(self._system, self.path)
         self.clear()
 
+    def keep_loss(self, name: str) -> None:
+        """Move a transaction's record of a loss, if it has one, to where it stays without the transaction."""
+        record, losses = os.path.join(self.directory(name), LOSS), self.directory(LOSSES)
+        if not self._system.lstat(record):
+            return
+        if not self._system.lstat(losses):
+            self._system.make_directory(losses)
+            sync_path(self._system, self.path)
+        self._system.rename(record, os.path.join(losses, name + _RECORD))
+        for directory in (losses, self.directory(name)):
+            sync_path(self._system, directory)
+
+    def forget_loss(self, name: str) -> None:
+        """Remove the record of a transaction that is taken back, where a discard was interrupted that kept it."""
+        record = os.path.join(self.directory(LOSSES), name + _RECORD)
+        if self._system.lstat(record):
+            self._system.unlink(record)
+            sync_path(self._system, self.directory(LOSSES))
+
     def clear(self) -> None:
-        """Remove files that belong to no transaction, and the whole directory when there is no transaction."""
+        """Remove files that belong to no transaction, and the whole directory when nothing else is there."""
         for name in (STAGING, TRASH):
             remove_tree(self._system, self.directory(name))
+        losses = self.directory(LOSSES)
+        if is_directory(self._system, losses) and not self._system.list(losses):
+            self._system.remove_directory(losses)
         if is_directory(self._system, self.path):
             if self._system.list(self.path):
                 sync_path(self._system, self.path)

@@ -74,6 +74,7 @@ class Settler:
                 self._write(name, "done")
                 self.tidy(name, journal)
                 return _rolled_back(error, fresh=fresh)
+            self._home.forget_loss(name)
             self._home.drop(name)
         return "finished"
 

@@ -15,8 +15,9 @@ from rmqtool.formats.file_name import start_offset_of
 from rmqtool.store.store import Store
 from rmqtool.transaction.attributes import set_attributes
 from rmqtool.transaction.digest import manifest_of, size_of
-from rmqtool.transaction.home import NEW, OLD, Recovered
+from rmqtool.transaction.home import LOSS, NEW, OLD, Recovered
 from rmqtool.transaction.journal import JOURNAL, Change, Deletion, Journal, State, Step, prepare_state, write_state
+from rmqtool.transaction.losses import Loss, record_file
 from rmqtool.transaction.paths import parents_of
 from rmqtool.transaction.report import reported
 from rmqtool.transaction.session import Session
@@ -56,6 +57,7 @@ class Transaction:
         self._changes: dict[str, bool] = {}  # path -> whether something is staged for it
         self._above: set[str] = set()
         self._deletions: dict[str, Deletion] = {}
+        self._losses: list[Loss] = []
         self._deleted: list[str] = []  # before there was room for a journal
         self._journaled = False
 
@@ -121,6 +123,10 @@ class Transaction:
     def remove(self, name: str) -> None:
         """Take a file or directory out of the store; it is kept for undo."""
         self._add(name, staged=False)
+
+    def record(self, loss: Loss) -> None:
+        """Leave a record of a loss with the transaction, if it changes anything; undo takes it back."""
+        self._losses.append(loss)
 
     def delete(self, path: str | Path) -> None:
         """Delete a file for good, in the order of the calls: a name in the store, or a file of its commit log."""
@@ -218,9 +224,10 @@ class Transaction:
         if not changes and not self._deletions:
             return None
         steps = self._assemble(changes, staging)
-        number = max(self._home.names_by_number(), default=0) + 1
-        journal = Journal(number, self.command, steps, tuple(self._deletions.values()))
+        journal = Journal(self._home.next_number(), self.command, steps, tuple(self._deletions.values()))
         create_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
+        if self._losses:
+            create_file(self._system, os.path.join(self._home.staging, LOSS), record_file(self._losses))
         states: tuple[State, ...] = ("done", "deleting") if self._deletions else ("done",)
         for state in states:
             prepare_state(self._system, self._home.staging, state)

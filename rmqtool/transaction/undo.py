@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,9 @@ from rmqtool.transaction.signals import deferred_signals
 from rmqtool.transaction.staging import Staging
 from rmqtool.transaction.system import SYSTEM, System, is_directory, remove_tree
 
+CONTINUED = ", continued"
+"""Ends the command of a transaction that undo takes back together with the one before."""
+
 
 @dataclass(frozen=True)
 class Kept:
@@ -42,6 +46,16 @@ class Kept:
     def backup_bytes(self) -> int:
         """Sizes of the replaced files together."""
         return sum(size_of(change.before) for change in self.changes)
+
+
+def last_run(kept: Sequence[Kept]) -> list[Kept]:
+    """The transactions of the last run, the newest first: a repair may take several."""
+    run: list[Kept] = []
+    for transaction in reversed(kept):
+        run.append(transaction)
+        if not transaction.command.endswith(CONTINUED):
+            break
+    return run
 
 
 def kept_transactions(root: Path) -> list[Kept]:
@@ -121,11 +135,12 @@ class Undo:
         return kept
 
     def discard(self) -> list[Kept]:
-        """Remove all replaced files for good."""
+        """Remove all replaced files for good; records of losses stay until they are acknowledged."""
         with reported(self._home.path):
             discarded = kept_transactions(Path(self._paths.root))
             for kept in discarded:
                 with deferred_signals():
+                    self._home.keep_loss(kept.id)
                     self._home.drop(kept.id)
         return discarded
 

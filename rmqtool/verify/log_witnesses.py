@@ -20,16 +20,15 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
-from rmqtool.formats.index_file import UNIT_SIZE, decode_units, unit_position
 from rmqtool.formats.layout import parse
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.paths import TIMER_LOG
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, COMMIT_LOG, CONFIG, Store
-from rmqtool.verify.index_sequence import FileUnits
 from rmqtool.verify.record_checks import RecordTotals
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_wheel import newest_wheel
@@ -119,21 +118,13 @@ def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
 def _of_index(log: ScannedLog) -> Iterator[Witness]:
     """The last index file that is beyond the log's end; its header counts only where its last unit agrees."""
     for index_file in reversed(log.reader.index.files):
-        offset = index_file.file.end_physical_offset
-        if index_file.units and offset >= log.end and _last_offset(index_file) == offset:
-            time = rfc3339(index_file.file.end_timestamp) or index_file.file.end_timestamp
-            yield Witness(f"{log.store.relative(index_file.file.path)} knows a message of {time} at {offset}", offset)
+        file, offset = index_file.file, index_file.file.end_physical_offset
+        if index_file.units and offset >= log.end:
+            if stored_offset(file.path, index_file.geometry, index_file.units) != offset:
+                continue
+            time = rfc3339(file.end_timestamp) or file.end_timestamp
+            yield Witness(f"{log.store.relative(file.path)} knows a message of {time} at {offset}", offset)
             return
-
-
-def _last_offset(index_file: FileUnits) -> int | None:
-    """The physical offset of a file's last unit; None when it cannot be read."""
-    try:
-        with InputFile(index_file.file.path) as file:
-            units = decode_units(file.read(unit_position(index_file.geometry.slots, index_file.units), UNIT_SIZE))
-    except RmqtoolError:
-        return None
-    return int(units["physical_offset"][0]) if len(units) else None
 
 
 def _of_epochs(log: ScannedLog) -> Iterator[Witness]:

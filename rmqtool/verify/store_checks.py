@@ -22,6 +22,7 @@ from rmqtool.store.owners import owners_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.transaction.findings import interrupted_findings
+from rmqtool.transaction.losses import loss_findings
 from rmqtool.verify.config_checks import check_config_files
 from rmqtool.verify.ext_checks import check_ext_files
 from rmqtool.verify.file_type_checks import check_file_types
@@ -62,6 +63,14 @@ def check_store_files(snapshot: Snapshot, report: Report) -> None:
     if holder is None:
         check_ext_files(store, releases, report)
     check_wheel_size(store, report)
+
+
+def check_recorded_losses(store: Store, report: Report) -> None:
+    """Report the losses that runs of ours have recorded, until somebody acknowledges them."""
+    report.check("store.recorded-loss")
+    with skip_wrong_type():
+        for each in loss_findings(store.root):
+            report.add_finding(each)
 
 
 def _duplicate_files(log: MappedFiles) -> Iterator[tuple[str, MappedFile, str]]:

@@ -50,6 +50,7 @@ from rmqtool.verify.store_checks import (
     check_checkpoint,
     check_index_names,
     check_preallocated,
+    check_recorded_losses,
     check_store_files,
 )
 from rmqtool.verify.task import StoreReader, VerifyTask
@@ -164,6 +165,7 @@ class Verification:
         """Run the checks that need no scan of the log."""
         check, snapshot, store, report = self._check, self.snapshot, self.snapshot.store, self._report
         check(check_store_files, snapshot, report)
+        check(check_recorded_losses, store, report)
         check(check_environment, snapshot, report)
         check(check_headers, store, self._index, report, live=self.task.live)
         check(check_index_names, store, [file for file, _ in self._index], report)

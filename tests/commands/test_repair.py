@@ -56,14 +56,18 @@ def repair(store: Path, *options: str | Path) -> Result:
 
 @pytest.mark.slow
 def test_repair_heals_once_and_undo_takes_it_back(store: Path) -> None:
-    """The verdict is clean afterwards, a second run writes nothing, and undo brings back each byte."""
+    """The verdict is clean afterwards, a second run writes nothing, and undo brings back each byte.
+
+    What the damage took is on record until that is acknowledged.
+    """
     before = tree(store)
     done = repair(store, "--yes", "--json")
-    assert done.status == Exit.OK
+    assert done.status == Exit.FINDINGS
+    assert {each["code"] for each in done.document["findings"] if each["severity"] != "info"} == {"store.recorded-loss"}
     result = done.document["result"]
     assert (result["state"], result["verdict"]) == ("done", "clean")
     assert result["rebuild"]["neutralised"]
-    assert not result["plan"]["steps"]
+    assert [step["command"].split()[-1] for step in result["plan"]["steps"]] == ["--acknowledge"]
     again = repair(store, "--yes", "--json").document["result"]
     assert (again["state"], again["transactions"]) == ("nothing", [])
     assert rmqtool("undo", store, "--yes").status == Exit.OK
@@ -98,7 +102,10 @@ def test_a_saved_plan_is_for_the_store_that_it_was_made_from(store: Path, tmp_pa
     refused = repair(changed, "--plan", plan, "--yes")
     assert refused.status == Exit.FAILED
     assert "not as it was" in refused.err
-    assert repair(store, "--plan", plan, "--yes").status == Exit.OK
+    assert repair(store, "--plan", plan, "--yes").status == Exit.FINDINGS
+    assert repair(store, "--acknowledge", "--yes").out.startswith("lost: ")
+    assert repair(store, "--acknowledge", "--yes").out == "no loss is on record\n"
+    assert rmqtool("verify", store).status == Exit.OK
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"schema": "rmqtool.repair-plan/1", "command": "repair"}'])
@@ -112,8 +119,9 @@ def test_a_file_that_is_no_plan(store: Path, tmp_path: Path, text: str) -> None:
 def test_no_choice_beside_a_plan(store: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({}))
-    for option in ("--dry-run", "--keep-offsets"):
+    for option in ("--dry-run", "--keep-offsets", "--acknowledge"):
         assert repair(store, "--plan", plan, option).status == Exit.USAGE
+    assert repair(store, "--acknowledge", "--keep-offsets").status == Exit.USAGE
 
 
 def test_nobody_to_be_asked(store: Path) -> None:
@@ -154,3 +162,21 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
     assert found.status == Exit.FINDINGS
     assert "Restore commitlog/00000000000000065536 " in found.out
     assert "to take it back: rmqtool undo" in found.err
+
+
+@pytest.mark.slow
+def test_undo_takes_back_all_transactions_of_a_repair(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Log files get their names in a first one; what is left is repaired in a second."""
+    root = Path(shutil.copytree(golden_store(f"{VERSION}-trimmed"), tmp_path / "store", copy_function=shutil.copy2))
+    last, before_it = sorted((root / "commitlog").iterdir())[:-3:-1]
+    last.rename(tmp_path / "spare")
+    before_it.rename(last)
+    (tmp_path / "spare").rename(before_it)
+    one_queue_gone(root)
+    before = tree(root)
+    result = repair(root, "--yes", "--json").document["result"]
+    assert len(result["transactions"]) == 2
+    assert result["verdict"] == "clean"
+    undone = rmqtool("undo", root, "--yes", "--json").document["result"]
+    assert [each["command"] for each in undone["transactions"]] == ["repair, continued", "repair"]
+    assert tree(root) == before

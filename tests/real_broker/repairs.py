@@ -92,9 +92,9 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
     result = case.said[-1].get("result")
     if result is None:
         return problems
-    gone = readable(before["queues"]) - readable(after["queues"]) if before["refuses"] is None else Counter[Any]()
+    gone = _served(before) - _served(after)
     if gone and after["refuses"] is None:
-        problems.append(f"{gone.total()} messages were readable before: {list(gone)[:2]}")
+        problems.append(f"{len(gone)} messages were readable before: {sorted(gone)[:2]}")
     first = case.said[0]["result"]
     told = [*_told(first["plan"]), *_told(result["plan"]), *(change["lost"] for change in first["changes"])]
     if after["refuses"] is not None:
@@ -103,6 +103,13 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
     elif (differences := lost(undamaged_facts, after)) and result["verdict"] == "clean" and not any(told):
         problems.append(f"clean, but lost: {differences}")
     return problems
+
+
+def _served(facts: Facts) -> set[tuple[Any, ...]]:
+    """The messages of each queue, whatever their offsets there, and however often."""
+    if facts["refuses"] is not None:
+        return set()
+    return {(queue, *message) for queue, _, *message in readable(facts["queues"])}
 
 
 def _told(plan: dict[str, Any]) -> list[str]:

@@ -29,7 +29,7 @@ VALUES = (
     *('{"x":{"0":"7"}}', '{"x":{"0":"y"}}', '{"x":{"y":1}}', '{"1":"3"}', '{"1":"y"}', '{"1":1.5}', '{"1":null}'),
     *('{"1":9223372036854775808}', '{"a@g":{"0":1.5}}', '{"a@g":{"0":99999999999999999999}}', '{"a@g":{"0":null}}'),
 )
-WHOLE = ("{}", "null", '"x"', "x", '{"x', '{"table":{}}', '{"table":{}', '{"table":{}} x', "[1]", "true", "5")
+WHOLE = ("{}", "null", '"x"', "x", '{"x', '{"table":{}}', '{"table":{}', '{"table":{}} x', "[1]", "true", "5", "\0" * 8)
 BESIDE = {
     "topics.json": ('"dataVersion":5', '"dataVersion":null', '"dataVersion":{"counter":"x"}'),
     "consumerOffset.json": (

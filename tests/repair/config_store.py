@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_files import config_changes
+from rmqtool.rules.config_shapes import MAIN_TABLES
 from rmqtool.rules.versions import parse_version
+from rmqtool.store.config_json import load_config
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from rmqtool.transaction import Transaction, Undo
@@ -53,3 +56,13 @@ def undo(store: Path) -> None:
 def contents(store: Path) -> dict[str, bytes]:
     """The digest of everything in a store but the tool's own directory."""
     return {path: entry.content for path, entry in snapshot(store).items() if not path.startswith(".rmqtool")}
+
+
+def entries_of(store: Path) -> dict[tuple[str, str], Any]:
+    """Every entry of the config tables that a start reads, by file and name."""
+    found = {}
+    for name, table in MAIN_TABLES.items():
+        entries = load_config(store / "config" / name).content.get(table)
+        for key, entry in entries.items() if isinstance(entries, dict) else ():
+            found[name, key] = entry
+    return found

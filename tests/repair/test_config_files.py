@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding
 from rmqtool.repair.config_left import unhealed_config
+from rmqtool.repair.config_text import member_text
+from rmqtool.repair.proven_entries import group_topics, proven_topics
+from rmqtool.repair.seen_queues import seen_queues
+from rmqtool.rules.versions import Version
+from rmqtool.store.config_json import parse_fastjson
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
 from tests.golden import stores
-from tests.repair.config_store import commit, contents, findings_of, planned, still_found, undo
+from tests.repair.config_damages import damage
+from tests.repair.config_store import commit, contents, entries_of, findings_of, planned, still_found, undo
 from tests.unchanged import snapshot
-from tests.verify.config_losses import LOSSES
+from tests.verify.config_losses import LOSSES, gone, holds, older_table
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
 LEFT = {
@@ -44,3 +56,141 @@ def test_what_is_said_to_heal_is_healed(release: str, name: str, tmp_path: Path)
         assert planned(store, after, release, offsets=True) == []
     undo(store)
     assert contents(store) == {path: entry.content for path, entry in before.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", ["4.9.7-shop", "5.3.3-shop"])
+def test_random_damage(name: str, seed: int, tmp_path: Path) -> None:
+    """What was said to heal is healed, what was readable stays, what is left has a reason, and once is enough."""
+    store = stores.unpack(name, tmp_path)
+    done = damage(store, Random(f"{name} {seed}"))
+    release = name.partition("-")[0]
+    before, findings = entries_of(store), findings_of(store, release)
+    changes = planned(store, findings, release)
+    commit(store, changes)
+    after = findings_of(store, release)
+    assert still_found(changes, after) == [], done
+    assert before.items() <= entries_of(store).items(), done
+    left = {(each.code, each.file) for each, _ in unhealed_config(findings, changes, offsets=False)}
+    bad = {(each.code, each.file) for each in after if each.code.startswith("config.") and each.severity != "info"}
+    assert bad - {("config.wrong-offset", f"config/{OFFSETS_OF[release]}")} <= left, done
+    assert planned(store, after, release) == [], done
+
+
+OFFSETS_OF = {"4.9.7": "lmqConsumerOffset.json", "5.3.3": "lmqConsumerOffset.json"}
+"""Where the committed offsets of a shop are: a group whose entry is lost looks as if it had consumed nothing."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A stopped store of a whole broker."""
+    return stores.unpack("5.3.3-shop", tmp_path)
+
+
+def lost(name: str, code: str = "config.missing") -> Finding:
+    """The finding about one file."""
+    return finding(code, "", file=f"config/{name}")
+
+
+def test_topics_by_their_queues(store: Path) -> None:
+    """Each with its queues, retry topics with one, batch queues with their attribute; none of the broker's own."""
+    gone("topics.json")(store)
+    (change,) = planned(store, [lost("topics.json")], "5.3.3")
+    table = parse_fastjson((change.content or b"").decode())["topicConfigTable"]
+    assert {name: topic["readQueueNums"] for name, topic in table.items()} == {
+        "bulk": 1,
+        "orders": 4,
+        "payments": 2,
+        "reminders": 1,
+        "vouchers": 1,
+        "RMQ_SYS_TRANS_HALF_TOPIC": 1,
+        "%DLQ%billing": 1,
+        **{f"%RETRY%{group}": 1 for group in ("billing", "desk", "gifts", "reminding")},
+    }
+    assert table["bulk"]["attributes"] == {"queue.type": "BatchCQ"}
+    assert "topic orders: 4 queues" in change.details
+    assert "message.type" in (change.lost or "")
+    assert "stateVersion" in (change.content or b"").decode()
+
+
+def test_a_release_is_not_taken_for_a_newer_one(tmp_path: Path) -> None:
+    """What may be of 4.x gets nothing that shows 5.0."""
+    store = stores.unpack("4.9.7-shop", tmp_path)
+    gone("topics.json", "delayOffset.json")(store)
+    changes = planned(store, [lost("topics.json"), lost("delayOffset.json")])
+    assert b"stateVersion" not in b"".join(change.content or b"" for change in changes)
+    commit(store, changes)
+    assert Snapshot(open_store(store)).releases.oldest < Version(5, 0, 0)
+
+
+def test_whole_entries_stay_as_they_are_written(store: Path) -> None:
+    """Of a file that is cut, with a .bak that is garbage: each entry byte for byte, in its order, and no other."""
+    path = store / "config" / "topics.json"
+    text = path.read_text()
+    path.write_text(text[: text.index('"vouchers":{') + 40])
+    path.with_name("topics.json.bak").write_text("{garbage")
+    main, backup = planned(store, [lost("topics.json", "config.unreadable")], "5.3.3")
+    content = (main.content or b"").decode()
+    end = text.index(',\n\t\t"vouchers"')
+    assert text[text.index('"topicConfigTable"') : end] in content
+    assert content.index('"orders"') < content.index('"vouchers"')
+    assert backup.name.endswith(".bak")
+    assert backup.content == main.content
+
+
+def test_an_added_topic_counts_as_a_change(store: Path) -> None:
+    """The counter grows by one, the .bak is the file before, and nothing else of the file changes."""
+    path = store / "config" / "topics.json"
+    older_table(store)
+    path.with_name("topics.json.bak").write_bytes(path.read_bytes())
+    before = path.read_bytes()
+    found = [replace(lost("topics.json", "config.topic-missing"), topic="orders")]
+    main, *others = planned(store, found, "5.3.3")
+    assert others == []  # the .bak is the file before already
+    content = (main.content or b"").decode()
+    added = member_text("orders", parse_fastjson(content)["topicConfigTable"]["orders"])
+    plain = content.replace('"counter": 3', '"counter": 2').replace(f",\n\t\t{added}", "")
+    assert plain.encode() == before
+
+
+def test_offsets_one_by_one(store: Path) -> None:
+    """Beyond the end, negative, and of a light queue; asked for only, and the .bak too, so that they stay away."""
+    path = store / "config" / "lmqConsumerOffset.json"
+    text = (
+        path.read_text().replace("{0:15,1:15,", "{0:100000,1:-7,").replace("{}", '{"%LMQ%alice@reader":1099511627776}')
+    )
+    path.write_text(text)
+    path.with_name("lmqConsumerOffset.json.bak").write_text(text)
+    wrong = [finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json")]
+    assert planned(store, wrong, "5.3.3") == []
+    main, backup = planned(store, wrong, "5.3.3", offsets=True)
+    assert set(main.details) == {
+        "group desk, orders queue 0: 100000 -> 17 (the end)",
+        "group desk, orders queue 1: -7 -> 0 (the beginning)",
+        "group reader, %LMQ%alice queue 0: 1099511627776 -> 6 (the end)",
+    }
+    expected = text.replace("{0:100000,1:-7,", "{0:17,1:0,").replace("1099511627776", "6")
+    assert main.content == backup.content == expected.encode()
+
+
+def test_groups_of_retry_topics() -> None:
+    """Those of pop consumers name the topic behind the group, by ``_`` and by ``+``."""
+    topics = ["orders", "%RETRY%desk", "%DLQ%billing", "%RETRY%my_group_orders", "%RETRY%pop+payments", "%RETRY%a_b"]
+    assert sorted(group_topics(topics)) == ["a_b", "billing", "desk", "my_group", "pop"]
+
+
+def test_compaction_is_proven_by_its_log(tmp_path: Path) -> None:
+    """A topic with a compaction log gets its policy back."""
+    store = stores.unpack("more/5.3.3-compacted", tmp_path)
+    snapshot = Snapshot(open_store(store))
+    topics = proven_topics(snapshot, seen_queues(snapshot, in_log=False), ())
+    assert {name for name, topic in topics.items() if topic.get("attributes", {}).get("cleanup.policy")} == {"state"}
+
+
+@pytest.mark.parametrize("content", ["", "null", "[]", "{", '{"topicConfigTable":5}', '{"x":{"topicConfigTable":{}}}'])
+def test_bad_files_are_no_error(store: Path, content: str) -> None:
+    """Whatever is in the files, main and .bak: topics are written anew."""
+    holds("topics.json", content, content)(store)
+    main, *_ = planned(store, [lost("topics.json"), lost("topics.json", "config.unreadable")], "5.3.3")
+    assert "orders" in parse_fastjson((main.content or b"").decode())["topicConfigTable"]

@@ -16,6 +16,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, read_checkpoint
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.transaction import acknowledge, recorded_losses
 from tests.building import START_TIME
 from tests.repair.healing import carry_out, findings_of, heal, plan
 from tests.rights import needs_root
@@ -107,6 +108,19 @@ def test_a_checkpoint_that_fits_the_log(store: Path, case: str, abort: bool) -> 
     assert fields["logics_physical_offset"] in (0, small_log().offsets[-1])
     assert codes_of(verify(store)) <= {"store.unclean-stop"}
     assert change.codes <= {"checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"}
+
+
+def test_a_proof_of_lost_messages_is_recorded(store: Path) -> None:
+    """After a clean stop no checkpoint is newer than the log."""
+    write_times(store, LAST_TIME + 1000)
+    [change] = heal(store)
+    assert "knew a message of" in str(change.lost)
+    assert codes_of(verify(store)) == {"store.recorded-loss"}
+    [recorded] = recorded_losses(store)
+    assert recorded.loss
+    assert len(recorded.loss.proofs) == 1
+    acknowledge(store)
+    assert codes_of(verify(store)) == set()
 
 
 def test_only_a_wrong_offset_is_changed(store: Path) -> None:

@@ -94,6 +94,7 @@ def _surroundings() -> Iterator[Circumstance]:
     yield Circumstance("store.mixed", both(other_broker, copy_unit(OTHER_FILE, FILE, 2)))
     yield Circumstance("store.mixed", other_broker)
     yield Circumstance("store.interrupted-run", interrupted_run)
+    yield Circumstance("store.recorded-loss", recorded_loss)
     for name in ("checkpoint", "lock", "abort"):
         yield Circumstance("store.wrong-kind", directory_in_place_of(name))
     for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
@@ -266,6 +267,12 @@ def file_in_place_of(name: str) -> Apply:
 def interrupted_run(store: Path) -> None:
     """A repair that was cut off."""
     (store / ".rmqtool" / "staging").mkdir(parents=True)
+
+
+def recorded_loss(store: Path) -> None:
+    """A record that a repair has left, and that cannot be read."""
+    (store / ".rmqtool" / "losses").mkdir(parents=True)
+    (store / ".rmqtool" / "losses" / "0001-000000000000.json").write_text("cut off")
 
 
 def disk(used: float, left: int = 1 << 40) -> AbstractContextManager[object]:

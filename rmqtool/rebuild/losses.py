@@ -1,0 +1,136 @@
+"""The loss that a rebuild finds: after it nothing in the store proves what queues, index and checkpoint still knew.
+
+What an unclean stop took is no loss of this kind: only what led behind the last file counts while `abort` is there, or
+when the rebuild right before has taken it out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rmqtool.base.times import rfc3339
+from rmqtool.rebuild.lost_extents import Extent
+from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.store.index_files import stored_offset
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.missing_files import missing_files
+from rmqtool.store.store import CHECKPOINT
+from rmqtool.store.unit_files import open_units
+from rmqtool.transaction import Loss, kept_transactions, recorded_losses
+from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent
+
+_OFFSET = "logics_physical_offset"
+
+
+class _Proof(NamedTuple):
+    """What a file of the store knew of a message behind the log's end: its physical offset, and a sentence."""
+
+    physical_offset: int
+    text: str
+
+
+def loss_of(plan: RebuildPlan, command: str) -> Loss | None:
+    """What is lost and not recorded yet; None where nothing is."""
+    snapshot = plan.source.snapshot
+    recorded = [each.loss for each in recorded_losses(snapshot.store.root) if each.loss]
+    known = {extent for loss in recorded for extent in loss.extents}
+    extents = [each for each in plan.lost.extents if not each.is_harmless and _listed(each) not in known]
+    last = _last_known(plan)
+    dropped, furthest = _dropped(plan, last)
+    proofs = [proof for proof in (*_of_index(plan), *_of_checkpoint(plan)) if proof.physical_offset > last]
+    end = max([furthest, *(proof.physical_offset for proof in proofs)])
+    files = [*_gaps(plan, extents), *_behind_the_end(plan, end)]
+    loss = Loss(
+        command,
+        int(time.time() * 1000),
+        sum(extent.size for extent in extents),
+        tuple(map(_listed, extents[:MAX_LISTED])),
+        tuple(dropped[:MAX_LISTED]),
+        tuple(name for name in dict.fromkeys(files) if not any(name in each.files for each in recorded)),
+        _messages(plan, dropped, has_extents=bool(extents)),
+        tuple(proof.text for proof in proofs),
+    )
+    return None if loss.is_none else loss
+
+
+def _listed(extent: Extent) -> LostExtent:
+    return LostExtent(extent.physical_offset, extent.size, extent.reason)
+
+
+def _last_known(plan: RebuildPlan) -> int:
+    """The largest physical offset to which a file may lead without proving a loss."""
+    snapshot = plan.source.snapshot
+    root, files = snapshot.store.root, snapshot.log.files
+    before = [change for kept in kept_transactions(root)[-1:] for change in kept.changes]
+    is_unclean = (root / ABORT_FILE).exists() or any(
+        change.path == ABORT_FILE and change.after is None for change in before
+    )
+    return files[-1].end_offset - 1 if is_unclean and files else plan.last_record[0]
+
+
+def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:
+    """The units that lead behind `last` and go, by queue, and the largest physical offset in them, -1 without one."""
+    dropped, furthest = [], -1
+    for queue in plan.changed_queues:
+        count, offset = _behind(plan, queue, last) if queue.difference.dropped else (0, -1)
+        if count:
+            dropped.append(DroppedUnits(queue.name.topic, queue.name.queue_id, count))
+            furthest = max(furthest, offset)
+    return dropped, furthest
+
+
+def _behind(plan: RebuildPlan, queue: QueuePlan, last: int) -> tuple[int, int]:
+    """How many dropped units of one queue lead behind `last`, and the physical offset in its last unit."""
+    units = plan.source.existing[queue.kind].queues.get(queue.name)
+    if units is None or not units.files:
+        return 0, -1
+    with open_units(units.queue) as opened:
+        count = min(opened.data_end - opened.bisect(last + 1), queue.difference.dropped)
+        return count, int(opened.units(opened.data_end - 1, 1)["physical_offset"][0]) if count else -1
+
+
+def _of_index(plan: RebuildPlan) -> Iterator[_Proof]:
+    """The newest index file that is replaced or taken out; its header counts only where its last unit agrees."""
+    changed = {file.name for file in plan.index if file.action in ("replace", "remove")}
+    snapshot = plan.source.snapshot
+    for file, geometry in reversed(snapshot.index_geometries if changed else ()):
+        offset = file.end_physical_offset
+        if file.path.name in changed and file.keys and geometry:
+            if stored_offset(file.path, geometry, file.keys) == offset:
+                name, at = snapshot.store.relative(file.path), rfc3339(file.end_timestamp) or file.end_timestamp
+                yield _Proof(offset, f"{name} knew a message of {at} at {offset}")
+            return
+
+
+def _of_checkpoint(plan: RebuildPlan) -> Iterator[_Proof]:
+    """The offset in the checkpoint, which a rebuild of the queues replaces; later times stay after a clean stop."""
+    offset = (plan.source.snapshot.checkpoint or {}).get(_OFFSET, 0)
+    if "queues" in plan.options.parts and offset:
+        yield _Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}")
+
+
+def _gaps(plan: RebuildPlan, extents: Sequence[Extent]) -> Iterator[str]:
+    """The files that held lost extents which no file holds."""
+    for extent in extents:
+        if extent.reason == "missing":
+            yield from missing_files(plan.source.snapshot, extent.physical_offset, extent.physical_offset + extent.size)
+
+
+def _behind_the_end(plan: RebuildPlan, furthest: int) -> tuple[str, ...]:
+    """The files behind the last one that held messages up to the physical offset `furthest`."""
+    files = plan.source.snapshot.log.files
+    end = files[-1].end_offset if files else 0
+    return missing_files(plan.source.snapshot, end, furthest + 1) if furthest >= end else ()
+
+
+def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], *, has_extents: bool) -> dict[str, int]:
+    """Lost messages by topic as far as queues tell: dropped units, and those that stand for lost messages."""
+    counts: Counter[str] = Counter()
+    for each in dropped:
+        counts[each.topic] += each.units
+    for queue in plan.queues if has_extents else ():
+        counts[queue.name.topic] += queue.neutral
+    return {topic: count for topic, count in sorted(counts.items()) if count}

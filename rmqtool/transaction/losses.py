@@ -1,0 +1,176 @@
+"""Records of losses: what a store held and no longer proves, once a run has replaced the proof.
+
+A record comes with its transaction and goes with its undo: it is the file `loss.json` beside the journal. When the
+replaced files are discarded it moves to ``.rmqtool/losses``, and stays there until it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.files import list_directory, read_all
+from rmqtool.base.times import rfc3339
+from rmqtool.findings.catalogue import finding
+from rmqtool.findings.finding import Finding, counted
+from rmqtool.transaction.home import LOSS, LOSSES, transactions
+from rmqtool.transaction.paths import HOME
+from rmqtool.transaction.report import reported
+from rmqtool.transaction.system import SYSTEM, System, remove_tree, sync_path
+
+FORMAT = "rmqtool.loss/1"
+MAX_LISTED = 200  # extents, queues and files each; the counts are of all
+
+_MAX_SIZE = 1 << 20  # bytes
+_MAX_SHOWN = 3  # of each in a sentence
+
+
+class LostExtent(NamedTuple):
+    """Bytes of the commit log that hold no record."""
+
+    physical_offset: int
+    size: int
+    reason: str
+
+
+class DroppedUnits(NamedTuple):
+    """Units of one queue that led to messages which the log does not hold."""
+
+    topic: str
+    queue_id: int
+    units: int
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One loss, found by `command` at `time` (epoch ms).
+
+    `extents` and `dropped` list the first MAX_LISTED of them; `bytes` and `messages`, by topic as far as known, count
+    all. `files` are the missing log files with their sizes, `proofs` sentences on files that knew more than the log.
+    """
+
+    command: str
+    time: int
+    bytes: int = 0
+    extents: tuple[LostExtent, ...] = ()
+    dropped: tuple[DroppedUnits, ...] = ()
+    files: tuple[str, ...] = ()
+    messages: Mapping[str, int] = field(default_factory=dict)
+    proofs: tuple[str, ...] = ()
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing is lost."""
+        return not (self.extents or self.dropped or self.files or self.proofs)
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        parts = []
+        if self.bytes:
+            parts.append(f"{counted(self.bytes, 'byte')} of the log held no record")
+        if self.dropped:
+            units = sum(each.units for each in self.dropped)
+            parts.append(
+                f"{counted(units, 'unit')} of {counted(len(self.dropped), 'queue')} led behind the end of the log"
+            )
+        parts += [f"missing: {_shown(self.files)}"] if self.files else []
+        topics = [f"{topic} {count}" for topic, count in sorted(self.messages.items())]
+        parts += [f"messages by topic, as far as known: {_shown(topics)}"] if topics else []
+        return f"{self.command} of {rfc3339(self.time) or self.time}: {'; '.join([*parts, *self.proofs])}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The record."""
+        return {
+            "command": self.command,
+            "time": self.time,
+            "time_text": rfc3339(self.time),
+            "bytes": self.bytes,
+            "extents": [each._asdict() for each in self.extents[:MAX_LISTED]],
+            "dropped": [each._asdict() for each in self.dropped[:MAX_LISTED]],
+            "files": list(self.files[:MAX_LISTED]),
+            "messages": dict(self.messages),
+            "proofs": list(self.proofs),
+        }
+
+
+class RecordedLoss(NamedTuple):
+    """A loss and the file that it is recorded in, a name in the store; None for a file that holds no record."""
+
+    file: str
+    loss: Loss | None
+
+
+def record_file(losses: Sequence[Loss]) -> bytes:
+    """The file `loss.json` of a transaction."""
+    document = {"format": FORMAT, "losses": [loss.as_json() for loss in losses]}
+    return (json.dumps(document, indent=1) + "\n").encode("ascii")
+
+
+def recorded_losses(root: Path) -> list[RecordedLoss]:
+    """The losses that are not acknowledged, the oldest transaction first; reads only.
+
+    Raises UnreadableError where the directory cannot be listed.
+    """
+    return [recorded for name in _record_names(root) for recorded in _read(root, name)]
+
+
+def acknowledge(root: Path, system: System = SYSTEM) -> list[RecordedLoss]:
+    """Remove all records; return what they said. Nothing of the store changes, and a broker may run on it."""
+    gone = recorded_losses(root)
+    with reported(str(root / HOME)):
+        for name in dict.fromkeys(recorded.file for recorded in gone):
+            remove_tree(system, str(root / name))
+            sync_path(system, str((root / name).parent))
+        for directory in (root / HOME / LOSSES, root / HOME):
+            if directory.is_dir() and not os.listdir(directory):
+                system.remove_directory(str(directory))
+                sync_path(system, str(directory.parent))
+    return gone
+
+
+def loss_findings(root: Path) -> Iterator[Finding]:
+    """A finding for each loss that is not acknowledged."""
+    for recorded in recorded_losses(root):
+        message = recorded.loss.text if recorded.loss else "holds no record of a loss that this version can read"
+        yield finding("store.recorded-loss", message, file=recorded.file, store=root)
+
+
+def _record_names(root: Path) -> Iterator[str]:
+    kept = f"{HOME}/{LOSSES}"
+    yield from (f"{kept}/{entry.name}" for entry in list_directory(root / kept))
+    of_transactions = (f"{HOME}/{name}/{LOSS}" for name in transactions(root).values())
+    yield from (name for name in of_transactions if os.path.lexists(root / name))
+
+
+def _read(root: Path, name: str) -> list[RecordedLoss]:
+    try:
+        document = json.loads(read_all(root / name, _MAX_SIZE))
+        if document["format"] != FORMAT:
+            return [RecordedLoss(name, None)]
+        return [RecordedLoss(name, _parse(loss)) for loss in document["losses"]]
+    except (RmqtoolError, ArithmeticError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return [RecordedLoss(name, None)]
+
+
+def _parse(loss: Mapping[str, Any]) -> Loss:
+    return Loss(
+        str(loss["command"]),
+        int(loss["time"]),
+        int(loss["bytes"]),
+        tuple(LostExtent(int(e["physical_offset"]), int(e["size"]), str(e["reason"])) for e in loss["extents"]),
+        tuple(DroppedUnits(str(d["topic"]), int(d["queue_id"]), int(d["units"])) for d in loss["dropped"]),
+        tuple(map(str, loss["files"])),
+        {str(topic): int(count) for topic, count in loss["messages"].items()},
+        tuple(map(str, loss["proofs"])),
+    )
+
+
+def _shown(texts: Sequence[str]) -> str:
+    more = len(texts) - _MAX_SHOWN
+    return ", ".join(texts[:_MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
