@@ -95,7 +95,7 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
 
     What is judged anew behind the repairs is left out.
     """
-    findings = [each for each in diagnosis.findings if not (repairs.goes_on and _is_held_against_queues(each))]
+    findings = [each for each in diagnosis.findings if not _is_judged_later(each, repairs)]
     by_reason: dict[str, set[str]] = defaultdict(set)
     for finding, why in unhealed_config(findings, repairs.changes, offsets=not keep_offsets):
         by_reason[why].add(finding.code)
@@ -103,6 +103,12 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
+    if any(change.codes & BEFORE_REBUILDS for change in repairs.changes):
+        return treatment_of(finding) == "config"
+    return repairs.goes_on and _is_held_against_queues(finding)
 
 
 def _is_held_against_queues(finding: Finding) -> bool:
