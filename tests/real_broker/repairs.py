@@ -94,7 +94,7 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
     result = case.said[-1].get("result")
     if result is None:
         return problems
-    gone = _served(before) - _served(after)
+    gone = _served(before) & _served(undamaged_facts) - _served(after)
     if gone and after["refuses"] is None:
         problems.append(f"{len(gone)} messages were readable before: {sorted(gone)[:2]}")
     first = case.said[0]["result"]
@@ -140,7 +140,7 @@ def run(version: str, seeds: Iterable[int], sources: Sequence[Source]) -> Iterat
 
 
 def survey(version: str, source: Source, roots: Sequence[Path]) -> list[Facts]:
-    """What the users of each store have; a broker whose process dies of a store refuses it, and takes no others along."""
+    """What the users of each store have; a process that dies of one store takes no others along."""
     try:
         return Harness(version).survey([(root, source.keys) for root in roots], dict(source.settings))
     except HarnessError as error:
