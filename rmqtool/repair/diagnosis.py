@@ -82,24 +82,25 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
         return Repairs(first, goes_on=True)
     is_damaged = "neutralise" in found and not is_rebuilt
     queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
+    index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
     config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues))
-    return Repairs(
-        changes=tuple(config) if queues else (*files, *config),
-        queues=queues,
-        index=("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged)),
-        neutralise=is_damaged,
-        goes_on=queues and (bool(files) or any(map(_is_held_against_queues, findings))),
-    )
+    is_later = queues and any(map(_is_held_against_queues, findings))
+    if queues or index:  # which also write the checkpoint
+        return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later)
+    return Repairs((*files, *config))
 
 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
-    """The findings about files and configuration that the repairs do not heal, each with the reason."""
-    of_config = unhealed_config(diagnosis.findings, repairs.changes, offsets=not keep_offsets)
+    """The findings about files and configuration that the repairs do not heal, each with the reason.
+
+    What is judged anew behind the repairs is left out.
+    """
+    findings = [each for each in diagnosis.findings if not (repairs.goes_on and _is_held_against_queues(each))]
     by_reason: dict[str, set[str]] = defaultdict(set)
-    for finding, why in of_config:
+    for finding, why in unhealed_config(findings, repairs.changes, offsets=not keep_offsets):
         by_reason[why].add(finding.code)
     return [
-        *not_healed(diagnosis.snapshot, diagnosis.findings, repairs.changes),
+        *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
 

@@ -163,7 +163,7 @@ def _remaining(
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
     for treatment in ("files", "config", "none"):
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
-        for code in codes:
+        for code in codes if not repairs.goes_on or treatment == "none" else ():
             yield f"{code}: {CATALOGUE[code].repair}"
     rebuilt: tuple[tuple[Treatment, bool], ...] = (
         ("neutralise", repairs.neutralise),

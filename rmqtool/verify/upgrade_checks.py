@@ -22,7 +22,8 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
     report.check("upgrade.setting", len(conf.settings))
     for name in conf.settings:
         unread = _unread(name, version)
-        if unread:
+        others = conf.settings.keys() - {name}
+        if unread and nearest(name, version) not in others:  # a file for several releases has both spellings
             report.add("upgrade.setting", unread, file=conf.path)
     report.check("upgrade.changed")
     if release_of(version) > snapshot.releases_by_evidence.newest:
