@@ -98,13 +98,15 @@ def lost(name: str, code: str = "config.missing") -> Finding:
 def test_topics_by_their_queues(store: Path) -> None:
     """Each with its queues, retry topics with one, batch queues with their attribute; none of the broker's own."""
     gone("topics.json")(store)
+    path = store / "config" / "lmqConsumerOffset.json"
+    path.write_text(path.read_text().replace("{0:5", "{0:5,2:0"))  # a third queue of reminders, without a message
     (change,) = planned(store, [lost("topics.json")], "5.3.3")
     table = parse_fastjson((change.content or b"").decode())["topicConfigTable"]
     assert {name: topic["readQueueNums"] for name, topic in table.items()} == {
         "bulk": 1,
         "orders": 4,
         "payments": 2,
-        "reminders": 1,
+        "reminders": 3,
         "vouchers": 1,
         "RMQ_SYS_TRANS_HALF_TOPIC": 1,
         "%DLQ%billing": 1,
@@ -141,6 +143,34 @@ def test_whole_entries_stay_as_they_are_written(store: Path) -> None:
     assert backup.content == main.content
 
 
+def test_entries_of_a_table_whose_name_is_damaged(store: Path) -> None:
+    """They name themselves; nothing else in the file is taken for a topic or a group."""
+    for name, table in (("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable")):
+        before = entries_of(store)
+        path = store / "config" / name
+        path.write_text(path.read_text().replace(table, "x\0", 1))
+        path.with_name(f"{name}.bak").unlink()
+        commit(store, planned(store, [lost(name, "config.unreadable")], "5.3.3"))
+        assert entries_of(store) == before
+
+
+def test_newer_offsets_of_a_damaged_file(store: Path) -> None:
+    """What its queue has and the .bak has less of is kept; less, and beyond the end, is not."""
+    path = store / "config" / "lmqConsumerOffset.json"
+    text = path.read_text()
+    path.with_name("lmqConsumerOffset.json.bak").write_text(text.replace("{0:15,1:15,2:15,3:15", "{0:9,1:9,2:9,3:9"))
+    path.write_text(text.replace("{0:15,1:15,2:15,3:15", "{0:15,1:8,2:18,3:17")[:-2])
+    main, *_ = planned(store, [lost("consumerOffset.json", "config.consumer-offset")], "5.3.3")
+    assert parse_fastjson((main.content or b"").decode())["offsetTable"]["orders@desk"] == {
+        "0": 15,
+        "1": 9,
+        "2": 9,
+        "3": 17,
+    }
+    assert main.details[0] == "group desk, orders queue 0: 15 (its .bak has 9)"
+    assert main.what.endswith("put back from its .bak; with 2 newer offsets of the damaged file")
+
+
 def test_an_added_topic_counts_as_a_change(store: Path) -> None:
     """The counter grows by one, the .bak is the file before, and nothing else of the file changes."""
     path = store / "config" / "topics.json"
@@ -152,6 +182,7 @@ def test_an_added_topic_counts_as_a_change(store: Path) -> None:
     assert others == []  # the .bak is the file before already
     content = (main.content or b"").decode()
     added = member_text("orders", parse_fastjson(content)["topicConfigTable"]["orders"])
+    assert '"counter": 3' in content
     plain = content.replace('"counter": 3', '"counter": 2').replace(f",\n\t\t{added}", "")
     assert plain.encode() == before
 
@@ -255,3 +286,14 @@ def test_the_reasons_for_what_is_left(store: Path) -> None:
     change = FileChange("config/lmqConsumerOffset.json", b"", frozenset({"config.missing", "start.refuses"}), "x")
     left = {each.code for each, _ in unhealed_config(found, [change], offsets=True)}
     assert left == {"config.older-copy", "config.topic-permission", "config.wrong-offset"}
+
+
+@pytest.mark.parametrize("name", ["timermetrics", "consumerOrderInfo.json", "consumerFilter.json"])
+def test_a_backup_with_the_content_of_another_file(store: Path, name: str) -> None:
+    """It is not put back: a file that may be empty is made empty, and the .bak as well."""
+    path = store / "config" / name
+    path.write_text("{")
+    path.with_name(f"{name}.bak").write_bytes((store / "config" / "lmqConsumerOffset.json").read_bytes())
+    main, backup = planned(store, [lost(name, "config.unreadable")], "5.3.3")
+    assert main.what.endswith("made empty")
+    assert main.content == backup.content
