@@ -26,6 +26,7 @@ from rmqtool.findings.rebuild import REBUILDS
 from rmqtool.findings.start import STARTS
 from rmqtool.findings.store_and_config import CONFIG, STORE
 from rmqtool.findings.timer import TIMER
+from rmqtool.findings.upgrade import UPGRADES
 
 __all__ = ["CATALOGUE", "Entry", "close_matches", "finding", "lookup"]
 
@@ -33,7 +34,8 @@ _FAULT = re.compile(r"[fF]0*(\d{1,2})", re.ASCII)
 
 _TABLES = (
     *(STARTS, STORE, OWN_RUNS, LOG_FILES, LOG_LOSSES, RECORDS, MESSAGES),
-    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, CLEANING, REBUILDS, EXPORTS),
+    *(CONSUME_QUEUE_FILES, CONSUME_QUEUES, DERIVED, TIMER, CONFIG, CONFIG_LOSSES, UPGRADES),
+    *(CLEANING, REBUILDS, EXPORTS),
 )
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType({entry.code: entry for entries in _TABLES for entry in entries})

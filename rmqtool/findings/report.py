@@ -21,7 +21,12 @@ MENDED = frozenset(
 )
 """Codes of traces of an unclean stop that the next start cuts or derives again, without loss; not as errors."""
 
-AROUND = frozenset({"store.disk-full", "store.retention-blocked", "store.recorded-loss", "config.offset-out-of-range"})
+AROUND = frozenset(
+    {
+        *("store.disk-full", "store.retention-blocked", "store.recorded-loss", "config.offset-out-of-range"),
+        *("upgrade.refused", "upgrade.changed", "upgrade.setting"),
+    }
+)
 """Codes that say nothing about whether messages, queues and index are sound."""
 
 NEEDING_QUEUES = (

@@ -59,6 +59,12 @@ class Draft:
     details: list[str] = field(default_factory=list)
     is_old: bool = True
 
+    def add(self, step: str, lines: Sequence[str]) -> None:
+        """Note a step that the lines show, unless there is none."""
+        if lines:
+            self.what.append(step)
+            self.details += lines
+
 
 def draft_of(path: Path, releases: Releases) -> Draft:
     """The best that can be read of a file: itself, its ``.bak``, or their whole entries."""

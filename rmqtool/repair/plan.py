@@ -106,14 +106,10 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
         text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
-    changes, lost = _first_changes(repairs) if repairs.first else _changes(diagnosis, repairs)
+    changes, lost = _changes(diagnosis, repairs)
+    if repairs.goes_on:
+        changes.append("then verify again, and repair what is left")
     return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
-
-
-def _first_changes(repairs: Repairs) -> tuple[list[str], list[str]]:
-    """Those of the log's files: what else is wrong shows only behind them."""
-    changes = [*(change.what for change in repairs.first), "then verify again, and repair what is left"]
-    return changes, [change.lost for change in repairs.first if change.lost]
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -127,7 +123,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
-    if diagnosis.lost:
+    if diagnosis.lost and repairs.queues:
         messages = counted(sum(diagnosis.lost.values()), "message")
         topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
         lost.append(f"{messages} that cannot be read: {', '.join(topics)}")
@@ -138,6 +134,9 @@ def _steps_after(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
 ) -> Iterator[Step]:
     """What is left once the store is repaired."""
+    if "settings" in found:
+        what = _codes(found["settings"])
+        yield Step(f"Change broker.conf before a broker of the named release starts ({what}).")
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
     if saving:
@@ -164,7 +163,7 @@ def _remaining(
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
     for treatment in ("files", "config", "none"):
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
-        for code in codes:
+        for code in codes if not repairs.goes_on or treatment == "none" else ():
             yield f"{code}: {CATALOGUE[code].repair}"
     rebuilt: tuple[tuple[Treatment, bool], ...] = (
         ("neutralise", repairs.neutralise),

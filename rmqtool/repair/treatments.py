@@ -7,17 +7,19 @@ from types import MappingProxyType
 from typing import Literal
 
 from rmqtool.findings.finding import Finding
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "files", "neutralise", "queues", "index", "config", "start",
-    "running", "acknowledge", "none", "refused",
+    "running", "settings", "acknowledge", "none", "refused",
 ]  # fmt: skip
 """How a finding is treated, in the order of a plan.
 
 `stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
 know; name the `release`; mend `files`, put inert records in place of damage (`neutralise`), rebuild `queues` or
-`index`, mend `config` files: those a repair does; the next `start` mends it; once the broker is `running`;
-`acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a start is refused.
+`index`, mend `config` files: those a repair does; the next `start` mends it; once the broker is `running`; change
+`settings` before an upgrade; `acknowledge` that something is lost; `none` is needed; `refused`: another finding says
+why a start is refused.
 """
 
 _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
@@ -65,8 +67,12 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "running": (
         *("store.disk-full", "store.retention-blocked", "config.topic-permission", "commitlog.future-timestamp"),
     ),
+    "settings": ("upgrade.refused", "upgrade.setting"),
     "acknowledge": ("store.recorded-loss",),
-    "none": ("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
+    "none": (
+        *("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
+        "upgrade.changed",
+    ),
     "refused": ("start.refuses",),
 }
 
@@ -75,9 +81,18 @@ TREATMENTS: Mapping[str, Treatment] = MappingProxyType(
 )
 """The treatment of each code that a verification reports above information."""
 
+_REFUSED_FOR: Mapping[str, Treatment] = {CONSUME_QUEUE: "queues", BATCH_CONSUME_QUEUE: "queues", INDEX: "index"}
+
 
 def treatment_of(finding: Finding) -> Treatment:
-    """The treatment of one finding; a start that only a missing file spoils is not mended by inert records."""
-    if finding.code.startswith("start.") and finding.remedy and "--neutralise" not in finding.remedy:
-        return "restore" if TREATMENTS[finding.code] == "neutralise" else TREATMENTS[finding.code]
-    return TREATMENTS.get(finding.code, "decide")
+    """The treatment of one finding.
+
+    A start that only a missing file spoils is not mended by inert records; one that is refused for a file of queues or
+    index is mended by a rebuild.
+    """
+    treatment = TREATMENTS.get(finding.code, "decide")
+    if treatment == "neutralise" and finding.code.startswith("start."):
+        return "neutralise" if finding.remedy and "--neutralise" in finding.remedy else "restore"
+    if treatment == "refused":
+        return _REFUSED_FOR.get(finding.message.partition("/")[0], treatment)
+    return treatment

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.empty_files import deletes_empty_last_file, leaves_out_wrong_sizes
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE, queue_file_size
-from rmqtool.rules.versions import IPV6_HOSTS, MAGIC_CODE_V2_SINCE, OLDEST, SIZE_COMPARED_FIRST, TIMER_WHEEL, Version
+from rmqtool.rules.versions import (
+    IPV6_HOSTS,
+    MAGIC_CODE_V2_SINCE,
+    OLDEST,
+    RECOVERED_FILES_LIMITED,
+    SIZE_COMPARED_FIRST,
+    TIMER_WHEEL,
+    Version,
+)
 
 _DEFAULT_RECOVERED_FILES = 10  # MessageStoreConfig.commitLogRecoverMaxNum
 _LIKELY_HEAP_LIMIT = 256 << 20  # an array above this is taken not to fit into the heap, bytes
@@ -112,7 +120,7 @@ class RecoveryRules:
     @property
     def limits_recovered_files(self) -> bool:
         """No more than `recovered_files` are scanned."""
-        return self.version >= Version(5, 4, 0)
+        return self.version >= RECOVERED_FILES_LIMITED
 
     @property
     def starts_by_logics_offset(self) -> bool:

@@ -25,6 +25,11 @@ def release_before(version: Version) -> Version:
     return RELEASES[RELEASES.index(version) - 1]
 
 
+def release_of(version: Version) -> Version:
+    """The release that a version names; of ``5.3``, any patch, the last one."""
+    return next(release for release in reversed(RELEASES) if release <= version)
+
+
 @dataclass(frozen=True)
 class Releases:
     """Releases that may have written a store, oldest first, and the evidence that ruled out the others.

@@ -207,9 +207,12 @@ class Snapshot:
 
     @cached_property
     def releases(self) -> Releases:
-        """The releases that may have written it; what cannot be read shows nothing."""
-        if self.version is not None:
-            return Releases.named(self.version)
+        """The releases that may have written it: the named one, or those that the store shows."""
+        return self.releases_by_evidence if self.version is None else Releases.named(self.version)
+
+    @cached_property
+    def releases_by_evidence(self) -> Releases:
+        """The releases that the store's files show, whatever release is named; what cannot be read shows nothing."""
         signs, traces = set(self.file_signs), [*offset_traces(self.committed.file.path)]
         with suppress(RmqtoolError):
             signs |= self.record_signs

@@ -55,6 +55,7 @@ from rmqtool.verify.store_checks import (
 )
 from rmqtool.verify.task import StoreReader, VerifyTask
 from rmqtool.verify.timer_checks import check_timer
+from rmqtool.verify.upgrade_checks import check_upgrade
 from rmqtool.verify.witnesses import Witnesses
 
 _CLOCK_TOLERANCE = 60_000  # ms
@@ -168,6 +169,7 @@ class Verification:
         check(check_recorded_losses, store, report)
         check(check_environment, snapshot, report)
         check(check_headers, store, self._index, report, live=self.task.live)
+        check(check_upgrade, snapshot, report)
         check(check_index_names, store, [file for file, _ in self._index], report)
 
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:

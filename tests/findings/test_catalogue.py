@@ -25,6 +25,7 @@ PARTS = {
     "checkpoint",
     "timer",
     "config",
+    "upgrade",
     "clean",
     "rebuild",
     "export",

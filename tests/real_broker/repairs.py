@@ -25,13 +25,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.real_broker.harness import SETTINGS, VERSIONS, Harness
-from tests.real_broker.loss_stores import Source, committed, fresh
+from tests.real_broker.harness import SETTINGS, SHOP_SETTINGS, VERSIONS, Harness
+from tests.real_broker.loss_stores import GOLDEN, Source, committed, fresh
 from tests.real_broker.losses import undamaged
 from tests.verify import losses_recorded as recorded
 from tests.verify.losses import copy
 from tests.verify.losses_facts import Facts, lost, readable
 from tests.verify.losses_random import apply_some
+from tests.verify.losses_together import UNSEEN
 
 BATCH = 10  # stores that one Java process is asked about
 _PROGRAM = "python -m tests.real_broker.repairs"
@@ -56,9 +57,10 @@ def cases(version: str, seeds: Iterable[int], sources: Sequence[Source], scratch
         chance = random.Random(f"{version} {seed}")
         source = chance.choice(sources)
         damaged, repaired = scratch / f"{seed}-damaged", scratch / f"{seed}-repaired"
-        names = apply_some(source.store, source.older, damaged, chance)
+        names = apply_some(source.store, source.older, damaged, chance, without=UNSEEN)
         conf = scratch / f"{seed}.conf"
-        settings = {**SETTINGS, **source.settings}
+        is_golden = source.name.endswith(GOLDEN)
+        settings = {**SETTINGS, **({} if is_golden else SHOP_SETTINGS), **source.settings}
         conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         copy(damaged, repaired)
         said, problems = repair(repaired, conf, version)

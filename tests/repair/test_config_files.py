@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ import pytest
 
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
+from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.config_text import member_text
 from rmqtool.repair.proven_entries import group_topics, proven_topics
@@ -184,7 +186,7 @@ def test_compaction_is_proven_by_its_log(tmp_path: Path) -> None:
     """A topic with a compaction log gets its policy back."""
     store = stores.unpack("more/5.3.3-compacted", tmp_path)
     snapshot = Snapshot(open_store(store))
-    topics = proven_topics(snapshot, seen_queues(snapshot, in_log=False), ())
+    topics = proven_topics(snapshot.store, seen_queues(snapshot, in_log=False), (), ())
     assert {name for name, topic in topics.items() if topic.get("attributes", {}).get("cleanup.policy")} == {"state"}
 
 
@@ -194,3 +196,62 @@ def test_bad_files_are_no_error(store: Path, content: str) -> None:
     holds("topics.json", content, content)(store)
     main, *_ = planned(store, [lost("topics.json"), lost("topics.json", "config.unreadable")], "5.3.3")
     assert "orders" in parse_fastjson((main.content or b"").decode())["topicConfigTable"]
+
+
+@pytest.mark.parametrize("attributes", ["{}", '{"queue.type":"SimpleCQ"}', '{"+queue.type":"x","a":"b"}', "null", ""])
+def test_the_type_of_queues(store: Path, attributes: str) -> None:
+    """A topic with batch queues is configured for them again, whatever its attributes are; others keep theirs."""
+    path = store / "config" / "topics.json"
+    text = path.read_text()
+    old = text[text.index('"attributes":{\n\t\t\t\t"queue.type"') : text.index('"order"', text.index('"bulk"'))]
+    path.write_text(text.replace(old, f'"attributes":{attributes},' if attributes else ""))
+    kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
+    if attributes == "null":
+        path.write_text(path.read_text().replace('"attributes":null,', ""))
+    main, *_ = planned(store, [kind], "5.3.3")
+    assert main.codes == {"consumequeue.kind"}
+    assert main.details == ("topic bulk: queue.type BatchCQ, as its queues are",)
+    commit(store, [main])
+    topics = Snapshot(open_store(store)).topics
+    assert set(topics.with_batch_queues or ()) == {"bulk"}
+    assert topics.by_name["bulk"].attributes.get("a") == ("b" if '"b"' in attributes else None)
+    assert "consumequeue.kind" not in {each.code for each in findings_of(store, "5.3.3")}
+
+
+def test_topics_with_queues_of_both_kinds_are_left(store: Path) -> None:
+    """Nothing says which of them its messages are in."""
+    shutil.copytree(store / "batchconsumequeue" / "bulk", store / "consumequeue" / "bulk")
+    kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
+    assert planned(store, [kind], "5.3.3") == []
+
+
+def test_groups_of_offsets_that_are_put_back(store: Path) -> None:
+    """Offsets come first: the groups that they name are made anew, and have their retry topics."""
+    config = store / "config"
+    gone("subscriptionGroup.json", "topics.json")(store)
+    (config / "lmqConsumerOffset.json").rename(config / "delayOffset.json")
+    (config / "lmqConsumerOffset.json.bak").unlink()
+    names = ("lmqConsumerOffset.json", "subscriptionGroup.json", "topics.json")
+    changes = {each.name: each for each in planned(store, [lost(name) for name in names], "5.3.3")}
+    assert "its content is in delayOffset.json" in changes["config/lmqConsumerOffset.json"].what
+    assert "group desk: default settings" in changes["config/subscriptionGroup.json"].details
+    assert "topic %RETRY%desk: 1 queue" in changes["config/topics.json"].details
+
+
+def test_the_reasons_for_what_is_left(store: Path) -> None:
+    """Each finding above information that no change heals has a sentence; those that one heals have none."""
+    gone("lmqConsumerOffset.json")(store)
+    found = [
+        *(lost("lmqConsumerOffset.json"), lost("topics.json", "config.older-copy")),
+        finding("config.topic-permission", "", file="config/topics.json", topic="%RETRY%desk"),
+        replace(finding("start.refuses", "config/lmqConsumerOffset.json: neither"), severity="error"),
+        finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json"),
+        finding("config.offset-out-of-range", "", severity="info"),
+    ]
+    reasons = {each.code: why for each, why in unhealed_config(found, [], offsets=False)}
+    assert set(reasons) == {each.code for each in found if each.severity != "info"}
+    assert "resetOffsetByTime" in reasons["config.missing"]
+    assert "--keep-offsets" in reasons["start.refuses"]
+    change = FileChange("config/lmqConsumerOffset.json", b"", frozenset({"config.missing", "start.refuses"}), "x")
+    left = {each.code for each, _ in unhealed_config(found, [change], offsets=True)}
+    assert left == {"config.older-copy", "config.topic-permission", "config.wrong-offset"}

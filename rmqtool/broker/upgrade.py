@@ -1,0 +1,135 @@
+"""What a newer release would refuse, and what it would do otherwise, for this store and this broker.conf.
+
+A start on the store's files is predicted apart (`broker.prediction`); here are the settings, and what changed between
+releases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.broker_settings import broker_settings, is_known
+from rmqtool.rules.empty_files import leaves_out_wrong_sizes
+from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import (
+    CONTROLLER_EXCLUDES_DLEDGER,
+    DISK_RATIO_AS_DF,
+    INDEX_OF_TAGS,
+    LITE_TOPICS,
+    MULTI_DISPATCH_SPARES_DEAD_LETTERS,
+    MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
+    RECOVERED_FILES_LIMITED,
+    ROCKSDB_QUEUES,
+    Version,
+)
+from rmqtool.store.lock import ABORT_FILE
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, holds_rocksdb
+
+_ROCKSDB = "defaultrocksdb"  # StoreType, in any case
+_OF_PLUG_IN = ("tiered", "readAhead", "commitLogRolling")  # beginnings of settings of the tiered store
+_IGNORED_FILES = "starts with an empty log or empty queues, and overwrites what is there"
+
+
+class Refusal(NamedTuple):
+    """Why a release does not start; `effect` where it does worse than that."""
+
+    message: str
+    effect: str | None = None
+
+
+class Change(NamedTuple):
+    """What a release does otherwise than those before it."""
+
+    since: Version
+    message: str
+
+
+def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
+    """Why a broker of `version` would not start on the store with its broker.conf."""
+    store, conf = snapshot.store, snapshot.store.conf
+    in_rocksdb, twice = _keeps_queues_in_rocksdb(conf), _is_on(conf, "rocksdbCQDoubleWriteEnable")
+    if version >= LITE_TOPICS and twice and not in_rocksdb and not _is_on(conf, "combineCQUseRocksdbForLmq"):
+        yield Refusal("rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted")
+    if version >= LITE_TOPICS and twice and any(queue.kind == "batch" for queue in snapshot.queues):
+        yield Refusal(
+            "rocksdbCQDoubleWriteEnable=true, and the store has batch queues, which the broker cannot load then"
+        )
+    if version >= LITE_TOPICS and (in_rocksdb or twice):
+        is_separate = _is_on(conf, "useSeparateStorePathForRocksdbCQ")
+        other = CONSUME_QUEUE if is_separate else SEPARATE_ROCKSDB_QUEUES
+        if holds_rocksdb(store.root / other):
+            given = "true" if is_separate else "false"
+            yield Refusal(f"useSeparateStorePathForRocksdbCQ={given}, but {other}/ holds queues in RocksDB")
+    if version >= LITE_TOPICS and _is_on(conf, "enableAcceleratedRecovery") and (store.root / ABORT_FILE).exists():
+        checkpoint = snapshot.checkpoint or {}
+        if checkpoint.get("physic_message_timestamp", 0) > 0 >= checkpoint.get("logics_physical_offset", 0):
+            yield Refusal("enableAcceleratedRecovery=true needs an offset in the checkpoint, which only a broker of "
+                          f"{LITE_TOPICS} or later writes, and the last broker was killed")  # fmt: skip
+    modes = _is_on(conf, "enableControllerMode") and _is_on(conf, "enableDLegerCommitLog")
+    if modes and version >= CONTROLLER_EXCLUDES_DLEDGER:
+        yield Refusal("enableControllerMode and enableDLegerCommitLog are both true")
+    yield from _wrong_sizes(snapshot, version)
+
+
+def _wrong_sizes(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
+    """Sizes under a name that the release does not read, where the files are not of its default."""
+    queues = Counter(file.size for queue in snapshot.queues if queue.kind == "simple" for file in queue.files.files)
+    sizes = (
+        ("commit log", LOG_FILE_SIZE, snapshot.log.file_size, DEFAULT_LOG_FILE_SIZE),
+        ("consume queue", QUEUE_FILE_SIZE["simple"], max(queues, key=lambda size: queues[size], default=0),
+         DEFAULT_QUEUE_FILE_SIZE["simple"]),
+    )  # fmt: skip
+    for what, names, size, default in sizes:
+        given = [name for name in names if snapshot.store.conf.text(name)]
+        if given and not any(is_known(name, version) for name in given) and size not in (0, default):
+            message = f"{given[0]} is not read: {what} files have {default} bytes then, and the store's have {size}"
+            yield Refusal(message, _IGNORED_FILES if leaves_out_wrong_sizes(version) else None)
+
+
+def changes(snapshot: Snapshot, version: Version) -> Iterator[Change]:
+    """What releases up to `version` have changed that concerns the store, oldest first."""
+    conf = snapshot.store.conf
+    rules = RecoveryRules.of(version, conf)
+    files, read = len(snapshot.log.files), rules.recovered_files
+    found = (
+        (DISK_RATIO_AS_DF, True,
+         "the disk is measured as df does: diskMaxUsedSpaceRatio is reached sooner, and files are deleted sooner"),
+        (MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, snapshot.has_light_queues,
+         "light queues get no entries of retry and schedule topics any more"),
+        (ROCKSDB_QUEUES, _keeps_queues_in_rocksdb(conf) and snapshot.store.layout != "rocksdb" and bool(files),
+         "storeType=defaultRocksDB keeps the consume queues in RocksDB: the queue files that are there are not read"),
+        (INDEX_OF_TAGS, bool(snapshot.index_files),
+         "tags are keys of the index, too: its files fill sooner, and a query by tag finds only what is stored then"),
+        (RECOVERED_FILES_LIMITED, files > read,
+         f"after a crash only the last {read} of the {files} commit log files are looked at: what was not in the "
+         f"queues before is never put there. commitLogRecoverMaxNum={files} looks at all"),
+        (MULTI_DISPATCH_SPARES_DEAD_LETTERS, snapshot.has_light_queues,
+         "light queues get no entries of dead letter topics any more"),
+    )  # fmt: skip
+    return (Change(since, message) for since, concerns, message in found if concerns and since <= version)
+
+
+def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Iterator[Change]:
+    """Settings that broker.conf leaves out, and whose default in `version` is another one than in `before`."""
+    has_plug_in = conf.text("messageStorePlugIn") is not None
+    for setting in broker_settings().values():
+        old, new = setting.default(before), setting.default(version)
+        if None in (old, new) or old == new or setting.name in conf.settings:
+            continue
+        if has_plug_in or not setting.name.startswith(_OF_PLUG_IN):
+            shown = f"{setting.name} {setting.shown_default(before)} -> {setting.shown_default(version)}"
+            yield Change(setting.changed(version), shown)
+
+
+def _keeps_queues_in_rocksdb(conf: BrokerConf) -> bool:
+    return (conf.text("storeType") or "").lower() == _ROCKSDB
+
+
+def _is_on(conf: BrokerConf, name: str) -> bool:
+    """Whether a setting that is off by default is on (`Boolean#parseBoolean`)."""
+    return conf.settings.get(name, "").lower() == "true"

@@ -1,0 +1,74 @@
+"""Findings before an upgrade: what the release that is named would refuse, change or ignore."""
+
+from __future__ import annotations
+
+from rmqtool.findings.entry import Entry
+
+UPGRADES = (
+    Entry(
+        code="upgrade.refused",
+        fault=None,
+        severity="error",
+        title="The named release does not start with this broker.conf",
+        what="A broker of the release that --broker-version names would end before it serves anything: its settings "
+        "exclude each other, or do not fit the store. The store itself is as sound as the verdict says.",
+        how="A setting that an older release took is no longer enough, or is spelled otherwise.",
+        effect="does not start",
+        versions=(
+            (
+                "4.5.2 and later",
+                "mapedFileSizeCommitLog and mapedFileSizeConsumeQueue are not read, their names have two p: on files "
+                "of another size than the default it does not start; 4.9.2 starts, and overwrites them.",
+            ),
+            ("5.1.1 and later", "enableControllerMode and enableDLegerCommitLog exclude each other."),
+            (
+                "5.5.0 and later",
+                "rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq and no batch queues; RocksDB queues must "
+                "be where useSeparateStorePathForRocksdbCQ says; after a crash enableAcceleratedRecovery needs an "
+                "offset that only 5.5.0 puts into the checkpoint.",
+            ),
+        ),
+        repair="Change broker.conf as the finding says, before the new release is started. After a crash of the old "
+        "broker start and stop the old release once more.",
+    ),
+    Entry(
+        code="upgrade.changed",
+        fault=None,
+        severity="warning",
+        title="The named release does something otherwise",
+        what="The release that --broker-version names is newer than all that may have written the store, and treats "
+        "it otherwise than the last broker did. As information: what the last broker may do already, and settings "
+        "whose default is another one and that broker.conf leaves out.",
+        how="An upgrade.",
+        effect="as said; nothing that is stored is lost by it",
+        versions=(
+            ("4.9.2 and later", "the disk is measured as df does, with what is kept for root."),
+            ("5.0.0 and later", "light queues get no entries of retry and schedule topics."),
+            ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
+            ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are looked at."),
+            ("5.5.0 and later", "light queues get no entries of dead letter topics."),
+        ),
+        repair="Decide for each whether it matters, and set what should stay as it was in broker.conf. Stop the old "
+        "broker cleanly before the upgrade.",
+    ),
+    Entry(
+        code="upgrade.setting",
+        fault=None,
+        severity="warning",
+        title="The named release does not read a setting of broker.conf",
+        what="broker.conf has a setting that a broker of the release that --broker-version names has not, or that has "
+        "no effect in it.",
+        how="It was removed or renamed, belongs to a newer release, or is misspelled. Plug-ins other than the tiered "
+        "store may have settings that are not known here.",
+        effect="the broker ignores it without a word, and takes its default",
+        versions=(
+            ("4.5.2 and later", "mapedFileSizeCommitLog is mappedFileSizeCommitLog, and so for consume queues."),
+            (
+                "5.3.3 and later",
+                "aclEnable has no effect: authenticationEnabled and authorizationEnabled decide.",
+            ),
+            ("all", "names are compared letter by letter, upper and lower case too."),
+        ),
+        repair="Take it out of broker.conf, or write the name that the finding gives.",
+    ),
+)

@@ -1,0 +1,76 @@
+"""The settings that broker.conf may hold: which release knows which, with which default.
+
+The table was made from the classes that `BrokerStartup` fills (`BrokerConfig`, `MessageStoreConfig`,
+`NettyServerConfig`, `NettyClientConfig`, `AuthConfig`) and from that of the tiered store's plug-in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from rmqtool.rules.versions import Version, parse_version
+
+TABLE = Path(__file__).with_name("broker_settings.tsv")
+BY_MACHINE = "~"
+"""In place of a default that depends on the machine's processors, name or directories."""
+
+UNUSED = "?"
+"""In place of the default of a setting that nothing reads."""
+
+_PROPERTIES = frozenset({"rmqAddressServerDomain", "rmqAddressServerSubGroup"})  # BrokerStartup#properties2SystemEnv
+_ALIKE = 0.8  # of two names, one of which is taken for a misspelling of the other
+
+
+@dataclass(frozen=True)
+class BrokerSetting:
+    """One setting; `changes` are its defaults, each from a release on, and None from where it is no longer known."""
+
+    name: str
+    changes: tuple[tuple[Version, str | None], ...]
+
+    def default(self, version: Version) -> str | None:
+        """The default of a release, None where it does not know the setting."""
+        return next((value for since, value in reversed(self.changes) if since <= version), None)
+
+    @property
+    def since(self) -> Version:
+        """The first release that knows it."""
+        return self.changes[0][0]
+
+    def shown_default(self, version: Version) -> str:
+        """The default of a release that knows the setting, as people read it."""
+        return {BY_MACHINE: "by the machine", "": "empty"}.get(value := self.default(version) or "", value)
+
+    def changed(self, version: Version) -> Version:
+        """The release that brought what is so in `version`, which is not older than the setting."""
+        return next(since for since, _ in reversed(self.changes) if since <= version)
+
+
+@cache
+def broker_settings() -> Mapping[str, BrokerSetting]:
+    """All settings by name."""
+    rows = (line.split("\t") for line in TABLE.read_text("utf-8").splitlines())
+    return MappingProxyType({name: BrokerSetting(name, tuple(map(_change, changes))) for name, *changes in rows})
+
+
+def is_known(name: str, version: Version) -> bool:
+    """Whether a release reads a setting."""
+    setting = broker_settings().get(name)
+    return name in _PROPERTIES or (setting is not None and setting.default(version) is not None)
+
+
+def nearest(name: str, version: Version) -> str | None:
+    """The setting of a release whose name is most like this one; None without one that is much like it."""
+    lower = {known.lower(): known for known in broker_settings() if is_known(known, version)}
+    matches = get_close_matches(name.lower(), lower, n=1, cutoff=_ALIKE)
+    return lower[matches[0]] if matches else None
+
+
+def _change(text: str) -> tuple[Version, str | None]:
+    release, given, value = text.partition("=")
+    return parse_version(release), value if given else None

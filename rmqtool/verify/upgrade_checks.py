@@ -1,0 +1,60 @@
+"""The store and its broker.conf before an upgrade to the release that is named."""
+
+from __future__ import annotations
+
+from rmqtool.broker.upgrade import changed_defaults, changes, refusals
+from rmqtool.findings.report import Report
+from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known, nearest
+from rmqtool.rules.releases import release_before, release_of
+from rmqtool.rules.versions import Version
+from rmqtool.store.snapshot import Snapshot
+
+
+def check_upgrade(snapshot: Snapshot, report: Report) -> None:
+    """Report what the named release refuses or ignores, and what it changes when the store is of an older one."""
+    version = snapshot.version
+    if version is None or not report.selection.wants_any("upgrade."):
+        return
+    conf = snapshot.store.conf
+    report.check("upgrade.refused", len(conf.settings))
+    for refusal in refusals(snapshot, version):
+        report.add("upgrade.refused", f"{version}: {refusal.message}", effect=refusal.effect)
+    report.check("upgrade.setting", len(conf.settings))
+    for name in conf.settings:
+        unread = _unread(name, version)
+        others = conf.settings.keys() - {name}
+        if unread and nearest(name, version) not in others:  # a file for several releases has both spellings
+            report.add("upgrade.setting", unread, file=conf.path)
+    report.check("upgrade.changed")
+    if release_of(version) > snapshot.releases_by_evidence.newest:
+        _report_changes(snapshot, version, report)
+
+
+def _report_changes(snapshot: Snapshot, version: Version, report: Report) -> None:
+    """What changed since the newest release that fits, and, as information, what may have changed before."""
+    oldest, newest = snapshot.releases_by_evidence.oldest, snapshot.releases_by_evidence.newest
+    for change in changes(snapshot, version):
+        if change.since > oldest:
+            severity = "warning" if change.since > newest else "info"
+            report.add("upgrade.changed", f"since {change.since} {change.message}", severity=severity)
+    defaults = [f"{change.message} ({change.since})" for change in
+                changed_defaults(snapshot.store.conf, oldest, version)]  # fmt: skip
+    if defaults:
+        report.add("upgrade.changed", f"other defaults than in {oldest}: {', '.join(defaults)}", severity="info")
+
+
+def _unread(name: str, version: Version) -> str | None:
+    """Why a release does not read a setting of broker.conf; None when it does."""
+    setting = broker_settings().get(name)
+    if is_known(name, version):
+        if setting is None or setting.default(version) != UNUSED:
+            return None
+        return f"{name} has no effect since {setting.changed(version)}"
+    if setting is None:
+        why = f"no release reads {name}"
+    elif setting.since > version:
+        why = f"{name} is read since {setting.since}, not by {version}"
+    else:
+        why = f"{name} is read up to {release_before(setting.changed(version))}, not by {version}"
+    meant = nearest(name, version)
+    return f"{why}; {version} reads {meant}" if meant else why

@@ -1,0 +1,143 @@
+"""What a newer release refuses and changes; `tests/real_broker/test_upgrade.py` holds it to the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker.upgrade import changed_defaults, changes, refusals
+from rmqtool.formats.checkpoint import FILE_SIZE
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version, parse_version
+from rmqtool.store.checkpoint import checkpoint_file
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.unchanged import unchanged
+from tests.verify.small_store import small_store
+
+V54, V55 = Version(5, 4, 0), Version(5, 5, 0)
+TWICE = {"rocksdbCQDoubleWriteEnable": "true"}
+BOTH = {**TWICE, "combineCQUseRocksdbForLmq": "true"}
+ACCELERATED = {"enableAcceleratedRecovery": "true"}
+
+
+def refused(store: Path, settings: dict[str, str], version: str = "5.5.0") -> list[str]:
+    """The first words of the reasons why a release does not start."""
+    with unchanged(store):
+        snapshot = Snapshot(open_store(store, BrokerConf(settings)))
+        return [refusal.message.split()[0] for refusal in refusals(snapshot, parse_version(version))]
+
+
+def database(name: str) -> Callable[[Path], None]:
+    def make(store: Path) -> None:
+        (store / name).mkdir(exist_ok=True)
+        (store / name / "CURRENT").touch()
+
+    return make
+
+
+def killed(store: Path) -> None:
+    (store / "abort").touch()
+    (store / "checkpoint").write_bytes(checkpoint_file({"physic_message_timestamp": 1}))
+
+
+def killed_in_5_5(store: Path) -> None:
+    (store / "abort").touch()
+    fields = {"physic_message_timestamp": 1, "logics_physical_offset": 1}
+    (store / "checkpoint").write_bytes(checkpoint_file(fields))
+
+
+def batch_queue(store: Path) -> None:
+    (store / "batchconsumequeue" / "t" / "0").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "version", "prepare", "word"),
+    [
+        (TWICE, "5.5.0", None, "rocksdbCQDoubleWriteEnable=true"),
+        (TWICE, "5.4.0", None, None),
+        (BOTH, "5.5.0", None, None),
+        ({**TWICE, "storeType": "DefaultRocksDB"}, "5.5.0", None, None),
+        (BOTH, "5.5.0", batch_queue, "rocksdbCQDoubleWriteEnable=true,"),
+        (BOTH, "5.5.0", database("consumequeue_rocksdb"), "useSeparateStorePathForRocksdbCQ=false,"),
+        ({**BOTH, "useSeparateStorePathForRocksdbCQ": "true"}, "5.5.0", database("consumequeue_rocksdb"), None),
+        ({**BOTH, "useSeparateStorePathForRocksdbCQ": "true"}, "5.5.0", database("consumequeue"),
+         "useSeparateStorePathForRocksdbCQ=true,"),
+        ({}, "5.5.0", database("consumequeue_rocksdb"), None),
+        (ACCELERATED, "5.5.0", killed, "enableAcceleratedRecovery=true"),
+        (ACCELERATED, "5.5.0", killed_in_5_5, None),
+        (ACCELERATED, "5.4.0", killed, None),
+        (ACCELERATED, "5.5.0", None, None),
+        ({"enableControllerMode": "true", "enableDLegerCommitLog": "true"}, "5.1.1", None, "enableControllerMode"),
+        ({"enableControllerMode": "true", "enableDLegerCommitLog": "true"}, "5.1.0", None, None),
+        ({"enableControllerMode": "true"}, "5.1.1", None, None),
+        ({"mapedFileSizeCommitLog": "4096"}, "5.5.0", None, "mapedFileSizeCommitLog"),
+        ({"mapedFileSizeCommitLog": "4096"}, "4.5.1", None, None),
+        ({"mappedFileSizeCommitLog": "4096", "mapedFileSizeCommitLog": "4096"}, "5.5.0", None, None),
+        ({"mapedFileSizeConsumeQueue": "600"}, "5.5.0", None, "mapedFileSizeConsumeQueue"),
+    ],
+)  # fmt: skip
+def test_refusals(
+    settings: dict[str, str], version: str, prepare: Callable[[Path], None] | None, word: str | None, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    if prepare:
+        prepare(store)
+    assert refused(store, settings, version) == ([word] if word else [])
+
+
+def test_a_flag_is_on_when_it_is_true_and_nothing_else(tmp_path: Path) -> None:
+    """`Boolean#parseBoolean` trims nothing."""
+    store = small_store(tmp_path / "store")
+    assert refused(store, {"rocksdbCQDoubleWriteEnable": "TRUE"})
+    assert not refused(store, {"rocksdbCQDoubleWriteEnable": "true "})
+
+
+@pytest.mark.parametrize("size", [0, 40, FILE_SIZE])
+def test_a_checkpoint_of_any_size(size: int, tmp_path: Path) -> None:
+    """What is cut off counts as 0."""
+    store = small_store(tmp_path / "store")
+    killed_in_5_5(store)
+    data = (store / "checkpoint").read_bytes()[:size]
+    (store / "checkpoint").write_bytes(data)
+    assert refused(store, ACCELERATED) == (["enableAcceleratedRecovery=true"] if size == 40 else [])
+
+
+def test_releases_that_overwrite_files_of_another_size(tmp_path: Path) -> None:
+    """4.9.2 starts, with an empty log; others do not start."""
+    snapshot = Snapshot(open_store(small_store(tmp_path / "store"), BrokerConf({"mapedFileSizeCommitLog": "4096"})))
+    effects = [next(refusals(snapshot, parse_version(version))).effect for version in ("4.9.1", "4.9.2", "4.9.3")]
+    assert [bool(effect) for effect in effects] == [False, True, False]
+
+
+def test_changes_that_concern_the_store(tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    (store / "consumequeue" / "%LMQ%x" / "0").mkdir(parents=True)
+    conf = BrokerConf({"storeType": "defaultRocksDB", "commitLogRecoverMaxNum": "2"})
+    found = list(changes(Snapshot(open_store(store, conf)), V55))
+    assert [str(change.since) for change in found] == ["4.9.2", "5.0.0", "5.2.0", "5.4.0", "5.4.0", "5.5.0"]
+    assert [str(change.since) for change in changes(Snapshot(open_store(store)), Version(5, 3, 3))] == [
+        "4.9.2",
+        "5.0.0",
+    ]
+    assert "the last 2 of the 3" in found[4].message
+
+
+def test_an_empty_store_has_no_queues_to_lose(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    assert [change.since for change in changes(Snapshot(open_store(tmp_path)), V55)] == [Version(4, 9, 2)]
+
+
+def test_defaults_that_broker_conf_leaves_out() -> None:
+    """What it sets stays as it is; settings of the tiered store concern only those who have it."""
+    before = Version(5, 0, 0)
+    found = [change.message for change in changed_defaults(BrokerConf(), before, V55)]
+    assert "transactionCheckInterval 60000 -> 30000" in found
+    assert not [message for message in found if message.startswith("tiered")]
+    given = BrokerConf({"transactionCheckInterval": "60000", "messageStorePlugIn": "tiered"})
+    found = [change.message for change in changed_defaults(given, Version(5, 1, 0), V55)]
+    assert not [message for message in found if message.startswith("transactionCheckInterval")]
+    assert [message for message in found if message.startswith("tiered")]
+    assert not list(changed_defaults(BrokerConf(), V55, V55))

@@ -1,0 +1,72 @@
+"""What stops a broker of 5.5.0 is predicted before an upgrade, and with the setting mended it starts."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rmqtool.broker.upgrade import refusals
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import Version
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.golden import stores
+from tests.real_broker.harness import GEOMETRY, Harness
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+_TWICE = {"rocksdbCQDoubleWriteEnable": "true"}
+_FOR_LMQ = {"combineCQUseRocksdbForLmq": "true"}
+_LOG_SIZE, _QUEUE_SIZE = GEOMETRY["mappedFileSizeCommitLog"], GEOMETRY["mappedFileSizeConsumeQueue"]
+
+
+class Upgrade(NamedTuple):
+    """Settings of broker.conf that stop the start, and those that do not; `as_read` stands for a name not read."""
+
+    store: str
+    stops: Mapping[str, str]
+    starts: Mapping[str, str]
+    prepare: Callable[[Path], object] = lambda store: None
+    as_read: Mapping[str, str] = {}
+
+
+def upgrades() -> Iterator[Upgrade]:
+    yield Upgrade("4.9.7-shop", _TWICE, {**_TWICE, **_FOR_LMQ})
+    yield Upgrade("5.3.3-shop", {**_TWICE, **_FOR_LMQ}, _FOR_LMQ)
+    yield Upgrade(
+        "4.9.7-shop",
+        {**_TWICE, **_FOR_LMQ},
+        {},
+        lambda store: database(store / "consumequeue_rocksdb"),
+    )
+    yield Upgrade("4.9.7-shop", {"enableAcceleratedRecovery": "true"}, {}, lambda store: (store / "abort").touch())
+    yield Upgrade(
+        "4.9.7-shop",
+        {"mapedFileSizeCommitLog": _LOG_SIZE},
+        {"mappedFileSizeCommitLog": _LOG_SIZE},
+        as_read={"mappedFileSizeCommitLog": str(1 << 30)},
+    )
+    yield Upgrade(
+        "4.9.7-shop",
+        {"mapedFileSizeConsumeQueue": _QUEUE_SIZE},
+        {"mappedFileSizeConsumeQueue": _QUEUE_SIZE},
+        as_read={"mappedFileSizeConsumeQueue": "6000000"},
+    )
+
+
+def database(directory: Path) -> None:
+    directory.mkdir()
+    (directory / "CURRENT").write_text("MANIFEST-000004\n")
+
+
+@pytest.mark.parametrize("upgrade", list(upgrades()), ids=lambda each: ",".join(each.stops))
+def test_refusals_are_the_broker_s(harness: Callable[[str], Harness], upgrade: Upgrade, tmp_path: Path) -> None:
+    """The harness names sizes both ways, so that of a name that is not read is given as the default."""
+    for settings, as_read in ((upgrade.stops, upgrade.as_read), (upgrade.starts, {})):
+        store = stores.unpack(upgrade.store, tmp_path / ("stops" if as_read or settings is upgrade.stops else "starts"))
+        upgrade.prepare(store)
+        snapshot = Snapshot(open_store(store, BrokerConf(dict(settings))))
+        predicted = [refusal.message for refusal in refusals(snapshot, Version(5, 5, 0))]
+        [real] = harness("5.5.0").survey([(store, [])], {**settings, **as_read})
+        assert bool(real["refuses"]) == (settings is upgrade.stops)
+        assert bool(predicted) == bool(real["refuses"]), predicted

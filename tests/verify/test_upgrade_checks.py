@@ -1,0 +1,84 @@
+"""What a verification reports before an upgrade to the release that is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from rmqtool.findings.report import Selection
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.verify.outcome import Outcome
+from tests.verify.small_store import small_store
+from tests.verify.verifying import codes_of, only, verify
+
+DOUBLE = BrokerConf({"rocksdbCQDoubleWriteEnable": "true"})
+"""The small store is of 5.2.0 to 5.3.4."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return small_store(tmp_path / "store")
+
+
+def messages(outcome: Outcome, code: str, severity: str = "warning") -> list[str]:
+    return [each.message for each in outcome.findings if each.code == code and each.severity == severity]
+
+
+def test_nothing_before_a_release_is_named(store: Path) -> None:
+    outcome = verify(store, conf=BrokerConf({**DOUBLE.settings, "flushDiskTyp": "x"}))
+    assert not [code for code in codes_of(outcome, info=True) if code.startswith("upgrade.")]
+
+
+def test_a_refusal_leaves_the_verdict_alone(store: Path) -> None:
+    """The store is clean, and the exit status that of findings."""
+    outcome = verify(store, version="5.5.0", conf=DOUBLE)
+    assert (outcome.verdict, outcome.status) == ("clean", Exit.FINDINGS)
+    assert messages(outcome, "upgrade.refused", "error") == [
+        "5.5.0: rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted"
+    ]
+    assert not messages(verify(store, version="5.4.0", conf=DOUBLE), "upgrade.refused", "error")
+
+
+@pytest.mark.parametrize("version", ["5.2.0", "5.3.3", "5.3"])
+def test_a_release_that_may_have_written_the_store_changes_nothing(store: Path, version: str) -> None:
+    assert not [code for code in codes_of(verify(store, version=version), info=True) if code.startswith("upgrade.")]
+
+
+def test_what_certainly_changes_is_a_warning(store: Path) -> None:
+    """What the store's broker may do already, and defaults, are information."""
+    outcome = verify(store, version="5.5.0")
+    assert [message.split()[1] for message in messages(outcome, "upgrade.changed")] == ["5.4.0"]
+    [defaults] = messages(outcome, "upgrade.changed", "info")
+    assert defaults.startswith("other defaults than in 5.2.0: ")
+    assert "autoDeleteUnusedStats false -> true (5.3.1)" in defaults
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "message"),
+    [
+        ("flushDiskTyp", "5.3.3", "no release reads flushDiskTyp; 5.3.3 reads flushDiskType"),
+        ("anything", "5.3.3", "no release reads anything"),
+        ("transferMetadataJsonToRocksdb", "5.5.0", "transferMetadataJsonToRocksdb is read up to 5.3.1, not by 5.5.0"),
+        ("commitLogRecoverMaxNum", "5.3.3", "commitLogRecoverMaxNum is read since 5.4.0, not by 5.3.3"),
+        ("aclEnable", "5.3.3", "aclEnable has no effect since 5.3.3"),
+        ("aclEnable", "5.3.2", None),
+        ("rmqAddressServerDomain", "5.3.3", None),
+    ],
+)
+def test_settings_that_the_release_does_not_read(store: Path, name: str, version: str, message: str | None) -> None:
+    outcome = verify(store, version=version, conf=BrokerConf({name: "1"}), selection=only("upgrade.setting"))
+    assert messages(outcome, "upgrade.setting") == ([message] if message else [])
+
+
+def test_findings_that_are_left_out(store: Path) -> None:
+    outcome = verify(store, version="5.5.0", conf=DOUBLE, selection=Selection((), ("upgrade",)))
+    assert (outcome.verdict, outcome.status, codes_of(outcome)) == ("clean", Exit.OK, set())
+
+
+def test_evidence_that_cannot_be_read(store: Path) -> None:
+    """Garbage in the files that show the release is reported under its own codes."""
+    (store / "config" / "consumerOffset.json").write_bytes(b"\xff\x00{")
+    (store / "checkpoint").write_bytes(b"")
+    assert "upgrade.refused" in codes_of(verify(store, version="5.5.0", conf=DOUBLE))
