@@ -38,6 +38,7 @@ from importlib.util import find_spec
 from pyspark.sql import SparkSession
 
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.extraJavaOptions", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 session = builder.config("spark.driver.memory", "640m").getOrCreate()
 print(find_spec("rmqtool").origin)
 print(session.read.format("rocketmq").load(sys.argv[1]).count())

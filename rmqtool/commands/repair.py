@@ -107,7 +107,7 @@ def _acknowledge(style: Style, request: RepairRequest) -> Exit:
 
 @dataclass(frozen=True)
 class _Found:
-    """A verification, its plan, and what a transaction would do about it."""
+    """A verification, its plan, and what a transaction would do about it; `rebuild` None where it changes nothing."""
 
     outcome: Outcome
     plan: Plan
@@ -115,14 +115,9 @@ class _Found:
     rebuild: RebuildPlan | None
 
     @property
-    def rebuilds(self) -> bool:
-        """Whether a file of queues, index or log is written anew."""
-        return self.rebuild is not None and not self.rebuild.is_empty
-
-    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to write."""
-        return not (self.repairs.changes or self.rebuilds)
+        return not (self.repairs.changes or self.rebuild)
 
     def as_json(self) -> dict[str, Any]:
         """What was found and what is planned."""
@@ -133,7 +128,7 @@ class _Found:
             "verdict": self.outcome.verdict,
             "plan": self.plan.as_json(),
             "changes": [change_json(change) for change in self.repairs.changes],
-            "rebuild": self.rebuild and plan_json(self.rebuild, "planned" if self.rebuilds else "nothing"),
+            "rebuild": self.rebuild and plan_json(self.rebuild, "planned"),
         }
 
 
@@ -148,7 +143,7 @@ class _Done:
 
 def _find(style: Style, request: RepairRequest) -> _Found:
     """Verify the store, and plan the next transaction."""
-    from rmqtool.repair.diagnosis import Repairs, repairs_of
+    from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.plan import plan_of
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
@@ -162,11 +157,9 @@ def _find(style: Style, request: RepairRequest) -> _Found:
     diagnosis = diagnosis_of(outcome, request.words)
     keep_offsets = request.options.keep_offsets
     repairs = repairs_of(diagnosis, keep_offsets=keep_offsets)
-    rebuild = None if repairs.first else _rebuild_plan(style, request, repairs)
-    if rebuild and not rebuild.is_empty:
-        repairs = repairs.without_checkpoint
-    elif not repairs.changes:
-        repairs = Repairs()
+    rebuild = _rebuild_plan(style, request, repairs)
+    if rebuild and rebuild.is_empty:
+        repairs, rebuild = repairs_of(diagnosis, keep_offsets=keep_offsets, is_rebuilt=True), None
     return _Found(outcome, plan_of(diagnosis, repairs, keep_offsets=keep_offsets), repairs, rebuild)
 
 
@@ -196,7 +189,7 @@ def _show_only(style: Style, request: RepairRequest) -> Exit:
         write_plan(request.save_plan, text, request.store.root)
     if style.json:
         return _write_json(style, found, "nothing" if found.is_empty else "planned", _Done())
-    show_found(found.outcome, found.plan, found.repairs, found.rebuild if found.rebuilds else None, style)
+    show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
     if not style.quiet:
         note(_NOTHING if found.is_empty else f"nothing is written yet; next: {_following(request, found.rebuild)}")
     return Exit.OK
@@ -257,7 +250,7 @@ def _require_consent(style: Style, request: RepairRequest, found: _Found, transa
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.show.repair_text import show_found
 
-    if found.rebuild and found.rebuilds:
+    if found.rebuild:
         require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
         found.rebuild.require_release()
     if request.yes:
@@ -273,11 +266,11 @@ def _write(style: Style, request: RepairRequest, found: _Found, transaction: Tra
     from rmqtool.rebuild.apply import stage_plan
     from rmqtool.show.progress import byte_progress
 
-    changes = found.repairs.first or found.repairs.changes
+    changes = found.repairs.changes
     transaction.require_space(sum(change.size for change in changes))
     for change in changes:
         change.stage(transaction)
-    if found.rebuild and found.rebuilds:
+    if found.rebuild:
         with byte_progress("repairing", request.store.commit_log().size, quiet=style.quiet) as bar:
             stage_plan(found.rebuild, transaction, bar.update)
     return str(transaction.commit().id)
@@ -290,7 +283,7 @@ def _write_json(style: Style, found: _Found, state: str, done: _Done) -> Exit:
     if done.found:
         made = [run.as_json() for run in done.found]
         result["changes"] = [change for run in made for change in run["changes"]]
-        result["rebuild"] = made[-1]["rebuild"]
+        result["rebuild"] = next((run["rebuild"] for run in made if run["rebuild"]), None)
     status = found.outcome.status if state == "done" else Exit.OK
     write_document("repair", style.store, result, findings=found.outcome.findings, status=status)
     return status

@@ -20,10 +20,10 @@ CONFIG_LOSSES = (
             ("5.3.4 and later", "also delete a main file that cannot be decoded, so that it is missing afterwards."),
         ),
         repair="Before any start put the file back: from a backup, or from a slave of this broker, which copies "
-        "topics, groups, offsets and delay offsets every ten seconds. Without one, start the broker while clients are "
-        "stopped; make topics with mqadmin updateTopic and groups with mqadmin updateSubGroup, and set the groups to "
-        "where they were with mqadmin resetOffsetByTime. For delayed messages write delayOffset.json with each level's "
-        "offset before the start.",
+        "topics, groups, offsets and delay offsets every ten seconds. Without one, `rmqtool repair` writes topics and "
+        "groups as the store shows them, with default settings, and delayOffset.json with what the log shows to be "
+        "delivered. Committed offsets nothing shows: start the broker while clients are stopped, and set the groups to "
+        "where they were with mqadmin resetOffsetByTime.",
         not_detected="Groups that never had a retry, when config/ is gone as a whole. Tables in RocksDB are not read.",
     ),
     Entry(
@@ -41,8 +41,8 @@ CONFIG_LOSSES = (
             ("4.4.0 to 4.9", "leave a topic's offsets when it is deleted: only the times prove something."),
             ("5.0.0 and later", "delete a topic's offsets with it, and take no new ones."),
         ),
-        repair="Put back the newer topics.json, or make the topic again with mqadmin updateTopic and the number of "
-        "queues that it has in consumequeue/. If its queues are gone, rebuild them before: rmqtool rebuild-cq --topic.",
+        repair="Put back the newer topics.json, or let `rmqtool repair` add the topic: as the .bak has it, or with the "
+        "number of queues that its messages show. If its queues are gone, rebuild them: rmqtool rebuild-cq --topic.",
         not_detected="A topic whose last message is older than the last change of topics.json, in a store of 4.x: it "
         "looks like one that was deleted (commitlog.deleted-topic, consumequeue.orphan).",
     ),
@@ -71,9 +71,10 @@ CONFIG_LOSSES = (
             ("4.4.0 to 4.9.3", "an offset beyond the end: set to the end, or to 0 where the queue begins there."),
             ("4.9.4 and later", "an offset beyond the end: set to the end. Too small ones are taken as they are."),
         ),
-        repair="Compare with the .bak and with backups before a start, and take the file whose offsets are right; or, "
-        "once the broker runs and before the group connects, mqadmin resetOffsetByTime. Offsets that were set back on "
-        "purpose are what they should be.",
+        repair="`rmqtool repair` moves an offset that its queue does not have to the nearest one that it has. Compare "
+        "others with the .bak and with backups before a start, and take the file whose offsets are right; or, once the "
+        "broker runs and before the group connects, mqadmin resetOffsetByTime. Offsets that were set back on purpose "
+        "are what they should be.",
         not_detected="Offsets that are too small by less than retries or the .bak show; a group without retries.",
     ),
     Entry(
@@ -87,7 +88,8 @@ CONFIG_LOSSES = (
         how="A file was restored from a backup, or edited by hand.",
         effect="the broker starts with the older topics, groups or offsets",
         versions=(("all", "read the main file, whatever its .bak says."),),
-        repair="Compare the file with its .bak and with backups before a start, and keep the newest.",
+        repair="Compare the file with its .bak and with backups before a start, and keep the newest. `rmqtool repair` "
+        "adds lost entries from the .bak where the data version has grown by less.",
         not_detected="A copy that was restored together with its .bak and got the time of the restore.",
     ),
 )

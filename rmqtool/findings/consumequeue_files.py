@@ -130,7 +130,7 @@ CONSUME_QUEUE_FILES = (
             ("before 5.0", "knows simple queues only."),
             ("5.0 and later", "refuses to start: `The queue type of topic: ... should be ..., but is ...`."),
         ),
-        repair="Set the attribute back to what the directories are.",
+        repair="Set the attribute back to what the directories are; `rmqtool repair` does so.",
         not_detected="rmqtool does not read RocksDB: what is in such a database is not compared.",
     ),
 )

@@ -214,7 +214,8 @@ CONFIG = (
                 "without any offset, and every group begins anew by its own policy.",
             ),
         ),
-        repair="Take the newer one of the two that can be read. Never put an empty file there.",
+        repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
+        "there.",
     ),
     Entry(
         code="config.unreadable",
@@ -232,7 +233,8 @@ CONFIG = (
             ),
             ("5.3.4 and later", "deletes the bad main file after a start that was refused."),
         ),
-        repair="Take the newer one of the two that can be read. Never put an empty file there.",
+        repair="`rmqtool repair` puts back the .bak, or the entries of the two that are whole. Never put an empty file "
+        "there.",
     ),
     Entry(
         code="config.rocksdb",
@@ -256,7 +258,7 @@ CONFIG = (
         how="An edit by hand while the broker ran, a restore of one of the two.",
         effect="the main file counts",
         versions=(("all", "reads the main file, and the .bak only when the main file cannot be read."),),
-        repair="Compare the two before a start.",
+        repair="Compare the two before a start; `rmqtool repair` makes the .bak a copy of the file.",
         not_detected="JSON files are not compared with RocksDB (config.rocksdb); committed offsets change without "
         "their data version, so that consumerOffset.json is not compared.",
     ),
@@ -282,7 +284,8 @@ CONFIG = (
         effect="below: the group begins at the minimum. Above: it skips new messages until the queue has grown that "
         "far",
         versions=(("all", "does not correct it at a start."),),
-        repair="Reset the offset with mqadmin resetOffsetByTime once the broker runs, or correct it before.",
+        repair="Reset the offset with mqadmin resetOffsetByTime once the broker runs, or correct it before: `rmqtool "
+        "repair` moves it to the nearest offset of its queue.",
     ),
     Entry(
         code="config.delay-offset",
@@ -297,7 +300,8 @@ CONFIG = (
             ("4.4.0 to 4.9.1", "ahead of the end: the level is stuck."),
             ("4.9.2 and later", "ahead of the end: goes back to the queue's end, and never delivers what is before."),
         ),
-        repair="Set the offset of the level to that of its first message without a copy, while no broker runs.",
+        repair="Set the offset of the level to that of its first message without a copy, while no broker runs: "
+        "`rmqtool repair` does so.",
         not_detected="Messages without a unique key, and copies that came much later than they were due.",
     ),
 )

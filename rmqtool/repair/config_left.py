@@ -16,6 +16,7 @@ _BEGIN_ANEW = (
     "stopped, and set each group to where it was (mqadmin resetOffsetByTime -g GROUP -t TOPIC -s TIME); without that "
     "it begins where its consumeFromWhere says, and gets messages again or skips them"
 )
+_KIND = "consumequeue.kind"
 _ASKED = {
     "config.offset-out-of-range": "the queue could not be read, or there is none",
     "config.wrong-offset": "the offset is one of its queue, and the .bak or the group's retries contradict it; only "
@@ -31,6 +32,7 @@ _OTHERS = {
     "the broker runs",
     "config.older-copy": "nothing tells whether the file was put back on purpose: compare it with its .bak and with "
     "backups, and keep the right one",
+    _KIND: "the topic has queues of both kinds: move those away that its messages are not in, and repair again",
     "config.backup-differs": "neither of the two can be decoded by all releases that fit",
 }
 
@@ -45,7 +47,7 @@ def unhealed_config(
 def _left(findings: Sequence[Finding], changes: Sequence[Change]) -> Iterator[Finding]:
     for each in findings:
         of_start = each.code == "start.refuses" and each.message.startswith(f"{CONFIG}/")
-        if each.severity == "info" or not (each.code.startswith("config.") or of_start):
+        if each.severity == "info" or not (each.code.startswith("config.") or each.code == _KIND or of_start):
             continue
         if not any(
             isinstance(change, FileChange) and each.code in change.codes and change.name in _files(each)
@@ -58,7 +60,7 @@ def _files(finding: Finding) -> set[str]:
     """The files that a finding is about, relative to the store."""
     if finding.code == "start.refuses":
         return {finding.message.partition(":")[0]}
-    if finding.code == "config.topic-missing":
+    if finding.code in ("config.topic-missing", _KIND):
         return {f"{CONFIG}/{TOPICS}"}
     if finding.code in ("config.consumer-offset", "config.offset-out-of-range", "config.wrong-offset"):
         return {f"{CONFIG}/{name}" for name in OFFSETS}

@@ -35,6 +35,10 @@ _TABLES: Mapping[str, tuple[str, ...]] = {
     "topicQueueMapping.json": ("topicQueueMappingInfoMap",),
     "messageRequestMode.json": ("messageRequestModeMap",),
 }
+_OWN_TABLES = {
+    **{name: tables[0] for name, tables in _TABLES.items()},
+    **{name: table for name, (table, _) in EMPTY.items()},
+}
 _MEMBERS = ("dataVersion", "forbiddenTable")  # small ones that are kept whole, or not
 _OFFSET_TABLES = ("groupTopicMap", LMQ_TABLE, "offsetTable", "pullOffsetTable")  # in the order of a file
 _NAMED_BY = {
@@ -58,6 +62,12 @@ class Draft:
     lost: list[str] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
     is_old: bool = True
+
+    def add(self, step: str, lines: Sequence[str]) -> None:
+        """Note a step that the lines show, unless there is none."""
+        if lines:
+            self.what.append(step)
+            self.details += lines
 
 
 def draft_of(path: Path, releases: Releases) -> Draft:
@@ -87,16 +97,19 @@ def _is_sound(name: str, content: Mapping[str, Any], releases: Releases) -> bool
 
 
 def has_entries(name: str, text: str) -> bool:
-    """Whether a file has what it is there for; others than those of MAIN_TABLES may be empty."""
-    tables = _TABLES[name] if name in MAIN_TABLES else ()
-    found = [table for each in tables if (table := table_in(text, each)) is not None]
-    return not tables or any(text[table.value + 1 : table.stop - 1].strip() for table in found)
+    """Whether a file has what it is there for: entries, or if it is none of MAIN_TABLES its own table at least.
+
+    The content of another file is none: fastjson 2 refuses what it has to skip over.
+    """
+    if name not in MAIN_TABLES:
+        return name not in _OWN_TABLES or table_in(text, _OWN_TABLES[name]) is not None
+    found = [table for each in _TABLES[name] if (table := table_in(text, each)) is not None]
+    return any(text[table.value + 1 : table.stop - 1].strip() for table in found)
 
 
 def _elsewhere(path: Path, releases: Releases) -> Draft | None:
     """The file under the name of another one, whose own table is not in it: a restore has mixed them up."""
-    for other in sorted(_TABLES.keys() | EMPTY.keys()):
-        own = EMPTY[other][0] if other in EMPTY else _TABLES[other][0]
+    for other, own in sorted(_OWN_TABLES.items()):
         text = sound_text(path.with_name(other), path.name, releases)
         if text is None or path.name not in MAIN_TABLES or not has_entries(path.name, text):
             continue

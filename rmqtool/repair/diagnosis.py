@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from shlex import join
 
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import Change
-from rmqtool.repair.checkpoint import NewCheckpoint
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
+from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
+
+_OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,7 @@ class Diagnosis:
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
         """The findings, each under its treatment."""
-        found: dict[Treatment, list[Finding]] = defaultdict(list)
-        for finding in self.findings:
-            found[treatment_of(finding)].append(finding)
-        return found
+        return by_treatment(self.findings)
 
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
@@ -48,56 +47,94 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Repairs:
-    """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised."""
+    """What one repair does: changes of its own, and whether queues and index are rebuilt and damage neutralised.
+
+    With `goes_on` more is known to be wrong, which is judged anew behind it.
+    """
 
     changes: tuple[Change, ...] = ()
     queues: bool = False
     index: bool = False
     neutralise: bool = False
+    goes_on: bool = False
 
     @property
-    def first(self) -> tuple[Change, ...]:
-        """The changes after which the log has to be read anew; they have a transaction of their own."""
-        return tuple(change for change in self.changes if change.codes & BEFORE_REBUILDS)
+    def is_of_log(self) -> bool:
+        """Whether files of the log are put right, behind which all is judged anew."""
+        return any(change.codes & BEFORE_REBUILDS for change in self.changes)
 
     @property
-    def without_checkpoint(self) -> Repairs:
-        """The same where a rebuild writes the checkpoint."""
-        return replace(self, changes=tuple(each for each in self.changes if not isinstance(each, NewCheckpoint)))
+    def renames(self) -> bool:
+        """Whether files of the log get other names, so that nothing may be missing behind it."""
+        return any(isinstance(change, Renamed) for change in self.changes)
 
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
-def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False) -> Repairs:
-    """What `rmqtool repair` does about the findings; with `keep_offsets` it leaves committed offsets alone."""
+def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: bool = False) -> Repairs:
+    """What the next transaction of `rmqtool repair` does; with `keep_offsets` it leaves committed offsets alone.
+
+    `is_rebuilt` says that queues and index are as a rebuild makes them, whatever findings they still have.
+
+    Files of the log come first. Offsets, timers and checkpoint are held against the queues: they wait until these are
+    rebuilt, for what was wrong with them may be right then.
+    """
     found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
     if diagnosis.mended or snapshot.holder is not None:
         return Repairs()
-    is_damaged = "neutralise" in found
-    queues = "queues" in found or is_damaged or _ends_behind_log(findings)
-    return Repairs(
-        changes=(
-            *log_file_changes(snapshot, findings),
-            *config_changes(snapshot, findings, offsets=not keep_offsets),
-        ),
-        queues=queues,
-        index="index" in found or (queues and _index_must_follow(snapshot, is_damaged=is_damaged)),
-        neutralise=is_damaged,
-    )
+    files = log_file_changes(snapshot, findings)
+    first = tuple(change for change in files if change.codes & BEFORE_REBUILDS)
+    if first:
+        return Repairs(first, goes_on=True)
+    is_damaged = "neutralise" in found and not is_rebuilt
+    queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
+    index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
+    config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues))
+    is_later = queues and any(map(_is_held_against_queues, findings))
+    if queues or index:  # which also write the checkpoint
+        return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later)
+    return Repairs((*files, *config))
 
 
 def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = False) -> list[NotHealed]:
-    """The findings about files and configuration that the repairs do not heal, each with the reason."""
-    of_config = unhealed_config(diagnosis.findings, repairs.changes, offsets=not keep_offsets)
+    """The findings about files and configuration that the repairs do not heal, each with the reason.
+
+    What is judged anew behind the repairs is left out.
+    """
+    findings = judged_now(diagnosis, repairs)
     by_reason: dict[str, set[str]] = defaultdict(set)
-    for finding, why in of_config:
+    for finding, why in unhealed_config(findings, repairs.changes, offsets=not keep_offsets):
         by_reason[why].add(finding.code)
     return [
-        *not_healed(diagnosis.snapshot, diagnosis.findings, repairs.changes),
+        *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
+    """The findings, each under its treatment."""
+    found: dict[Treatment, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        found[treatment_of(finding)].append(finding)
+    return found
+
+
+def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
+    """The findings but for those that are judged anew behind the repairs, since what causes them may be mended."""
+    return [each for each in diagnosis.findings if not _is_judged_later(each, repairs)]
+
+
+def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
+    if repairs.is_of_log:
+        treatment = treatment_of(finding)
+        return treatment == "config" or (treatment == "restore" and repairs.renames)
+    return repairs.goes_on and (_is_held_against_queues(finding) or finding.code.startswith("checkpoint."))
+
+
+def _is_held_against_queues(finding: Finding) -> bool:
+    return finding.code.startswith("timer.") or finding.code in _OF_QUEUES
 
 
 def _index_must_follow(snapshot: Snapshot, *, is_damaged: bool) -> bool:

@@ -36,7 +36,7 @@ class Moved(NamedTuple):
 def with_real_offsets(text: str, queues: SeenQueues) -> tuple[str, list[Moved]]:
     """The text of a file of committed offsets with each in the range of its queue, and those that are moved."""
     edits, moved = [], []
-    for group, topic, number in _offsets(text):
+    for group, topic, number in offsets_in(text):
         offset = value_of(text, number)
         if type(offset) is not int or not number.name.isdecimal():
             continue
@@ -55,9 +55,9 @@ def with_newer_offsets(text: str, entries: Mapping[str, str], queues: SeenQueues
     """
     newer = {(group, topic, number.name): value_of(entry, number)
              for entry in (f'{{"offsetTable":{{{each}}}}}' for each in entries.values())
-             for group, topic, number in _offsets(entry)}  # fmt: skip
+             for group, topic, number in offsets_in(entry)}  # fmt: skip
     edits, lines = [], []
-    for group, topic, number in _offsets(text):
+    for group, topic, number in offsets_in(text):
         before, after = value_of(text, number), newer.get((group, topic, number.name))
         queue = queues.get(QueueName(topic, int(number.name))) if number.name.isdecimal() else None
         if queue is not None and type(before) is type(after) is int and before < after <= queue.max_offset:
@@ -66,7 +66,7 @@ def with_newer_offsets(text: str, entries: Mapping[str, str], queues: SeenQueues
     return edited(text, edits), lines
 
 
-def _offsets(text: str) -> Iterator[tuple[str, str, Member]]:
+def offsets_in(text: str) -> Iterator[tuple[str, str, Member]]:
     """Group, topic, and the number of each queue, which is named by its queue id."""
     for name in ("offsetTable", LMQ_TABLE):
         table = table_in(text, name)

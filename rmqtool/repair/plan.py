@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, notes_on_the_rest
+from rmqtool.repair.diagnosis import Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
@@ -68,6 +68,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if diagnosis.mended:
         return Plan((Step("Start the broker: its start mends this, and no message is lost by it."),))
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
+    found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
@@ -106,14 +107,10 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
         names = " and ".join("an index file" if kind == "index" else "a queue file" for kind in unknown)
         text = f"Repair the store, with its broker.conf, for no file shows the size of {names}:"
     more = [*(["--keep-offsets"] if keep_offsets else []), *(["--broker-conf", "BROKER_CONF"] if unknown else [])]
-    changes, lost = _first_changes(repairs) if repairs.first else _changes(diagnosis, repairs)
+    changes, lost = _changes(diagnosis, repairs)
+    if repairs.goes_on:
+        changes.append("then verify again, and repair what is left")
     return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
-
-
-def _first_changes(repairs: Repairs) -> tuple[list[str], list[str]]:
-    """Those of the log's files: what else is wrong shows only behind them."""
-    changes = [*(change.what for change in repairs.first), "then verify again, and repair what is left"]
-    return changes, [change.lost for change in repairs.first if change.lost]
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -127,7 +124,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
     if repairs.index:
         changes.append(f"rebuild the index{_of(found.get('index', ()))}")
-    if diagnosis.lost:
+    if diagnosis.lost and repairs.queues:
         messages = counted(sum(diagnosis.lost.values()), "message")
         topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
         lost.append(f"{messages} that cannot be read: {', '.join(topics)}")
@@ -175,7 +172,7 @@ def _remaining(
         ("index", repairs.index),
     )
     for treatment, is_done in rebuilt:
-        if treatment in found and not is_done:
+        if treatment in found and not is_done and not repairs.goes_on:
             yield f"{_codes(found[treatment])}: the log holds nothing from which a rebuild could mend it"
     if set(found) <= {"refused", "none"}:
         yield from (finding.message for finding in found.get("refused", ()))

@@ -19,7 +19,6 @@ from rmqtool.rules.system_topics import (
 )
 from rmqtool.rules.versions import OFFSETS_HAVE_DATA_VERSION
 from rmqtool.store.paths import COMPACTION, COMPACTION_LOG
-from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
 from rmqtool.store.topics import READABLE, WRITABLE
 
@@ -28,11 +27,13 @@ _MAX_QUEUES = 1024  # more than a topic has; an offset of a higher queue is dama
 _ON_DEMAND = (HALF_TOPIC, "RMQ_SYS_TRACE_TOPIC")  # brokers before 5.0, or without traceTopicEnable, make them later
 
 
-def proven_topics(snapshot: Snapshot, queues: SeenQueues, groups: Collection[str]) -> dict[str, dict[str, Any]]:
+def proven_topics(
+    store: Store, queues: SeenQueues, groups: Collection[str], consumed: Iterable[tuple[str, int]]
+) -> dict[str, dict[str, Any]]:
     """The topics whose queues are seen, but those that a broker makes by itself at a start.
 
-    Committed offsets show queues, too, that have no message yet. Each of the `groups` has a retry topic, which the
-    broker makes when the first consumer connects.
+    Queues that are `consumed`, by topic and queue id, are there, too, though they have no message yet. Each of the
+    `groups` has a retry topic, which the broker makes when the first consumer connects.
     """
     counts: dict[str, int] = {}
     batch: set[str] = set()
@@ -40,11 +41,11 @@ def proven_topics(snapshot: Snapshot, queues: SeenQueues, groups: Collection[str
         if name.topic.startswith((*_OF_GROUPS, *_ON_DEMAND)) or not is_system_topic(name.topic):
             counts[name.topic] = max(counts.get(name.topic, 0), name.queue_id + 1)
             batch |= {name.topic} if queue.is_batch else set()
-    for one in snapshot.committed.offsets:
-        if one.topic in counts and 0 <= one.queue_id < _MAX_QUEUES:
-            counts[one.topic] = max(counts[one.topic], one.queue_id + 1)
+    for topic, queue_id in consumed:
+        if topic in counts and queue_id < _MAX_QUEUES:
+            counts[topic] = max(counts[topic], queue_id + 1)
     counts |= {topic: 1 for group in groups if (topic := RETRY_PREFIX + group) not in counts}
-    return {topic: _topic(snapshot.store, topic, counts[topic], is_batch=topic in batch) for topic in sorted(counts)}
+    return {topic: _topic(store, topic, counts[topic], is_batch=topic in batch) for topic in sorted(counts)}
 
 
 def _topic(store: Store, topic: str, queues: int, *, is_batch: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from rmqtool.findings.finding import Finding
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 
 Treatment = Literal[
     "stop", "access", "restore", "decide", "release", "files", "neutralise", "queues", "index", "config", "start",
@@ -80,9 +81,18 @@ TREATMENTS: Mapping[str, Treatment] = MappingProxyType(
 )
 """The treatment of each code that a verification reports above information."""
 
+_REFUSED_FOR: Mapping[str, Treatment] = {CONSUME_QUEUE: "queues", BATCH_CONSUME_QUEUE: "queues", INDEX: "index"}
+
 
 def treatment_of(finding: Finding) -> Treatment:
-    """The treatment of one finding; a start that only a missing file spoils is not mended by inert records."""
-    if finding.code.startswith("start.") and finding.remedy and "--neutralise" not in finding.remedy:
-        return "restore" if TREATMENTS[finding.code] == "neutralise" else TREATMENTS[finding.code]
-    return TREATMENTS.get(finding.code, "decide")
+    """The treatment of one finding.
+
+    A start that only a missing file spoils is not mended by inert records; one that is refused for a file of queues or
+    index is mended by a rebuild.
+    """
+    treatment = TREATMENTS.get(finding.code, "decide")
+    if treatment == "neutralise" and finding.code.startswith("start."):
+        return "neutralise" if finding.remedy and "--neutralise" in finding.remedy else "restore"
+    if treatment == "refused":
+        return _REFUSED_FOR.get(finding.message.partition("/")[0], treatment)
+    return treatment

@@ -26,7 +26,7 @@ def show_found(
         show_plan(plan, console)
     if repairs:
         console.print()
-        for change in repairs.first or repairs.changes:
+        for change in repairs.changes:
             _show_change(change, console)
     if repairs and rebuild:
         rebuild_text.show_plan(rebuild, style, verb="planned")

@@ -37,7 +37,7 @@ SETTINGS = {
     "enableLmq": "true",
     "enableMultiDispatch": "true",
 }
-_SHOP_SETTINGS = {
+SHOP_SETTINGS = {
     # Levels 1 to 16 deliver at once, also what failed and is tried again; 17 and 18 wait.
     "messageDelayLevel": "1s " * 16 + "30m 2h",
     "enableLmq": "true",
@@ -115,7 +115,7 @@ class Harness:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:
             file = Path(scratch, "facts.json")
             arguments = [str(root), str(file)]
-            all_settings = {**SETTINGS, **_SHOP_SETTINGS, **(settings or {})}
+            all_settings = {**SETTINGS, **SHOP_SETTINGS, **(settings or {})}
             with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
                 jvm.finish()
             facts: dict[str, Any] = json.loads(file.read_bytes())
@@ -170,7 +170,7 @@ class Harness:
                     asked.write_text("".join(f"{key}\n" for key in keys), encoding="utf-8")
                     lines.write(f"{root}\t{asked}\n")
             arguments = ["survey", str(names), str(file)]
-            all_settings = {**SETTINGS, **_SHOP_SETTINGS, **(settings or {})}
+            all_settings = {**SETTINGS, **SHOP_SETTINGS, **(settings or {})}
             with Jvm(self.version, Path(scratch), all_settings, arguments, whole=True) as jvm:
                 jvm.finish()
             surveys: list[dict[str, Any]] = json.loads(file.read_bytes())["surveys"]

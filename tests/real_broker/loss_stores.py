@@ -20,7 +20,7 @@ from tests.verify import losses_recorded as recorded
 from tests.verify.losses import copy
 from tests.verify.losses_facts import keys_of
 
-_GOLDEN = ("clean", "trimmed", "killed")
+GOLDEN = ("clean", "trimmed", "killed")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def fresh(version: str, scratch: Path) -> list[Source]:
 def golden(version: str, scratch: Path) -> list[Source]:
     """The golden stores of a release, unpacked into `scratch`."""
     found = []
-    for scenario in _GOLDEN:
+    for scenario in GOLDEN:
         name = f"{version}-{scenario}"
         keys = tuple(sorted(set(keys_of(stores.oracle(name)["records"]))))
         found.append(Source(name, stores.unpack(name, scratch), None, keys))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ import pytest
 
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
+from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.config_text import member_text
 from rmqtool.repair.proven_entries import group_topics, proven_topics
@@ -96,13 +98,15 @@ def lost(name: str, code: str = "config.missing") -> Finding:
 def test_topics_by_their_queues(store: Path) -> None:
     """Each with its queues, retry topics with one, batch queues with their attribute; none of the broker's own."""
     gone("topics.json")(store)
+    path = store / "config" / "lmqConsumerOffset.json"
+    path.write_text(path.read_text().replace("{0:5", "{0:5,2:0"))  # a third queue of reminders, without a message
     (change,) = planned(store, [lost("topics.json")], "5.3.3")
     table = parse_fastjson((change.content or b"").decode())["topicConfigTable"]
     assert {name: topic["readQueueNums"] for name, topic in table.items()} == {
         "bulk": 1,
         "orders": 4,
         "payments": 2,
-        "reminders": 1,
+        "reminders": 3,
         "vouchers": 1,
         "RMQ_SYS_TRANS_HALF_TOPIC": 1,
         "%DLQ%billing": 1,
@@ -139,6 +143,34 @@ def test_whole_entries_stay_as_they_are_written(store: Path) -> None:
     assert backup.content == main.content
 
 
+def test_entries_of_a_table_whose_name_is_damaged(store: Path) -> None:
+    """They name themselves; nothing else in the file is taken for a topic or a group."""
+    for name, table in (("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable")):
+        before = entries_of(store)
+        path = store / "config" / name
+        path.write_text(path.read_text().replace(table, "x\0", 1))
+        path.with_name(f"{name}.bak").unlink()
+        commit(store, planned(store, [lost(name, "config.unreadable")], "5.3.3"))
+        assert entries_of(store) == before
+
+
+def test_newer_offsets_of_a_damaged_file(store: Path) -> None:
+    """What its queue has and the .bak has less of is kept; less, and beyond the end, is not."""
+    path = store / "config" / "lmqConsumerOffset.json"
+    text = path.read_text()
+    path.with_name("lmqConsumerOffset.json.bak").write_text(text.replace("{0:15,1:15,2:15,3:15", "{0:9,1:9,2:9,3:9"))
+    path.write_text(text.replace("{0:15,1:15,2:15,3:15", "{0:15,1:8,2:18,3:17")[:-2])
+    main, *_ = planned(store, [lost("consumerOffset.json", "config.consumer-offset")], "5.3.3")
+    assert parse_fastjson((main.content or b"").decode())["offsetTable"]["orders@desk"] == {
+        "0": 15,
+        "1": 9,
+        "2": 9,
+        "3": 17,
+    }
+    assert main.details[0] == "group desk, orders queue 0: 15 (its .bak has 9)"
+    assert main.what.endswith("put back from its .bak; with 2 newer offsets of the damaged file")
+
+
 def test_an_added_topic_counts_as_a_change(store: Path) -> None:
     """The counter grows by one, the .bak is the file before, and nothing else of the file changes."""
     path = store / "config" / "topics.json"
@@ -150,6 +182,7 @@ def test_an_added_topic_counts_as_a_change(store: Path) -> None:
     assert others == []  # the .bak is the file before already
     content = (main.content or b"").decode()
     added = member_text("orders", parse_fastjson(content)["topicConfigTable"]["orders"])
+    assert '"counter": 3' in content
     plain = content.replace('"counter": 3', '"counter": 2').replace(f",\n\t\t{added}", "")
     assert plain.encode() == before
 
@@ -184,7 +217,7 @@ def test_compaction_is_proven_by_its_log(tmp_path: Path) -> None:
     """A topic with a compaction log gets its policy back."""
     store = stores.unpack("more/5.3.3-compacted", tmp_path)
     snapshot = Snapshot(open_store(store))
-    topics = proven_topics(snapshot, seen_queues(snapshot, in_log=False), ())
+    topics = proven_topics(snapshot.store, seen_queues(snapshot, in_log=False), (), ())
     assert {name for name, topic in topics.items() if topic.get("attributes", {}).get("cleanup.policy")} == {"state"}
 
 
@@ -194,3 +227,73 @@ def test_bad_files_are_no_error(store: Path, content: str) -> None:
     holds("topics.json", content, content)(store)
     main, *_ = planned(store, [lost("topics.json"), lost("topics.json", "config.unreadable")], "5.3.3")
     assert "orders" in parse_fastjson((main.content or b"").decode())["topicConfigTable"]
+
+
+@pytest.mark.parametrize("attributes", ["{}", '{"queue.type":"SimpleCQ"}', '{"+queue.type":"x","a":"b"}', "null", ""])
+def test_the_type_of_queues(store: Path, attributes: str) -> None:
+    """A topic with batch queues is configured for them again, whatever its attributes are; others keep theirs."""
+    path = store / "config" / "topics.json"
+    text = path.read_text()
+    old = text[text.index('"attributes":{\n\t\t\t\t"queue.type"') : text.index('"order"', text.index('"bulk"'))]
+    path.write_text(text.replace(old, f'"attributes":{attributes},' if attributes else ""))
+    kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
+    if attributes == "null":
+        path.write_text(path.read_text().replace('"attributes":null,', ""))
+    main, *_ = planned(store, [kind], "5.3.3")
+    assert main.codes == {"consumequeue.kind"}
+    assert main.details == ("topic bulk: queue.type BatchCQ, as its queues are",)
+    commit(store, [main])
+    topics = Snapshot(open_store(store)).topics
+    assert set(topics.with_batch_queues or ()) == {"bulk"}
+    assert topics.by_name["bulk"].attributes.get("a") == ("b" if '"b"' in attributes else None)
+    assert "consumequeue.kind" not in {each.code for each in findings_of(store, "5.3.3")}
+
+
+def test_topics_with_queues_of_both_kinds_are_left(store: Path) -> None:
+    """Nothing says which of them its messages are in."""
+    shutil.copytree(store / "batchconsumequeue" / "bulk", store / "consumequeue" / "bulk")
+    kind = finding("consumequeue.kind", "", topic="bulk", queue_id=0)
+    assert planned(store, [kind], "5.3.3") == []
+
+
+def test_groups_of_offsets_that_are_put_back(store: Path) -> None:
+    """Offsets come first: the groups that they name are made anew, and have their retry topics."""
+    config = store / "config"
+    gone("subscriptionGroup.json", "topics.json")(store)
+    (config / "lmqConsumerOffset.json").rename(config / "delayOffset.json")
+    (config / "lmqConsumerOffset.json.bak").unlink()
+    names = ("lmqConsumerOffset.json", "subscriptionGroup.json", "topics.json")
+    changes = {each.name: each for each in planned(store, [lost(name) for name in names], "5.3.3")}
+    assert "its content is in delayOffset.json" in changes["config/lmqConsumerOffset.json"].what
+    assert "group desk: default settings" in changes["config/subscriptionGroup.json"].details
+    assert "topic %RETRY%desk: 1 queue" in changes["config/topics.json"].details
+
+
+def test_the_reasons_for_what_is_left(store: Path) -> None:
+    """Each finding above information that no change heals has a sentence; those that one heals have none."""
+    gone("lmqConsumerOffset.json")(store)
+    found = [
+        *(lost("lmqConsumerOffset.json"), lost("topics.json", "config.older-copy")),
+        finding("config.topic-permission", "", file="config/topics.json", topic="%RETRY%desk"),
+        replace(finding("start.refuses", "config/lmqConsumerOffset.json: neither"), severity="error"),
+        finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json"),
+        finding("config.offset-out-of-range", "", severity="info"),
+    ]
+    reasons = {each.code: why for each, why in unhealed_config(found, [], offsets=False)}
+    assert set(reasons) == {each.code for each in found if each.severity != "info"}
+    assert "resetOffsetByTime" in reasons["config.missing"]
+    assert "--keep-offsets" in reasons["start.refuses"]
+    change = FileChange("config/lmqConsumerOffset.json", b"", frozenset({"config.missing", "start.refuses"}), "x")
+    left = {each.code for each, _ in unhealed_config(found, [change], offsets=True)}
+    assert left == {"config.older-copy", "config.topic-permission", "config.wrong-offset"}
+
+
+@pytest.mark.parametrize("name", ["timermetrics", "consumerOrderInfo.json", "consumerFilter.json"])
+def test_a_backup_with_the_content_of_another_file(store: Path, name: str) -> None:
+    """It is not put back: a file that may be empty is made empty, and the .bak as well."""
+    path = store / "config" / name
+    path.write_text("{")
+    path.with_name(f"{name}.bak").write_bytes((store / "config" / "lmqConsumerOffset.json").read_bytes())
+    main, backup = planned(store, [lost(name, "config.unreadable")], "5.3.3")
+    assert main.what.endswith("made empty")
+    assert main.content == backup.content

@@ -105,6 +105,12 @@ def test_entries_that_are_whole_wherever_a_text_ends() -> None:
     assert list(whole(OFFSETS[: OFFSETS.index(',\n\t\t"pay')])) == ["orders@desk"]
 
 
+def test_a_number_that_is_cut_is_no_number() -> None:
+    """Its last digits may be lost."""
+    found = whole_members('{"offsetTable":{1:2,17:34', "offsetTable", (), lambda name, value: name.isdecimal())
+    assert found == {"1": "1:2"}
+
+
 def test_entries_behind_damage() -> None:
     """An entry that is hit is left out, those behind it are found, and none of the next table."""
     assert list(whole(OFFSETS.replace("0:15", "0:1\x005"))) == ['pay"ments@\u017eena']

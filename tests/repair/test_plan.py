@@ -94,6 +94,11 @@ def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
     assert not any(step.text == "Start the broker." for step in found.steps)
 
 
+def test_a_start_that_a_queue_file_spoils_is_mended_by_a_rebuild(store: Path) -> None:
+    of = diagnosis(store, finding("start.refuses", "consumequeue/orders/0/00000000000000000000: 300 bytes"))
+    assert repairs_of(of).queues
+
+
 def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
     """Queue files of another size than the broker's would keep it from starting."""
     (tmp_path / "commitlog").mkdir()

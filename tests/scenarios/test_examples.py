@@ -56,12 +56,12 @@ for script, place in zip(arguments[::2], arguments[1::2]):
 @pytest.mark.spark
 def test_with_spark(exported: Path) -> None:
     """One after the other in one process: a JVM takes longer to start than any of them takes."""
-    from tests.spark.sessions import require_spark
+    from tests.spark.sessions import SMALL_JAVA, require_spark
 
     require_spark()
     places = {"count_by_topic_and_hour": STORE, "find_duplicates": STORE, "spark_sql": exported}
     arguments = [path for name, place in places.items() for path in (EXAMPLES / f"{name}.py", place)]
-    settings = "--conf spark.driver.memory=640m pyspark-shell"
+    settings = f"--conf spark.driver.memory=640m --driver-java-options '{SMALL_JAVA}' pyspark-shell"
     found = run(sys.executable, "-c", RUN_EACH, *arguments, PYSPARK_SUBMIT_ARGS=settings)
     assert found == "".join(map(expected, places))
 

@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SPARK_UNAVAILABLE = "no Spark: "
 """How the reason begins for which a test of Spark was skipped."""
 
+SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Of a JVM that lives for seconds: one thread collects garbage, and the small compiler does."""
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "640m",
@@ -36,7 +39,7 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": SMALL_JAVA,
 }
 
 SECONDS = 400

@@ -12,7 +12,7 @@ import pytest
 from tests.commands.running import environment
 from tests.conftest import GoldenStore
 from tests.export.exporting import manifest_of, rows_of
-from tests.spark.sessions import SECONDS, require_spark
+from tests.spark.sessions import SECONDS, SMALL_JAVA, require_spark
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -40,7 +40,7 @@ def submit(script: str, folder: Path, *arguments: object) -> subprocess.Complete
     program, file = Path(pyspark.__file__).parent / "bin" / "spark-submit", folder / "submit.py"
     file.write_text(script)
     settings = ("--master", "local[2]", "--conf", "spark.rmqtool.one=a", "--conf", "spark.ui.enabled=false")
-    command = [str(program), *settings, str(file), *map(str, arguments)]
+    command = [str(program), "--driver-java-options", SMALL_JAVA, *settings, str(file), *map(str, arguments)]
     env = environment(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS, check=False)
 
