@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.commands.running import ROOT, rmqtool
+from tests.samples import missing_line
 from tests.unchanged import unchanged
 
 EXAMPLE = "examples/store"
@@ -40,6 +41,7 @@ def samples_in(text: str, document: str) -> list[Sample]:
 SAMPLES = [
     sample
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if path.name != "runbook.md"  # whose commands break a store; they have a test of their own
     for sample in samples_in(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)))
 ]
 
@@ -51,12 +53,6 @@ def test_a_sample_is_what_the_program_prints(sample: Sample, monkeypatch: pytest
     with unchanged(ROOT / EXAMPLE):
         result = rmqtool(*shlex.split(sample.command, comments=True)[1:])
     assert missing_line(sample.lines, result.out.splitlines()) is None
-
-
-def missing_line(shown: list[str], printed: list[str]) -> str | None:
-    """The first line of `shown` that is not in the rest of `printed` behind the one before."""
-    rest = iter(line.rstrip() for line in printed)
-    return next((line for line in shown if line.rstrip() not in rest), None)
 
 
 def test_samples_are_found_and_compared() -> None:

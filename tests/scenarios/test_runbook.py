@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.running import ROOT, rmqtool
-from tests.test_samples import missing_line
+from tests.samples import missing_line
 
 PAGE = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 SECTIONS = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
