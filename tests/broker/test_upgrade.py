@@ -122,6 +122,14 @@ def test_files_of_the_default_size_need_no_setting(tmp_path: Path) -> None:
     assert refused(tmp_path, {"mapedFileSizeConsumeQueue": "6000000"}) == []
 
 
+def test_queues_are_not_listed_for_nothing(tmp_path: Path) -> None:
+    """They are listed after the log is read, for a running broker makes more of them meanwhile."""
+    snapshot = Snapshot(open_store(small_store(tmp_path / "store"), BrokerConf({"flushDiskTyp": "x"})))
+    assert not [*refusals(snapshot, V55), *switches(snapshot, V55)]
+    list(changes(snapshot, V55))
+    assert "queues" not in vars(snapshot)
+
+
 def test_changes_that_concern_the_store(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     (store / "consumequeue" / "%LMQ%x" / "0").mkdir(parents=True)
