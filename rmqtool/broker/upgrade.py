@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.rules.broker_settings import broker_settings, is_known
+from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known
 from rmqtool.rules.empty_files import leaves_out_wrong_sizes
 from rmqtool.rules.file_sizes import DEFAULT_LOG_FILE_SIZE, DEFAULT_QUEUE_FILE_SIZE, LOG_FILE_SIZE, QUEUE_FILE_SIZE
 from rmqtool.rules.recovery import RecoveryRules
@@ -139,7 +139,7 @@ def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Ite
     has_plug_in = conf.text("messageStorePlugIn") is not None
     for setting in broker_settings().values():
         old, new = setting.default(before), setting.default(version)
-        if None in (old, new) or old == new or setting.name in conf.settings:
+        if {None, UNUSED} & {old, new} or old == new or setting.name in conf.settings:
             continue
         if has_plug_in or not setting.name.startswith(_OF_PLUG_IN):
             shown = f"{setting.name} {setting.shown_default(before)} -> {setting.shown_default(version)}"
