@@ -36,7 +36,6 @@ def damaged(tmp_path: Path) -> Path:
 @pytest.fixture
 def repaired(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Path, System], None]:
     """Repair a store through the system that is given."""
-
     monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_000_000)  # of the new topics.json
 
     def run(store: Path, system: System) -> None:
