@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +113,23 @@ def test_releases_that_overwrite_files_of_another_size(tmp_path: Path) -> None:
     assert [bool(effect) for effect in effects] == [False, True, False]
 
 
+def test_files_of_the_default_size_need_no_setting(tmp_path: Path) -> None:
+    """What is not read is what the broker takes anyhow."""
+    queue = tmp_path / "consumequeue" / "t" / "0"
+    queue.mkdir(parents=True)
+    (queue / f"{0:020}").touch()
+    os.truncate(queue / f"{0:020}", 6_000_000)
+    assert refused(tmp_path, {"mapedFileSizeConsumeQueue": "6000000"}) == []
+
+
+def test_queues_are_not_listed_for_nothing(tmp_path: Path) -> None:
+    """They are listed after the log is read, for a running broker makes more of them meanwhile."""
+    snapshot = Snapshot(open_store(small_store(tmp_path / "store"), BrokerConf({"flushDiskTyp": "x"})))
+    assert not [*refusals(snapshot, V55), *switches(snapshot, V55)]
+    list(changes(snapshot, V55))
+    assert "queues" not in vars(snapshot)
+
+
 def test_changes_that_concern_the_store(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     (store / "consumequeue" / "%LMQ%x" / "0").mkdir(parents=True)
@@ -123,6 +141,8 @@ def test_changes_that_concern_the_store(tmp_path: Path) -> None:
         "5.0.0",
     ]
     assert "the last 2 of the 3" in found[3].message
+    enough = BrokerConf({"commitLogRecoverMaxNum": "3"})
+    assert len(list(changes(Snapshot(open_store(store, enough)), V55))) == len(found) - 1
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.findings.report import Selection
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.verify.outcome import Outcome
+from tests.conftest import GoldenStore
 from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, only, verify
 
@@ -53,6 +54,13 @@ def test_what_certainly_changes_is_a_warning(store: Path) -> None:
     [defaults] = messages(outcome, "upgrade.changed", "info")
     assert defaults.startswith("other defaults than in 5.2.0: ")
     assert "autoDeleteUnusedStats false -> true (5.3.1)" in defaults
+
+
+def test_what_the_last_broker_may_do_already_is_information(golden_store: GoldenStore) -> None:
+    """The store is of 4.7.1 to 4.9.8, and 4.9.2 changed how the disk is measured."""
+    outcome = verify(golden_store("4.7.1-clean"), version="5.3.3", selection=only("upgrade"))
+    assert messages(outcome, "upgrade.changed") == []
+    assert [message.split()[1] for message in messages(outcome, "upgrade.changed", "info")] == ["4.9.2", "defaults"]
 
 
 def test_what_settings_move_elsewhere_is_a_warning_for_any_release(store: Path) -> None:
