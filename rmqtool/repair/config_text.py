@@ -87,9 +87,11 @@ def value_of(text: str, member: Member) -> Any:
 
 def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
     """The text with each stretch, from start to before stop, replaced."""
-    for start, stop, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[stop:]
-    return text
+    pieces, at = [], 0
+    for start, stop, new in sorted(edits):
+        pieces += [text[at:start], new]
+        at = stop
+    return "".join([*pieces, text[at:]])
 
 
 def with_members(text: str, table: Member, added: Mapping[str, str]) -> str:
