@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner everything matrix bench clean
+.PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner settings everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -79,6 +79,10 @@ faults: $(VENV)/.test ## let every system call of a small rebuild, and of its un
 cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.cleaning
+
+settings: $(VENV)/.test ## write the table of the settings of broker.conf anew, from the classes of every release
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.settings
 
 matrix: ## run the tests of Spark with older pyspark 4, each in an environment of its own (test: the newest)
 	@tests/setup-java.sh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
@@ -165,6 +166,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     turns = chain.from_iterable(zip_longest(modules[:waiting], modules[waiting:]))
     places = {path: place for place, path in enumerate(turns)}
     items[:] = sorted(chosen, key=lambda item: places[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through thousands of tests again and again."""
+    gc.freeze()
 
 
 def _rank(item: pytest.Item) -> int:

@@ -24,11 +24,12 @@ from rmqtool.rules.versions import (
     MULTI_DISPATCH_SPARES_SYSTEM_TOPICS,
     RECOVERED_FILES_LIMITED,
     ROCKSDB_QUEUES,
+    SECOND_CONFIG,
     Version,
 )
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, holds_rocksdb
+from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, holds_rocksdb
 
 _ROCKSDB = "defaultrocksdb"  # StoreType, in any case
 _OF_PLUG_IN = ("tiered", "readAhead", "commitLogRolling")  # beginnings of settings of the tiered store
@@ -101,8 +102,6 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[Change]:
          "the disk is measured as df does: diskMaxUsedSpaceRatio is reached sooner, and files are deleted sooner"),
         (MULTI_DISPATCH_SPARES_SYSTEM_TOPICS, snapshot.has_light_queues,
          "light queues get no entries of retry and schedule topics any more"),
-        (ROCKSDB_QUEUES, _keeps_queues_in_rocksdb(conf) and snapshot.store.layout != "rocksdb" and bool(files),
-         "storeType=defaultRocksDB keeps the consume queues in RocksDB: the queue files that are there are not read"),
         (INDEX_OF_TAGS, bool(snapshot.index_files),
          "tags are keys of the index, too: its files fill sooner, and a query by tag finds only what is stored then"),
         (RECOVERED_FILES_LIMITED, files > read,
@@ -112,6 +111,19 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[Change]:
          "light queues get no entries of dead letter topics any more"),
     )  # fmt: skip
     return (Change(since, message) for since, concerns, message in found if concerns and since <= version)
+
+
+def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
+    """What settings move to another place in a release, so that it does not read what the store has."""
+    store, conf = snapshot.store, snapshot.store.conf
+    if version >= ROCKSDB_QUEUES and _keeps_queues_in_rocksdb(conf) and store.layout != "rocksdb" and snapshot.queues:
+        yield "storeType=defaultRocksDB keeps the consume queues in RocksDB: the queue files are not read"
+    is_second = (conf.text("configManagerVersion") or "").lower() == "v2"
+    if version >= SECOND_CONFIG and is_second and not holds_rocksdb(store.root / CONFIG / "rdb"):
+        yield (
+            "configManagerVersion=v2 keeps topics, groups and committed offsets in a database of its own, and takes "
+            "over nothing: the broker starts without those of the store"
+        )
 
 
 def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Iterator[Change]:

@@ -37,14 +37,19 @@ UPGRADES = (
         severity="warning",
         title="The named release does something otherwise",
         what="The release that --broker-version names is newer than all that may have written the store, and treats "
-        "it otherwise than the last broker did. As information: what the last broker may do already, and settings "
-        "whose default is another one and that broker.conf leaves out.",
-        how="An upgrade.",
-        effect="as said; nothing that is stored is lost by it",
+        "it otherwise than the last broker did; or a setting makes it look elsewhere than where the store has it. As "
+        "information: what the last broker may do already, and settings whose default is another one and that "
+        "broker.conf leaves out.",
+        how="An upgrade, or a changed broker.conf.",
+        effect="starts, and does as said",
         versions=(
             ("4.9.2 and later", "the disk is measured as df does, with what is kept for root."),
             ("5.0.0 and later", "light queues get no entries of retry and schedule topics."),
             ("5.2.0 and later", "storeType=defaultRocksDB keeps queues in RocksDB; 5.1.4 only configuration."),
+            (
+                "5.3.2 and later",
+                "configManagerVersion=v2 takes over no topics, groups and offsets: consumers begin anew.",
+            ),
             ("5.4.0 and later", "tags are keys of the index; after a crash only the last ten log files are looked at."),
             ("5.5.0 and later", "light queues get no entries of dead letter topics."),
         ),

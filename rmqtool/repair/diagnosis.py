@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import join
 
@@ -12,6 +12,7 @@ from rmqtool.repair.change import Change
 from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
+from rmqtool.repair.log_names import Renamed
 from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
@@ -37,10 +38,7 @@ class Diagnosis:
     @property
     def by_treatment(self) -> dict[Treatment, list[Finding]]:
         """The findings, each under its treatment."""
-        found: dict[Treatment, list[Finding]] = defaultdict(list)
-        for finding in self.findings:
-            found[treatment_of(finding)].append(finding)
-        return found
+        return by_treatment(self.findings)
 
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
@@ -59,6 +57,16 @@ class Repairs:
     index: bool = False
     neutralise: bool = False
     goes_on: bool = False
+
+    @property
+    def is_of_log(self) -> bool:
+        """Whether files of the log are put right, behind which all is judged anew."""
+        return any(change.codes & BEFORE_REBUILDS for change in self.changes)
+
+    @property
+    def renames(self) -> bool:
+        """Whether files of the log get other names, so that nothing may be missing behind it."""
+        return any(isinstance(change, Renamed) for change in self.changes)
 
     def __bool__(self) -> bool:
         """Whether there is anything to repair."""
@@ -95,7 +103,7 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
 
     What is judged anew behind the repairs is left out.
     """
-    findings = [each for each in diagnosis.findings if not (repairs.goes_on and _is_held_against_queues(each))]
+    findings = judged_now(diagnosis, repairs)
     by_reason: dict[str, set[str]] = defaultdict(set)
     for finding, why in unhealed_config(findings, repairs.changes, offsets=not keep_offsets):
         by_reason[why].add(finding.code)
@@ -103,6 +111,26 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
         *not_healed(diagnosis.snapshot, findings, repairs.changes),
         *(NotHealed(frozenset(codes), why) for why, codes in by_reason.items()),
     ]
+
+
+def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
+    """The findings, each under its treatment."""
+    found: dict[Treatment, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        found[treatment_of(finding)].append(finding)
+    return found
+
+
+def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
+    """The findings but for those that are judged anew behind the repairs, since what causes them may be mended."""
+    return [each for each in diagnosis.findings if not _is_judged_later(each, repairs)]
+
+
+def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
+    if repairs.is_of_log:
+        treatment = treatment_of(finding)
+        return treatment == "config" or (treatment == "restore" and repairs.renames)
+    return repairs.goes_on and (_is_held_against_queues(finding) or finding.code.startswith("checkpoint."))
 
 
 def _is_held_against_queues(finding: Finding) -> bool:

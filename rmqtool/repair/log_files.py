@@ -76,20 +76,17 @@ class Resized:
 def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
     """The changes for files that stand wrongly in the store, for the timer's files and for the checkpoint.
 
-    Those of `BEFORE_REBUILDS` first; a rebuild of all queues writes the checkpoint itself. While something cannot be
-    read, nothing is judged by contents.
+    While something cannot be read, nothing is judged by contents; and where log files get other names or sizes, timers
+    and checkpoint are judged once that is done. A rebuild of all queues writes the checkpoint itself.
     """
     codes = codes_of(findings)
     by_name = [*_strays(snapshot, findings, codes), *(_empty_files(snapshot) if _EMPTY in codes else ())]
     if codes & UNREADABLE:
         return by_name
-    return [
-        *by_name,
-        *(_resized(snapshot) if _SIZE in codes else ()),
-        *name_changes(snapshot, codes),
-        *timer_changes(snapshot, findings),
-        *checkpoint_changes(snapshot, codes),
-    ]
+    of_log = [*(_resized(snapshot) if _SIZE in codes else ()), *name_changes(snapshot, codes)]
+    if of_log:
+        return [*by_name, *of_log]
+    return [*by_name, *timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
 
 
 def expected_size(snapshot: Snapshot) -> int | None:

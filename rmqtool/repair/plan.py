@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, notes_on_the_rest
+from rmqtool.repair.diagnosis import Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
@@ -68,6 +68,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if diagnosis.mended:
         return Plan((Step("Start the broker: its start mends this, and no message is lost by it."),))
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
+    found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
@@ -163,7 +164,7 @@ def _remaining(
         yield f"{', '.join(sorted(note.codes))}: {note.why}"
     for treatment in ("files", "config", "none"):
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
-        for code in codes if not repairs.goes_on or treatment == "none" else ():
+        for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
     rebuilt: tuple[tuple[Treatment, bool], ...] = (
         ("neutralise", repairs.neutralise),
@@ -171,7 +172,7 @@ def _remaining(
         ("index", repairs.index),
     )
     for treatment, is_done in rebuilt:
-        if treatment in found and not is_done:
+        if treatment in found and not is_done and not repairs.goes_on:
             yield f"{_codes(found[treatment])}: the log holds nothing from which a rebuild could mend it"
     if set(found) <= {"refused", "none"}:
         yield from (finding.message for finding in found.get("refused", ()))

@@ -135,6 +135,8 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
 def _show_start(console: Console, start: StartPrediction, findings: Sequence[Finding]) -> None:
     """The effect of the next start of a broker, in one sentence."""
     text = f"a broker {start.version} would "
+    if any(finding.code == "upgrade.refused" for finding in findings):
+        text += "not start with this broker.conf; without that it would "
     if start.refuses:
         text += f"refuse to start: {start.refuses}"
     elif start.hangs:

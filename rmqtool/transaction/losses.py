@@ -82,7 +82,8 @@ class Loss:
         parts += [f"missing: {_shown(self.files)}"] if self.files else []
         topics = [f"{topic} {count}" for topic, count in sorted(self.messages.items())]
         parts += [f"messages by topic, as far as known: {_shown(topics)}"] if topics else []
-        return f"{self.command} of {rfc3339(self.time) or self.time}: {'; '.join([*parts, *self.proofs])}"
+        run = self.command.partition(",")[0]  # a repair may go on in a second transaction
+        return f"{run} of {rfc3339(self.time) or self.time}: {'; '.join([*parts, *self.proofs])}"
 
     def as_json(self) -> dict[str, Any]:
         """The record."""

@@ -63,9 +63,12 @@ class System:
         return status.f_frsize * (status.f_bfree if os.geteuid() == 0 else status.f_bavail)
 
     def open_to_write(self, path: str, *, create: bool) -> int:
-        """A descriptor to write at any position; with `create` the file must be new."""
+        """A descriptor to write at any position; with `create` the file must be new.
+
+        Those of root can be read by the store's owner, who alone may enter the directory that all are in.
+        """
         flags = os.O_RDWR | _NO_FOLLOW | (os.O_CREAT | os.O_EXCL if create else 0)
-        return os.open(path, flags, 0o600)
+        return os.open(path, flags, 0o644)
 
     def open_to_sync(self, path: str) -> int:
         """A descriptor of a file or directory for `sync` and for its attributes."""
@@ -140,8 +143,8 @@ class System:
         os.utime(path, ns=(mtime_ns, mtime_ns), follow_symlinks=False)
 
     def make_directory(self, path: str) -> None:
-        """Make one directory, for its owner alone."""
-        os.mkdir(path, 0o700)
+        """Make one directory, to be read like the files of `open_to_write`."""
+        os.mkdir(path, 0o755)
 
     def link(self, source: str, target: str) -> None:
         """Give a file a second name."""

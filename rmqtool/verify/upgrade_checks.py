@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rmqtool.broker.upgrade import changed_defaults, changes, refusals
+from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
 from rmqtool.findings.report import Report
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.broker_settings import UNUSED, broker_settings, is_known, nearest
 from rmqtool.rules.releases import release_before, release_of
 from rmqtool.rules.versions import Version
@@ -21,11 +22,12 @@ def check_upgrade(snapshot: Snapshot, report: Report) -> None:
         report.add("upgrade.refused", f"{version}: {refusal.message}", effect=refusal.effect)
     report.check("upgrade.setting", len(conf.settings))
     for name in conf.settings:
-        unread = _unread(name, version)
-        others = conf.settings.keys() - {name}
-        if unread and nearest(name, version) not in others:  # a file for several releases has both spellings
+        unread = _unread(conf, name, version)
+        if unread:
             report.add("upgrade.setting", unread, file=conf.path)
     report.check("upgrade.changed")
+    for switch in switches(snapshot, version):
+        report.add("upgrade.changed", f"{version}: {switch}")
     if release_of(version) > snapshot.releases_by_evidence.newest:
         _report_changes(snapshot, version, report)
 
@@ -43,8 +45,8 @@ def _report_changes(snapshot: Snapshot, version: Version, report: Report) -> Non
         report.add("upgrade.changed", f"other defaults than in {oldest}: {', '.join(defaults)}", severity="info")
 
 
-def _unread(name: str, version: Version) -> str | None:
-    """Why a release does not read a setting of broker.conf; None when it does."""
+def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
+    """Why a release does not read a setting of broker.conf; None when it does, or has it under its other name, too."""
     setting = broker_settings().get(name)
     if is_known(name, version):
         if setting is None or setting.default(version) != UNUSED:
@@ -57,4 +59,6 @@ def _unread(name: str, version: Version) -> str | None:
     else:
         why = f"{name} is read up to {release_before(setting.changed(version))}, not by {version}"
     meant = nearest(name, version)
+    if meant and conf.settings.get(meant) == conf.settings[name]:
+        return None
     return f"{why}; {version} reads {meant}" if meant else why

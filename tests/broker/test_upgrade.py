@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.broker.upgrade import changed_defaults, changes, refusals
+from rmqtool.broker.upgrade import changed_defaults, changes, refusals, switches
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version, parse_version
@@ -115,14 +115,36 @@ def test_releases_that_overwrite_files_of_another_size(tmp_path: Path) -> None:
 def test_changes_that_concern_the_store(tmp_path: Path) -> None:
     store = small_store(tmp_path / "store")
     (store / "consumequeue" / "%LMQ%x" / "0").mkdir(parents=True)
-    conf = BrokerConf({"storeType": "defaultRocksDB", "commitLogRecoverMaxNum": "2"})
+    conf = BrokerConf({"commitLogRecoverMaxNum": "2"})
     found = list(changes(Snapshot(open_store(store, conf)), V55))
-    assert [str(change.since) for change in found] == ["4.9.2", "5.0.0", "5.2.0", "5.4.0", "5.4.0", "5.5.0"]
+    assert [str(change.since) for change in found] == ["4.9.2", "5.0.0", "5.4.0", "5.4.0", "5.5.0"]
     assert [str(change.since) for change in changes(Snapshot(open_store(store)), Version(5, 3, 3))] == [
         "4.9.2",
         "5.0.0",
     ]
-    assert "the last 2 of the 3" in found[4].message
+    assert "the last 2 of the 3" in found[3].message
+
+
+@pytest.mark.parametrize(
+    ("settings", "version", "prepare", "count"),
+    [
+        ({"storeType": "defaultRocksDB"}, "5.2.0", None, 1),
+        ({"storeType": "defaultRocksDB"}, "5.1.4", None, 0),
+        ({"storeType": "defaultRocksDB"}, "5.5.0", database("consumequeue"), 0),
+        ({"storeType": "default"}, "5.5.0", None, 0),
+        ({"configManagerVersion": "v2"}, "5.3.2", None, 1),
+        ({"configManagerVersion": "v2"}, "5.3.1", None, 0),
+        ({"configManagerVersion": "v2"}, "5.5.0", database("config/rdb"), 0),
+        ({"configManagerVersion": "v1"}, "5.5.0", None, 0),
+    ],
+)
+def test_what_settings_move_elsewhere(
+    settings: dict[str, str], version: str, prepare: Callable[[Path], None] | None, count: int, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    if prepare:
+        prepare(store)
+    assert len(list(switches(Snapshot(open_store(store, BrokerConf(settings))), parse_version(version)))) == count
 
 
 def test_an_empty_store_has_no_queues_to_lose(tmp_path: Path) -> None:

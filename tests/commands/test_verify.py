@@ -175,6 +175,18 @@ def test_a_plan_comes_last(store: Path) -> None:
     assert found.err == ""
 
 
+def test_a_start_that_settings_prevent_is_said_to_be_none(store: Path, tmp_path: Path) -> None:
+    """The line on the start, the finding, and the step of the plan agree."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("rocksdbCQDoubleWriteEnable=true\n")
+    done = rmqtool("verify", store, "--broker-version", "5.5.0", "--broker-conf", conf)
+    assert done.status == 1
+    shown = " ".join(done.out.split())
+    assert "start a broker 5.5.0 would not start with this broker.conf; without that it would recover" in shown
+    assert "error: upgrade.refused" in shown
+    assert "Change broker.conf before a broker of the named release starts (upgrade.refused)." in shown
+
+
 def test_findings_of_one_code_stand_together(store: Path) -> None:
     """The first three of them, and once what the broker does; all that are kept with -v."""
     shutil.rmtree(store / "consumequeue")

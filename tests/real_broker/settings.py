@@ -49,8 +49,8 @@ _POM = """\
 """
 _ITEM = "<artifactItem><groupId>org.apache.rocketmq</groupId><artifactId>rocketmq-{}</artifactId><version>{}</version></artifactItem>"  # noqa: E501
 
-_OF_MACHINE = {"brokerName", "brokerIP1", "brokerIP2"}
-_SET_BY_STARTUP = {"listenPort": "10911"}  # whatever the class says: BrokerStartup
+NAMED = {**dict.fromkeys(("brokerName", "brokerIP1", "brokerIP2"), BY_MACHINE), "listenPort": "10911"}
+"""Defaults that the classes do not say: those of this machine, and the port that `BrokerStartup` sets."""
 
 Defaults = dict[str, str]
 """The settings of one class in one release, each with its default."""
@@ -112,8 +112,7 @@ def by_release() -> list[Defaults]:
             around = [number] if module in modules(release) else _around(number, module)
             for at in around:
                 everything = {**asked[at].get(name, {}), **everything}
-        named = dict.fromkeys(_OF_MACHINE, BY_MACHINE) | _SET_BY_STARTUP
-        merged.append({name: named.get(name, value) for name, value in everything.items()})
+        merged.append({name: NAMED.get(name, value) for name, value in everything.items()})
     return merged
 
 

@@ -13,7 +13,7 @@ from tests.real_broker.harness import Harness
 
 pytestmark = pytest.mark.broker
 
-_RATE = 2000  # messages per second that the broker writes meanwhile
+_RATE = 1000  # messages per second that the broker writes meanwhile
 
 
 def _export(store: Path, output: Path) -> int:

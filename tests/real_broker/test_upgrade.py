@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqtool.broker.upgrade import refusals
+from rmqtool.broker.upgrade import refusals, switches
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
@@ -52,6 +52,18 @@ def upgrades() -> Iterator[Upgrade]:
         {"mappedFileSizeConsumeQueue": _QUEUE_SIZE},
         as_read={"mappedFileSizeConsumeQueue": "6000000"},
     )
+
+
+def test_the_second_configuration_takes_over_nothing(harness: Callable[[str], Harness], tmp_path: Path) -> None:
+    """With configManagerVersion=v2 committed offsets and the topics that a broker does not make itself are gone."""
+    found = []
+    for settings in ({}, {"configManagerVersion": "v2"}):
+        store = stores.unpack("4.9.7-shop", tmp_path / str(len(settings)))
+        predicted = list(switches(Snapshot(open_store(store, BrokerConf(settings))), Version(5, 5, 0)))
+        [real] = harness("5.5.0").survey([(store, [])], settings)
+        assert real["refuses"] is None
+        found.append((len(predicted), "orders" in real["topics"], bool(real["committed"])))
+    assert found == [(0, True, True), (1, False, False)]
 
 
 def database(directory: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.broker_conf import BrokerConf
-from tests.building import write_log
+from tests.building import START_TIME, write_log
 from tests.repair.healing import heal, left, plan
 from tests.transaction.small import tree
 from tests.verify.damages import log_file
-from tests.verify.small_store import FILE_SIZE, small_log, small_store
+from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
 from tests.verify.verifying import codes_of, verify
 
 
@@ -56,6 +57,20 @@ def test_files_get_their_names_back(store: Path, case: str) -> None:
     assert change.size == 0
     assert tree(store) == before
     assert codes_of(verify(store)) == set()
+
+
+def test_a_checkpoint_is_judged_once_the_log_is_whole(tmp_path: Path) -> None:
+    """It is newer than a log whose last file has another name, and right."""
+    builder = StoreBuilder(file_size=FILE_SIZE)
+    for number in range(30):
+        builder.put("t", store_timestamp=START_TIME + 400 * number, sys_flag=TRANSACTION_PREPARED, body=bytes(300))
+    store = small_store(tmp_path / "store", builder)
+    before = tree(store)
+    rename(store, {(len(builder.files) - 1) * FILE_SIZE: 100 * FILE_SIZE})
+    assert "checkpoint.future" in codes_of(verify(store))
+    [change] = heal(store)
+    assert "renamed" in change.what
+    assert tree(store) == before
 
 
 def test_a_file_allocated_ahead_gives_way(store: Path) -> None:

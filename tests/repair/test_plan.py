@@ -106,6 +106,17 @@ def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
     assert shlex.split(step.command or "")[-2:] == ["--broker-conf", "BROKER_CONF"]
 
 
+def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
+    """No command does it, and a broker of the old release may be started meanwhile."""
+    found = plan(store, "upgrade.refused", "upgrade.setting", "upgrade.changed")
+    [step] = found.steps
+    assert step.command is None
+    assert "(upgrade.refused, upgrade.setting)" in step.text
+    assert found.start_after is None
+    [stays] = found.remaining
+    assert stays.startswith("upgrade.changed: ")
+
+
 def test_equal_findings_are_counted(store: Path) -> None:
     found = [finding("consumequeue.behind", "", store=store)] * 28
     (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps

@@ -36,7 +36,7 @@ def test_the_log_is_whole_before_it_is_damaged(place: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(deterministic, max_examples=250)
+@settings(deterministic, max_examples=150)
 @given(images=damaged_logs(), block_size=block_sizes)
 def test_a_damaged_log_is_read_as_the_plain_reader_does(
     place: Path, images: Mapping[int, bytes], block_size: int
@@ -48,7 +48,7 @@ def test_a_damaged_log_is_read_as_the_plain_reader_does(
 
 
 @pytest.mark.slow
-@settings(deterministic, max_examples=250)
+@settings(deterministic, max_examples=150)
 @given(
     images=damaged_logs(),
     block_size=block_sizes,

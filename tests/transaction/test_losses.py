@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from rmqtool.base.errors import UnwritableError
+from rmqtool.base.errors import RmqtoolError, UnwritableError
 from rmqtool.findings.catalogue import CATALOGUE
-from rmqtool.transaction import Loss, Transaction, Undo, acknowledge, kept_transactions, recorded_losses
+from rmqtool.transaction import (
+    Loss,
+    Transaction,
+    Undo,
+    acknowledge,
+    interrupted,
+    kept_transactions,
+    recorded_losses,
+)
 from rmqtool.transaction.losses import MAX_LISTED, DroppedUnits, LostExtent, loss_findings
 from rmqtool.transaction.system import SYSTEM, System
+from tests.rights import NOBODY, needs_root
 from tests.transaction.disk import Disk, Recorder, write_contents
 from tests.transaction.faults import FAULTS, Fault, points, recover, run_with
 from tests.transaction.small import NoExchange, make_store, put, tree, undo
@@ -148,6 +159,31 @@ def test_a_broker_may_run_while_it_is_acknowledged(store: Path) -> None:
     with Transaction(store, "test"):
         acknowledge(store)
     assert losses(store) == []
+
+
+@needs_root
+def test_the_brokers_user_reads_what_root_has_recorded(public_path: Path) -> None:
+    """With and without its transaction; nobody else does."""
+    store = make_store(public_path / "store")
+    os.chown(store, NOBODY, NOBODY)
+    lossy(store)
+    for _ in range(2):
+        with as_user(NOBODY):
+            assert losses(store) == [LOSS]
+            assert interrupted(store) is None
+        with as_user(NOBODY - 1), pytest.raises(RmqtoolError):
+            recorded_losses(store)
+        discard(store)
+
+
+@contextmanager
+def as_user(number: int) -> Iterator[None]:
+    """Have the rights of a user."""
+    os.seteuid(number)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def test_long_lists_are_cut(store: Path) -> None:

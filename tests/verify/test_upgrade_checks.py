@@ -55,6 +55,13 @@ def test_what_certainly_changes_is_a_warning(store: Path) -> None:
     assert "autoDeleteUnusedStats false -> true (5.3.1)" in defaults
 
 
+def test_what_settings_move_elsewhere_is_a_warning_for_any_release(store: Path) -> None:
+    outcome = verify(store, version="5.3.3", conf=BrokerConf({"configManagerVersion": "v2"}))
+    [message] = messages(outcome, "upgrade.changed")
+    assert message.startswith("5.3.3: configManagerVersion=v2 ")
+    assert outcome.verdict == "clean"
+
+
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [
@@ -70,6 +77,14 @@ def test_what_certainly_changes_is_a_warning(store: Path) -> None:
 def test_settings_that_the_release_does_not_read(store: Path, name: str, version: str, message: str | None) -> None:
     outcome = verify(store, version=version, conf=BrokerConf({name: "1"}), selection=only("upgrade.setting"))
     assert messages(outcome, "upgrade.setting") == ([message] if message else [])
+
+
+@pytest.mark.parametrize(("value", "count"), [("1", 0), ("2", 1)])
+def test_a_setting_under_both_names(store: Path, value: str, count: int) -> None:
+    """One broker.conf for old and new brokers loses nothing."""
+    conf = BrokerConf({"mapedFileSizeConsumeQueue": "1", "mappedFileSizeConsumeQueue": value})
+    outcome = verify(store, version="5.5.0", conf=conf, selection=only("upgrade.setting"))
+    assert len(messages(outcome, "upgrade.setting")) == count
 
 
 def test_findings_that_are_left_out(store: Path) -> None:
