@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -16,6 +17,10 @@ from rmqtool.findings.catalogue import CATALOGUE, close_matches
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style, write_document, write_text
+
+if TYPE_CHECKING:
+    from rmqtool.repair.plan import Plan
+    from rmqtool.verify.outcome import Outcome
 
 _EPILOG = examples_and_statuses(
     (
@@ -117,9 +122,6 @@ def verify(
     from rmqtool.findings.report import Selection
     from rmqtool.repair.diagnosis import repairs_of
     from rmqtool.repair.plan import Plan, plan_of
-    from rmqtool.show.verify_json import outcome_json
-    from rmqtool.show.verify_junit import junit_report
-    from rmqtool.show.verify_text import show_outcome
     from rmqtool.store.store import open_store
     from rmqtool.verify.outcome import outcome_of
     from rmqtool.verify.verification import Verification, VerifyRequest
@@ -137,23 +139,25 @@ def verify(
         )
         started = monotonic()
         verification = Verification(open_store(path, broker_conf), request)
-        try:
+        with suppress(KeyboardInterrupt):  # what was found until then is shown
             run_verification(style, verification, pool)
-        except KeyboardInterrupt:
-            status: Exit | None = Exit.INTERRUPTED
-        else:
-            status = None
     outcome = outcome_of(verification)
     options = repeated_options(broker_conf.path, broker_version, limit_rate, jobs)
     diagnosis = diagnosis_of(outcome, options)
     plan = plan_of(diagnosis, repairs_of(diagnosis)) if outcome.complete else Plan()
-    seconds = monotonic() - started
-    status = status or outcome.status
+    _show(style, outcome, plan, form, monotonic() - started)
+    return outcome.status
+
+
+def _show(style: Style, outcome: Outcome, plan: Plan, form: str, seconds: float) -> None:
+    from rmqtool.show.verify_json import outcome_json
+    from rmqtool.show.verify_junit import junit_report
+    from rmqtool.show.verify_text import show_outcome
+
     if style.json:
         result = {**outcome_json(outcome), "plan": plan.as_json()}
-        write_document("verify", str(outcome.root), result, findings=outcome.findings, status=status)
+        write_document("verify", str(outcome.root), result, findings=outcome.findings, status=outcome.status)
     elif form == "junit":
         write_text(junit_report(outcome, seconds))
     else:
         show_outcome(outcome, plan, style, seconds)
-    return status

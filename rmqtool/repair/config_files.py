@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
-from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.repair.change import FileChange
 from rmqtool.repair.config_completion import KIND, OLDER, REFUSES, TOPIC_MISSING, Completion
 from rmqtool.repair.config_source import DELAYS, OFFSETS, Draft, draft_of, has_entries, sound_text
-from rmqtool.repair.config_text import bytes_of
+from rmqtool.repair.config_text import bytes_of, can_be_read
 from rmqtool.repair.offset_ranges import Moved, with_real_offsets
 from rmqtool.rules.system_topics import RETRY_PREFIX
 from rmqtool.store.snapshot import Snapshot
@@ -49,6 +49,8 @@ class _ConfigRepair:
         """The changes, by the names of the files: so come offsets before groups, and these before topics."""
         for name in self._names():
             codes, path = self._codes(name), self._root / CONFIG / name
+            if not all(can_be_read(self._root / each) for each in self._existing(name)):
+                continue  # by others it may be read
             sound = sound_text(path, name, self._releases)
             draft = draft_of(path, self._releases) if codes & _BAD else Draft(name, sound, is_old=False)
             self._completion.complete(draft, codes)
@@ -57,9 +59,10 @@ class _ConfigRepair:
             yield from self._of_backup(draft, sound, codes)
 
     def _names(self) -> list[str]:
-        names: set[str] = set()
-        with skip_wrong_type():
-            names.update(entry.name.removesuffix(".bak") for entry in list_directory(self._root / CONFIG))
+        try:
+            names = {entry.name.removesuffix(".bak") for entry in list_directory(self._root / CONFIG)}
+        except RmqtoolError:  # which verify reports
+            return []
         names.update((each.file or "").removeprefix(f"{CONFIG}/").removesuffix(".bak") for each in self._findings)
         return sorted(name for name in names if _CONFIG_NAME.fullmatch(name))
 

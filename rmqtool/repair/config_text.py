@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import read_all
 from rmqtool.store.config_json import parse_fastjson
 
@@ -41,6 +42,15 @@ class Member(NamedTuple):
 def read_text(path: Path) -> str:
     """The text of a file; bytes that are not UTF-8 become what `bytes_of` turns back."""
     return read_all(path, MAX_SIZE).decode("utf-8", "surrogateescape")
+
+
+def can_be_read(path: Path) -> bool:
+    """Whether a file's bytes can be read, whatever they are."""
+    try:
+        read_text(path)
+    except RmqtoolError:
+        return False
+    return True
 
 
 def bytes_of(text: str) -> bytes:
@@ -87,9 +97,11 @@ def value_of(text: str, member: Member) -> Any:
 
 def edited(text: str, edits: Sequence[tuple[int, int, str]]) -> str:
     """The text with each stretch, from start to before stop, replaced."""
-    for start, stop, new in sorted(edits, reverse=True):
-        text = text[:start] + new + text[stop:]
-    return text
+    pieces, at = [], 0
+    for start, stop, new in sorted(edits):
+        pieces += [text[at:start], new]
+        at = stop
+    return "".join([*pieces, text[at:]])
 
 
 def with_members(text: str, table: Member, added: Mapping[str, str]) -> str:

@@ -76,17 +76,18 @@ class Resized:
 def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
     """The changes for files that stand wrongly in the store, for the timer's files and for the checkpoint.
 
-    While something cannot be read, nothing is judged by contents; and where log files get other names or sizes, timers
-    and checkpoint are judged once that is done. A rebuild of all queues writes the checkpoint itself.
+    One after the other, each judged by a verification once the one before is done: strays and sizes, names, the rest.
+    While something cannot be read, nothing is judged by contents. A rebuild of all queues writes the checkpoint itself.
     """
     codes = codes_of(findings)
     by_name = [*_strays(snapshot, findings, codes), *(_empty_files(snapshot) if _EMPTY in codes else ())]
     if codes & UNREADABLE:
         return by_name
-    of_log = [*(_resized(snapshot) if _SIZE in codes else ()), *name_changes(snapshot, codes)]
-    if of_log:
-        return [*by_name, *of_log]
-    return [*by_name, *timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
+    return (
+        [*by_name, *(_resized(snapshot) if _SIZE in codes else ())]
+        or name_changes(snapshot, codes)
+        or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
+    )
 
 
 def expected_size(snapshot: Snapshot) -> int | None:

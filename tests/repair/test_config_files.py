@@ -12,6 +12,7 @@ import pytest
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
 from rmqtool.repair.change import FileChange
+from rmqtool.repair.config_files import config_changes
 from rmqtool.repair.config_left import unhealed_config
 from rmqtool.repair.config_text import member_text
 from rmqtool.repair.proven_entries import group_topics, proven_topics
@@ -24,6 +25,7 @@ from tests.golden import stores
 from tests.repair.config_damages import damage
 from tests.repair.config_store import commit, contents, entries_of, findings_of, planned, still_found, undo
 from tests.unchanged import snapshot
+from tests.unreadable import forbidden
 from tests.verify.config_losses import LOSSES, gone, holds, older_table
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
@@ -297,3 +299,19 @@ def test_a_backup_with_the_content_of_another_file(store: Path, name: str) -> No
     main, backup = planned(store, [lost(name, "config.unreadable")], "5.3.3")
     assert main.what.endswith("made empty")
     assert main.content == backup.content
+
+
+@pytest.mark.parametrize("name", ["topics.json", "topics.json.bak", ""])
+def test_what_may_not_be_read_is_not_replaced(store: Path, name: str) -> None:
+    """Another user, or a disk that is mended, may still have all that is in it."""
+    found = [lost("topics.json", "config.unreadable"), lost("topics.json")]
+    (store / "config" / "topics.json").write_text("{")
+    path = store / "config" / name
+    there = Snapshot(open_store(store))
+    assert config_changes(there, found, offsets=True) != []
+    with forbidden(path):
+        assert config_changes(there, found, offsets=True) == [] or not name
+    if not name:
+        shutil.rmtree(path)
+        path.write_text("a file in place of the directory")
+        assert config_changes(Snapshot(open_store(store)), found, offsets=True) == []

@@ -13,7 +13,7 @@ from rmqtool.formats.file_name import file_name
 from rmqtool.formats.sys_flag import TRANSACTION_PREPARED
 from rmqtool.rules.broker_conf import BrokerConf
 from tests.building import START_TIME, write_log
-from tests.repair.healing import heal, left, plan
+from tests.repair.healing import carry_out, heal, left, plan
 from tests.transaction.small import tree
 from tests.verify.damages import log_file
 from tests.verify.small_store import FILE_SIZE, StoreBuilder, small_log, small_store
@@ -70,6 +70,20 @@ def test_a_checkpoint_is_judged_once_the_log_is_whole(tmp_path: Path) -> None:
     assert "checkpoint.future" in codes_of(verify(store))
     [change] = heal(store)
     assert "renamed" in change.what
+    assert tree(store) == before
+
+
+def test_sizes_and_strays_come_before_names(store: Path) -> None:
+    """A file that has grown has another one's name, where an empty one stands; each is judged once it is done."""
+    before = tree(store)
+    rename(store, {0: FILE_SIZE, FILE_SIZE: 0})
+    path = store / "commitlog" / file_name(FILE_SIZE)
+    status = path.stat()
+    os.truncate(path, FILE_SIZE + 10)
+    os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    (store / "commitlog" / file_name(LAST + FILE_SIZE)).mkdir()
+    carry_out(store, plan(store))
+    heal(store)
     assert tree(store) == before
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from rmqtool.base.errors import Exit
-from tests.building import START_TIME
+from rmqtool.formats.file_name import file_name
+from tests.building import START_TIME, write_sparse
 from tests.commands.running import ROOT, Result, environment, finish, rmqtool, spawn
 from tests.deriving import derive
 from tests.golden import stores
@@ -50,13 +51,19 @@ def limited(*arguments: str | Path, memory: int | None = MEMORY, files: int = FI
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log file of 1 GiB, as brokers make them, many queues, and an index file of the usual size."""
+    """A log file of 1 GiB, as brokers make them, many queues, and an index file of the usual size.
+
+    What was written of the log, zeros most of it, is half of what a process may take; behind it is a hole.
+    """
     builder = StoreBuilder(file_size=1 << 30)
     for number in range(2 * QUEUES):
         builder.put(
             f"topic-{number % QUEUES}", 0, store_timestamp=START_TIME + number, properties={"KEYS": f"k{number}"}
         )
-    return derive(builder.write(tmp_path_factory.mktemp("limits") / "large"))
+    root = tmp_path_factory.mktemp("limits") / "large"
+    written = bytes(builder.files[0]).ljust(MEMORY // 2, b"\0")
+    write_sparse(root / "commitlog" / file_name(0), {0: written}, builder.file_size)
+    return derive(root)
 
 
 @pytest.fixture(scope="module", params=["large", "5.3.3-clean"])

@@ -68,9 +68,7 @@ def store(healthy: Path, tmp_path: Path) -> Path:
 def test_damages(name: str, store: Path) -> None:
     """Each damage of the catalogue is told alike."""
     DAMAGES[name].apply(store)
-    whole = facts(verify(store, part_size=WHOLE))
-    for size in SIZES:
-        assert facts(verify(store, part_size=size)) == whole
+    assert facts(verify(store, part_size=SIZES[0])) == facts(verify(store, part_size=WHOLE))
 
 
 @pytest.mark.slow
