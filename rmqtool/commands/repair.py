@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _NOTHING = "nothing to repair"
 _MOST = 4  # transactions of one repair
+_EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics goes by them
 _EPILOG = examples_and_statuses(
     (
         "rmqtool repair /data/rocketmq/store --dry-run",
@@ -151,7 +152,8 @@ def _find(style: Style, request: RepairRequest) -> _Found:
 
     rate = request.limit_rate.bytes_per_second if request.limit_rate else None
     with workers_for(request.path, request.jobs) as pool:
-        verification = Verification(request.store, VerifyRequest(request.options.version, jobs=request.jobs, rate=rate))
+        asked = VerifyRequest(request.options.version, max_examples=_EXAMPLES, jobs=request.jobs, rate=rate)
+        verification = Verification(request.store, asked)
         run_verification(style, verification, pool)
     outcome = outcome_of(verification)
     diagnosis = diagnosis_of(outcome, request.words)
