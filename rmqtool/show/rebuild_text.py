@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
 from rich.console import Console
 
+from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.show.output import Columns, Style, byte_size, show_finding, show_table, table, visible
 
 _MAX_ROWS = 40
+_MAX_EXAMPLES = 3  # findings of one code
 _QUEUE_COLUMNS: Columns = [
     ("topic", "left"),
     ("queue", "right"),
@@ -32,9 +36,18 @@ def show_plan(plan: RebuildPlan, style: Style, *, verb: str) -> None:
         _show_index(plan, console, verb)
     _show_lost(plan, console)
     _show_consumers(plan, console)
-    for finding in plan.findings:
+    for code, of_code in groupby(plan.findings, key=attrgetter("code")):
+        _show_findings(console, code, list(of_code), everything=style.verbosity > 0)
+
+
+def _show_findings(console: Console, code: str, findings: list[Finding], *, everything: bool) -> None:
+    """Those of one code, the first of them without -v."""
+    shown = findings if everything or len(findings) <= _MAX_EXAMPLES + 1 else findings[:_MAX_EXAMPLES]
+    for finding in shown:
         where = "" if finding.topic is None else f"{finding.topic}, queue {finding.queue_id}: "
         show_finding(console, replace(finding, message=where + finding.message))
+    if len(shown) < len(findings):
+        _print(console, f"and {len(findings) - len(shown)} more findings of {code} (all with -v, or with --json)")
 
 
 def _show_queues(plan: RebuildPlan, console: Console, verb: str, *, everything: bool) -> None:

@@ -19,17 +19,17 @@ from rmqtool.verify.outcome import Outcome
 def show_found(
     outcome: Outcome, plan: Plan, repairs: Repairs | None, rebuild: RebuildPlan | None, style: Style
 ) -> None:
-    """Show the verdict and the plan, then each change with its details, and those of the rebuild."""
+    """Show each change with its details and those of the rebuild, and last, what is left to read: verdict and plan."""
     console = style.console()
+    for change in repairs.changes if repairs else ():
+        _show_change(change, console)
+    if rebuild:
+        rebuild_text.show_plan(rebuild, style, verb="planned")
+    if repairs:
+        console.print()
     show_verdict(console, outcome)
     if plan:
         show_plan(plan, console)
-    if repairs:
-        console.print()
-        for change in repairs.changes:
-            _show_change(change, console)
-    if repairs and rebuild:
-        rebuild_text.show_plan(rebuild, style, verb="planned")
 
 
 def _show_change(change: Change, console: Console) -> None:
