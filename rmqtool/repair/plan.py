@@ -74,7 +74,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
     last = len(steps) or None
     steps += _steps_after(diagnosis, found, is_repaired=bool(repairs))
-    return Plan(tuple(steps), last, tuple(_remaining(found, repairs, notes)))
+    return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))
 
 
 def _steps_before(
@@ -154,7 +154,10 @@ def _steps_after(
 
 
 def _remaining(
-    found: Mapping[Treatment, Sequence[Finding]], repairs: Repairs, notes: Sequence[NotHealed]
+    diagnosis: Diagnosis,
+    found: Mapping[Treatment, Sequence[Finding]],
+    repairs: Repairs,
+    notes: Sequence[NotHealed],
 ) -> Iterator[str]:
     """What no step heals, or needs none."""
     known = frozenset[str]().union(*(each.codes for each in repairs.changes), *(note.codes for note in notes))
@@ -166,6 +169,9 @@ def _remaining(
         codes = dict.fromkeys(finding.code for finding in found.get(treatment, ()) if finding.code not in known)
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
+    why = "the log holds nothing from which a rebuild could mend it"
+    if diagnosis.snapshot.store.layout == "rocksdb":
+        why = "the queues are in RocksDB, which this version does not rebuild"
     rebuilt: tuple[tuple[Treatment, bool], ...] = (
         ("neutralise", repairs.neutralise),
         ("queues", repairs.queues),
@@ -173,7 +179,7 @@ def _remaining(
     )
     for treatment, is_done in rebuilt:
         if treatment in found and not is_done and not repairs.goes_on:
-            yield f"{_codes(found[treatment])}: the log holds nothing from which a rebuild could mend it"
+            yield f"{_codes(found[treatment])}: {why}"
     if set(found) <= {"refused", "none"}:
         yield from (finding.message for finding in found.get("refused", ()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,14 @@ def test_equal_findings_are_counted(store: Path) -> None:
     found = [finding("consumequeue.behind", "", store=store)] * 28
     (step, _) = plan_of(of := diagnosis(store, *found), repairs_of(of)).steps
     assert step.changes == ("rebuild the consume queues (consumequeue.behind 28)",)
+
+
+def test_queues_in_rocksdb_are_not_rebuilt(store: Path, tmp_path: Path) -> None:
+    """Nothing is put in place of damage to which they lead; the plan says why."""
+    root = Path(shutil.copytree(store, tmp_path / "store"))
+    (root / "consumequeue" / "CURRENT").touch()
+    found = plan(root, "commitlog.zeroed", "start.data-loss")
+    assert not any(step.command for step in found.steps)
+    assert found.remaining == (
+        "commitlog.zeroed, start.data-loss: the queues are in RocksDB, which this version does not rebuild",
+    )
