@@ -133,7 +133,8 @@ def test_broker_goes_on_from_a_rebuilt_store(
     found = rebuild("rebuild-cq", root, version)
     assert found.document["result"]["state"] == "nothing"
     options = ("--broker-version", version, "--broker-conf", root.parent / "broker.conf")
-    verified = rmqtool("verify", root, *options, "--skip", "config")  # the store classes alone write no configuration
+    # The store classes alone write no configuration; ours is for all releases.
+    verified = rmqtool("verify", root, *options, "--skip", "config,upgrade")
     assert (verified.status, verified.out.split()[:2]) == (Exit.OK, ["verdict", "unproven"])
 
 
