@@ -173,7 +173,7 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         plan.require_release()
         if not request.yes:
             _show_for_confirmation(style, plan)
-            confirm("Write this?", yes=request.yes, recovered=transaction.recovered)
+            confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
     outcome = _Outcome(plan, "done", transaction=committed.id, is_shown=not request.yes, recovered=recovered)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit
+from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.repair_request import RepairRequest
 from rmqtool.commands.verifying import diagnosis_of, run_verification
@@ -215,8 +215,12 @@ def _repair(style: Style, request: RepairRequest) -> Exit:
 
     done = _Done()
     found = _run(style, request, done)
-    while found in done.found and len(done.ids) < _MOST:
-        found = _run(style, request, done)
+    try:
+        while not found.is_empty and len(done.ids) < _MOST:
+            found = _run(style, request, done)
+    except (RmqtoolError, click.Abort):
+        note(f"done before: {', '.join(done.ids)}; to take it back: rmqtool undo {quote(str(request.store.root))}")
+        raise
     state = "done" if done.ids else "nothing"
     if style.json:
         return _write_json(style, found, state, done)
@@ -241,13 +245,13 @@ def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
         if saved:
             saved.require_same_result(request.store, found.as_json())
         if not found.is_empty:
-            _require_consent(style, request, found, transaction)
+            _require_consent(style, request, found, has_changed=bool(transaction.recovered or done.ids))
             done.ids.append(_write(style, request, found, transaction))
             done.found.append(found)
     return found
 
 
-def _require_consent(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> None:
+def _require_consent(style: Style, request: RepairRequest, found: _Found, *, has_changed: bool) -> None:
     """Return when what the result depends on is known and the user agrees; raises UsageError or click.Abort."""
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.show.repair_text import show_found
@@ -260,7 +264,7 @@ def _require_consent(style: Style, request: RepairRequest, found: _Found, transa
     if not style.json:
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
-    confirm("Write this?", yes=False, recovered=transaction.recovered)
+    confirm("Write this?", yes=False, has_changed=has_changed)
 
 
 def _write(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> str:

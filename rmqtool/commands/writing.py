@@ -49,16 +49,16 @@ def unwritable(path: Path, error: OSError) -> UnwritableError:
     return UnwritableError(f"cannot be written: {(error.strerror or str(error)).lower()}", file=file)
 
 
-def confirm(question: str, *, yes: bool, name: str | None = None, recovered: Iterable[Recovered] = ()) -> None:
+def confirm(question: str, *, yes: bool, name: str | None = None, has_changed: bool = False) -> None:
     """Return when the user agrees, at a terminal or by ``--yes``; UsageError where nobody can be asked.
 
     With a `name` a "y" is not enough: the name must be typed. All else ends the command as Ctrl-C does, and says that
-    nothing was changed (but for the interrupted runs that were `recovered` before).
+    nothing was changed, or, where this run `has_changed` something before, nothing else.
     """
     require_answer(yes=yes)
     if yes or _agrees(visible(question), name):
         return
-    note("nothing else was changed" if recovered else "nothing was changed")
+    note("nothing else was changed" if has_changed else "nothing was changed")
     raise click.Abort
 
 

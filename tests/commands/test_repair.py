@@ -180,3 +180,17 @@ def test_undo_takes_back_all_transactions_of_a_repair(golden_store: GoldenStore,
     undone = rmqtool("undo", root, "--yes", "--json").document["result"]
     assert [each["command"] for each in undone["transactions"]] == ["repair, continued", "repair"]
     assert tree(root) == before
+
+
+@pytest.mark.slow
+def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """A stray file goes first; the index that is gone asks for broker.conf, and undo has something to take back."""
+    root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
+    (root / "commitlog" / "notes.txt").write_text("notes")
+    index_gone(root)
+    found = rmqtool("repair", root, "--yes", "--broker-version", VERSION)
+    assert found.status == Exit.USAGE
+    assert "done before: 0001-" in found.err
+    assert "--broker-conf FILE" in found.err
+    assert not (root / "commitlog" / "notes.txt").exists()
+    assert repair(root, "--yes").status == Exit.OK
