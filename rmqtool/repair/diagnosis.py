@@ -82,7 +82,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     rebuilt, for what was wrong with them may be right then.
     """
     found, snapshot, findings = diagnosis.by_treatment, diagnosis.snapshot, diagnosis.findings
-    if diagnosis.mended or snapshot.holder is not None:
+    if not findings or diagnosis.mended or snapshot.holder is not None:
         return Repairs()
     files = log_file_changes(snapshot, findings)
     first = tuple(change for change in files if change.codes & BEFORE_REBUILDS)
