@@ -145,8 +145,8 @@ def _has_room(memory: Path) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers more than cores where tests wait for brokers."""
-    return min((os.cpu_count() or 1) + (0 if config.getoption("--quick") else 2), _MAX_WORKERS)
+    """One worker more than cores where tests wait for brokers."""
+    return min((os.cpu_count() or 1) + (not config.getoption("--quick")), _MAX_WORKERS)
 
 
 @pytest.hookimpl(trylast=True)
