@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from rmqtool.base.errors import UsageError
 from rmqtool.findings.catalogue import finding
@@ -17,13 +16,11 @@ from rmqtool.findings.finding import Finding
 from rmqtool.formats.index_file import DEFAULT_SLOTS, DEFAULT_UNITS
 from rmqtool.rebuild.options import Part
 from rmqtool.rules.file_sizes import DEFAULT_QUEUE_FILE_SIZE, QUEUE_FILE_SIZE, queue_file_size
-from rmqtool.store.consume_queues import Kind, Queue
+from rmqtool.store.consume_queues import Kind
 from rmqtool.store.index_files import Geometry
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import Store
-
-Sized = Kind | Literal["index"]
-"""Kinds of files whose size only broker.conf and other files of their kind show."""
+from rmqtool.store.unknown_sizes import Sized, unknown_sizes, whole_file_sizes
 
 _SETTINGS: dict[Sized, str] = {
     "simple": QUEUE_FILE_SIZE["simple"][0],
@@ -55,18 +52,15 @@ def file_sizes(snapshot: Snapshot, parts: Collection[Part]) -> FileSizes:
     counts: dict[Kind, Counter[int]] = {"simple": Counter(), "batch": Counter()}
     store = snapshot.store
     for queue in snapshot.queues:
-        counts[queue.kind].update(file.size for file in queue.files.files if _is_whole(queue, file.size))
+        counts[queue.kind].update(whole_file_sizes(queue))
     contradictions: list[Finding] = []
     sizes = {kind: _queue_file_size(store, kind, counts[kind], contradictions) for kind in counts}
     index = _index_geometry(snapshot)
-    assumed: set[Sized] = {kind for kind in counts if not counts[kind] and queue_file_size(store.conf, kind) is None}
-    if index is None:
-        assumed.add("index")
     return FileSizes(
         sizes,
         index or Geometry(DEFAULT_SLOTS, DEFAULT_UNITS),
         contradictions if "queues" in parts else [],
-        frozenset(assumed) if store.conf.path is None else frozenset(),
+        unknown_sizes(snapshot),
     )
 
 
@@ -94,11 +88,6 @@ def require_known_sizes(store: Store, sizes: FileSizes, kinds: Collection[Sized]
             hint="give the broker's configuration with --broker-conf FILE; what it does not set is the default, and "
             "an empty file stands for a broker that sets nothing. --dry-run and --output DIR go on without it",
         )
-
-
-def _is_whole(queue: Queue, size: int) -> bool:
-    """Whether a file of `size` bytes holds whole units only; the size of other files is no evidence."""
-    return size > 0 and size % queue.unit_size == 0
 
 
 def _queue_file_size(store: Store, kind: Kind, counts: Counter[int], findings: list[Finding]) -> int:

@@ -13,7 +13,7 @@ from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
 from rmqtool.rebuild.derive import Derivation, Outputs
-from rmqtool.rebuild.file_sizes import Sized, assumed_findings
+from rmqtool.rebuild.file_sizes import assumed_findings
 from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings
 from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.lost_extents import LostExtents
@@ -28,6 +28,7 @@ from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.queue_range import queue_range
+from rmqtool.store.unknown_sizes import Sized
 
 Action = Literal["create", "replace", "keep"]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
+from rmqtool.rules.file_sizes import queue_file_size
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.snapshot import Snapshot
 
 Sized = Kind | Literal["index"]
 """Kinds of files whose size only broker.conf and other files of their kind show."""
+
+_QUEUE_KINDS: tuple[Kind, ...] = ("simple", "batch")
 
 
 def unknown_sizes(snapshot: Snapshot) -> frozenset[Sized]:
@@ -20,9 +23,10 @@ def unknown_sizes(snapshot: Snapshot) -> frozenset[Sized]:
     if conf.path is not None:
         return frozenset()
     shown: set[Sized] = {queue.kind for queue in snapshot.queues if any(whole_file_sizes(queue))}
-    if any(geometry for _, geometry in snapshot.index_geometries):
+    shown |= {kind for kind in _QUEUE_KINDS if queue_file_size(conf, kind) is not None}
+    if conf.index_geometry or any(map(snapshot.index_geometry, reversed(snapshot.index_files))):
         shown.add("index")
-    kinds: tuple[Sized, ...] = ("simple", "batch", "index")
+    kinds: tuple[Sized, ...] = (*_QUEUE_KINDS, "index")
     return frozenset(kind for kind in kinds if kind not in shown)
 
 
