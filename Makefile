@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo quick test lint findings flips golden starts losses table rebuilds faults cleaner settings everything matrix bench clean
+.PHONY: help demo quick test lint findings flips golden starts losses repairs table rebuilds faults cleaner settings everything matrix bench clean
 
 define show
 	@printf '\n$$ %s\n' '$(1)'
@@ -63,6 +63,10 @@ losses: $(VENV)/.test ## hold verdicts to what users of RocketMQ itself lose in 
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.losses
 	$(BIN)/python -m tests.real_broker.healthy
+
+repairs: $(VENV)/.test ## damage 200 stores, repair them, and ask RocketMQ itself what their users have before and after
+	@tests/setup-java.sh
+	$(BIN)/python -m tests.real_broker.repairs
 
 table: $(VENV)/.test ## ask RocketMQ itself what each kind of loss costs, and write the table of docs/verify.md
 	@tests/setup-java.sh

@@ -4,7 +4,7 @@ Each case is a store with one to four random damages. `rmqtool repair` carries o
 broker says what its users have of the damaged store, and of the repaired one. A repair is wrong when
 
 - a message that could be read before cannot be read after it;
-- the broker refuses to start on the repaired store, and the plan does not say that something is left to do;
+- the broker refuses to start on the repaired store, and did not before, or the plan does not say what is left to do;
 - users miss something, while the verdict afterwards is clean and the plan does not say what is lost;
 - a second repair finds more to do, or undo does not bring back every byte.
 """
@@ -100,7 +100,7 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
     first = case.said[0]["result"]
     told = [*_told(first["plan"]), *_told(result["plan"]), *(change["lost"] for change in first["changes"])]
     if after["refuses"] is not None:
-        if not any(told):
+        if before["refuses"] is None or not any(told):
             problems.append(f"refuses: {after['refuses'][:200]}")
     elif (differences := lost(undamaged_facts, after)) and result["verdict"] == "clean" and not any(told):
         problems.append(f"clean, but lost: {differences}")
