@@ -17,7 +17,10 @@ from rmqtool.repair.not_healed import NotHealed, not_healed
 from rmqtool.repair.treatments import Treatment, treatment_of
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONFIG
+from rmqtool.store.topics import TOPICS
 
+_TOPICS = f"{CONFIG}/{TOPICS}"
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
@@ -93,6 +96,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
     index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
     config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues))
+    if queues and any(change.name == _TOPICS for change in config):
+        return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
     is_later = queues and any(map(_is_held_against_queues, findings))
     if queues or index:  # which also write the checkpoint
         return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later)
