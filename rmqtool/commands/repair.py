@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqtool.verify.outcome import Outcome
 
 _NOTHING = "nothing to repair"
-_MOST = 4  # transactions of one repair
+_MOST = 6  # transactions of one repair
 _EXAMPLES = 10_000  # of each code: what a repair does about offsets and topics goes by them
 _EPILOG = examples_and_statuses(
     (

@@ -133,3 +133,15 @@ def test_queues_in_rocksdb_are_not_rebuilt(store: Path, tmp_path: Path) -> None:
     assert found.remaining == (
         "commitlog.zeroed, start.data-loss: the queues are in RocksDB, which this version does not rebuild",
     )
+
+
+def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:
+    """A rebuild reads in topics.json which queues are batch queues."""
+    root = Path(shutil.copytree(store, tmp_path / "store"))
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "topics.json").write_text("{")
+    unreadable = finding("config.unreadable", "not JSON", file="config/topics.json")
+    repairs = repairs_of(diagnosis(root, unreadable, finding("consumequeue.missing-queue", "", store=root)))
+    assert repairs.changes
+    assert not repairs.queues
+    assert repairs.goes_on
