@@ -140,6 +140,7 @@ def test_saying_no(store: Path) -> None:
     assert tree(store) == before
 
 
+@pytest.mark.slow
 def test_sizes_that_nothing_shows(golden_store: GoldenStore, tmp_path: Path) -> None:
     """It asks for broker.conf before it writes index files of another size than the broker's."""
     root = Path(shutil.copytree(golden_store(f"{VERSION}-clean"), tmp_path / "store", copy_function=shutil.copy2))
