@@ -67,6 +67,11 @@ class PlanFile:
         if found != self.document.get("fingerprint"):
             raise self.changed(store)
 
+    def require_same_result(self, store: Store, result: dict[str, Any]) -> None:
+        """Raise ChangedError when the plan made now differs from the saved one."""
+        if json.loads(json.dumps(result)) != self.document.get("result"):
+            raise self.changed(store)
+
     def changed(self, store: Store) -> ChangedError:
         """The error for a store of which the plan does not hold any more."""
         return ChangedError(
