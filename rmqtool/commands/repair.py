@@ -62,7 +62,7 @@ _EPILOG = examples_and_statuses(
 @click.option(
     "--acknowledge",
     is_flag=True,
-    help="Repair nothing: let go of the records of what is lost, which verify tells until then.",
+    help="Repair nothing: remove the records of losses, which verify reports until then.",
 )
 @click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
               help="Read the log with so many processes; the result is the same.")  # fmt: skip

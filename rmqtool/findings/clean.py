@@ -155,7 +155,7 @@ OWN_RUNS = (
         "until it has grown that far",
         versions=(("all", "do not look at .rmqtool."),),
         repair="With the missing files from a replica or a backup: undo the rebuild, restore them, and verify again. "
-        "Once the loss is known and accepted, acknowledge the record. A record that cannot be read is told as well.",
+        "Once the loss is known and accepted, acknowledge the record. A record that cannot be read is reported, too.",
         remedy="rmqtool repair {store} --acknowledge",
     ),
 )

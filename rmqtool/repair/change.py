@@ -1,4 +1,4 @@
-"""One change of a repair: told before it is made, made in a transaction, taken back by undo."""
+"""One change of a repair: shown before it is made, made in a transaction, taken back by undo."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqtool.transaction import Transaction
 
 
 class Change(Protocol):
-    """What a plan tells of a change, and how it is made."""
+    """What a plan shows of a change, and how it is made."""
 
     @property
     def codes(self) -> frozenset[str]:

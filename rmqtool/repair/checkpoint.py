@@ -38,7 +38,7 @@ class NewCheckpoint:
     @property
     def lost(self) -> str | None:
         """The proof, which is recorded."""
-        return self.proof and f"the proof of a loss: {self.proof}. rmqtool verify tells it until it is acknowledged"
+        return self.proof and f"the proof of a loss: {self.proof}. rmqtool verify reports it until it is acknowledged"
 
     @property
     def details(self) -> tuple[str, ...]:
