@@ -23,7 +23,7 @@ from rmqtool.base.worker import (
     READY,
     Job,
     R,
-    Step,
+    WorkerStep,
     do_parts,
     keep_arrow_to_one_thread,
     serve,
@@ -49,7 +49,7 @@ class Worker(Generic[R]):
     process: BaseProcess
     jobs: Connection
     steps: Connection
-    next_step: Step[R] | Exception | None = None
+    next_step: WorkerStep[R] | Exception | None = None
     is_done: bool = False
 
     def receive(self, make: Callable[[], Job[R]]) -> None:
@@ -65,10 +65,10 @@ class Worker(Generic[R]):
         self.is_done = message == DONE or isinstance(message, Exception)
         self.next_step = None if message == DONE else message
 
-    def take(self) -> Step[R]:
+    def take(self) -> WorkerStep[R]:
         """The step that was received; raises the error that the process sent."""
         step, self.next_step = self.next_step, None
-        if isinstance(step, Step):
+        if isinstance(step, WorkerStep):
             return step
         raise step or LookupError
 
@@ -124,7 +124,7 @@ class WorkerPool(Generic[R]):
             keep_arrow_to_one_thread()
         write_part_numbers(self._part_numbers_end, order)
 
-    def steps(self) -> Iterator[Step[R]]:
+    def steps(self) -> Iterator[WorkerStep[R]]:
         """The steps of all parts as they come; raises an error of a process."""
         for step in self._own_steps():
             yield self._counted(step)
@@ -132,9 +132,9 @@ class WorkerPool(Generic[R]):
         while self._left:  # processes that are not ready by now are not needed any more
             yield from self._received(_WAIT_SECONDS)
 
-    def steps_in_order(self, ahead: int) -> Iterator[Step[R]]:
+    def steps_in_order(self, ahead: int) -> Iterator[WorkerStep[R]]:
         """The steps part by part; this process may work up to `ahead` bytes before its turn."""
-        own, waiting, size = self._own_steps(), deque[Step[R]](), 0
+        own, waiting, size = self._own_steps(), deque[WorkerStep[R]](), 0
         for part in self._order:
             ended = False
             while not ended:
@@ -156,16 +156,16 @@ class WorkerPool(Generic[R]):
                 ended = step.ended
                 yield step
 
-    def stop(self) -> Iterator[Step[R]]:
+    def stop(self) -> Iterator[WorkerStep[R]]:
         """End all parts where they are; yields the unfinished results of the processes that answer in time."""
         until = time.monotonic() + _STOP_SECONDS
         for worker in self.workers:
             worker.process.terminate()
         unfinished = self._job and self._job.unfinished()
         if unfinished:
-            yield Step(unfinished[0], result=unfinished[1])
+            yield WorkerStep(unfinished[0], result=unfinished[1])
         while (left := until - time.monotonic()) > 0 and not all(worker.is_done for worker in self.workers):
-            yield from (worker.take() for worker in self.workers if isinstance(worker.next_step, Step))
+            yield from (worker.take() for worker in self.workers if isinstance(worker.next_step, WorkerStep))
             self._receive(left)
 
     def kill(self) -> None:
@@ -180,16 +180,16 @@ class WorkerPool(Generic[R]):
         self._part_numbers.close()
         self._part_numbers_end.close()
 
-    def _own_steps(self) -> Iterator[Step[R]]:
+    def _own_steps(self) -> Iterator[WorkerStep[R]]:
         return iter(()) if self._job is None else do_parts(self._job, self._part_numbers)
 
-    def _received(self, timeout: float) -> Iterator[Step[R]]:
+    def _received(self, timeout: float) -> Iterator[WorkerStep[R]]:
         self._receive(timeout)
         for worker in self.workers:
             if worker.next_step is not None:
                 yield self._counted(worker.take())
 
-    def _counted(self, step: Step[R]) -> Step[R]:
+    def _counted(self, step: WorkerStep[R]) -> WorkerStep[R]:
         self._left -= step.ended
         return step
 
@@ -256,6 +256,6 @@ def _enlarge(pipe: Connection) -> None:
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
 
-def _is_step_of(step: Step[R] | Exception | None, part: int) -> bool:
+def _is_step_of(step: WorkerStep[R] | Exception | None, part: int) -> bool:
     """Whether a step belongs to `part`; an error belongs to any part."""
     return isinstance(step, Exception) or (step is not None and step.part == part)

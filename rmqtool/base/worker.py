@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Step(Generic[R]):
+class WorkerStep(Generic[R]):
     """The progress of a process on a part since its last step; `worker` is its number in the pool, 0 this process."""
 
     part: int
@@ -55,13 +55,13 @@ class Job(Generic[R]):
         return None
 
 
-def do_parts(job: Job[R], part_numbers: Connection, worker: int = 0) -> Iterator[Step[R]]:
+def do_parts(job: Job[R], part_numbers: Connection, worker: int = 0) -> Iterator[WorkerStep[R]]:
     """Do parts until none is left; all processes read the next one's number from the pipe `part_numbers`."""
     while part_number := os.read(part_numbers.fileno(), _PART_NUMBER_SIZE):
         part = int.from_bytes(part_number, "big")
         for size, result in job.do(part):
-            yield Step(part, size, result, worker=worker)
-        yield Step(part, ended=True, worker=worker)
+            yield WorkerStep(part, size, result, worker=worker)
+        yield WorkerStep(part, ended=True, worker=worker)
 
 
 def write_part_numbers(pipe: Connection, parts: Iterable[int]) -> None:
@@ -98,7 +98,7 @@ def serve(
     except _StoppedError:
         unfinished = job and job.unfinished()
         if unfinished:
-            sender.put_last(Step(unfinished[0], result=unfinished[1], worker=worker))
+            sender.put_last(WorkerStep(unfinished[0], result=unfinished[1], worker=worker))
     except (EOFError, BrokenPipeError):
         return  # the parent is gone
     except Exception as error:  # noqa: BLE001 - the parent raises it

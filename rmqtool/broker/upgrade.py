@@ -43,7 +43,7 @@ class Refusal(NamedTuple):
     effect: str | None = None
 
 
-class Change(NamedTuple):
+class ReleaseChange(NamedTuple):
     """What a release does otherwise than those before it."""
 
     since: Version
@@ -100,7 +100,7 @@ def _queue_file_size(snapshot: Snapshot) -> int:
     return max(sizes, key=lambda size: sizes[size], default=0)
 
 
-def changes(snapshot: Snapshot, version: Version) -> Iterator[Change]:
+def changes(snapshot: Snapshot, version: Version) -> Iterator[ReleaseChange]:
     """What releases up to `version` have changed that concerns the store, oldest first."""
     conf = snapshot.store.conf
     rules = RecoveryRules.of(version, conf)
@@ -118,7 +118,7 @@ def changes(snapshot: Snapshot, version: Version) -> Iterator[Change]:
         (MULTI_DISPATCH_SPARES_DEAD_LETTERS, snapshot.has_light_queues,
          "light queues get no entries of dead letter topics any more"),
     )  # fmt: skip
-    return (Change(since, message) for since, concerns, message in found if concerns and since <= version)
+    return (ReleaseChange(since, message) for since, concerns, message in found if concerns and since <= version)
 
 
 def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
@@ -134,7 +134,7 @@ def switches(snapshot: Snapshot, version: Version) -> Iterator[str]:
         )
 
 
-def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Iterator[Change]:
+def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Iterator[ReleaseChange]:
     """Settings that broker.conf leaves out, and whose default in `version` is another one than in `before`."""
     has_plug_in = conf.text("messageStorePlugIn") is not None
     for setting in broker_settings().values():
@@ -143,7 +143,7 @@ def changed_defaults(conf: BrokerConf, before: Version, version: Version) -> Ite
             continue
         if has_plug_in or not setting.name.startswith(_OF_PLUG_IN):
             shown = f"{setting.name} {setting.shown_default(before)} -> {setting.shown_default(version)}"
-            yield Change(setting.changed(version), shown)
+            yield ReleaseChange(setting.changed(version), shown)
 
 
 def _keeps_queues_in_rocksdb(conf: BrokerConf) -> bool:

@@ -119,14 +119,14 @@ def _packed(
         for low, high in pairwise(borders.tolist()):
             firsts = first_of_span[slice(*np.searchsorted(first_of_span, (low, high)))]
             lasts = np.append(firsts[1:], high) - 1
-            spans = _Spans(file_numbers[firsts], starts[firsts], stops[lasts])
+            spans = _Pieces(file_numbers[firsts], starts[firsts], stops[lasts])
             block = block if spans.size <= block.size else Block(spans.size)
             spans.read(block, opened)
             of_span = np.repeat(spans.block_positions - spans.starts, np.append(firsts[1:], high) - firsts)
             yield slice(low, high), block, (starts[low:high] + of_span).astype(np.intp)
 
 
-class _Spans:
+class _Pieces:
     """Pieces of the log that are copied one behind the other into a block: their file numbers and borders, bytes."""
 
     def __init__(self, file_numbers: NDArray[np.intp], starts: Offsets, stops: Offsets) -> None:

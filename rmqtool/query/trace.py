@@ -16,7 +16,7 @@ from rmqtool.query.groups import passed_by
 from rmqtool.query.relatives import Relative, relatives_of
 from rmqtool.query.trace_index import IndexTrace, index_traces
 from rmqtool.query.trace_queues import QueueTrace, dispatched, queue_traces
-from rmqtool.query.transactions import Transaction, transaction_of
+from rmqtool.query.transactions import TransactionPart, transaction_of
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.snapshot import Snapshot
@@ -62,7 +62,7 @@ class MessageTrace:
     index: list[IndexTrace]
     consumers: list[dict[str, Any]]
     relatives: list[Relative]
-    transaction: Transaction | None
+    transaction: TransactionPart | None
     delay: Delay | None
     retry: Retry | None
     retention: Retention
@@ -159,7 +159,7 @@ def _contradictions(
     log: dict[str, Any],
     queues: list[QueueTrace],
     index: list[IndexTrace],
-    transaction: Transaction | None,
+    transaction: TransactionPart | None,
     *,
     refused: bool,
 ) -> Iterator[str]:

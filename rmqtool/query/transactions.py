@@ -24,7 +24,7 @@ _OFFSETS = re.compile(r"\d{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Transaction:
+class TransactionPart:
     """A record's part in a transaction; offsets are physical, None where the other record was not found."""
 
     part: Literal["half", "prepared", "commit", "rollback"]
@@ -49,7 +49,7 @@ class Transaction:
         }
 
 
-def transaction_of(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Transaction | None:
+def transaction_of(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> TransactionPart | None:
     """The transaction of a record, None when it has none; `relatives` are the records with its unique key."""
     if message["topic"] == HALF_TOPIC:
         return _half(snapshot, message, relatives)
@@ -60,9 +60,9 @@ def transaction_of(snapshot: Snapshot, message: Message, relatives: list[Relativ
             ends = [other for other in relatives if _points_at(other.message, message)]
             commit = next((end.message["physical_offset"] for end in ends if end.relation == "commit"), None)
             # A roll back is not indexed: nothing leads to it.
-            return Transaction("prepared", "unknown" if commit is None else "committed", commit=commit)
+            return TransactionPart("prepared", "unknown" if commit is None else "committed", commit=commit)
         case "rollback":
-            return Transaction("rollback", "rolled-back", half=_half_at(snapshot, message))
+            return TransactionPart("rollback", "rolled-back", half=_half_at(snapshot, message))
     return None
 
 
@@ -70,7 +70,7 @@ def _points_at(other: Message, message: Message) -> bool:
     return bool(other["prepared_transaction_offset"] == message["physical_offset"])
 
 
-def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Transaction:
+def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> TransactionPart:
     real = message["properties"].get("REAL_TOPIC"), message["properties"].get("REAL_QID")
     commit = next(
         (
@@ -87,7 +87,7 @@ def _half(snapshot: Snapshot, message: Message, relatives: list[Relative]) -> Tr
         state = "rolled-back" if indexed else "ended"
     elif commit is None and not complete:
         state = "unknown"
-    return Transaction(
+    return TransactionPart(
         "half", state, op=op, commit=commit, real_topic=real[0], real_queue_id=real[1], half=message["physical_offset"]
     )
 
@@ -106,13 +106,15 @@ def _op_of(snapshot: Snapshot, message: Message) -> tuple[int | None, bool]:
     return None, True
 
 
-def _commit(snapshot: Snapshot, message: Message) -> Transaction:
+def _commit(snapshot: Snapshot, message: Message) -> TransactionPart:
     half = _half_at(snapshot, message)
     contradiction = None
     offset = message["prepared_transaction_offset"]
     if half is None and offset >= snapshot.log_min_offset:
         contradiction = f"the message says that its half is at {offset}, but no such record is there"
-    return Transaction("commit", "committed", half=half, commit=message["physical_offset"], contradiction=contradiction)
+    return TransactionPart(
+        "commit", "committed", half=half, commit=message["physical_offset"], contradiction=contradiction
+    )
 
 
 def _half_at(snapshot: Snapshot, message: Message) -> int | None:

@@ -35,7 +35,7 @@ from rmqtool.repair.queue_types import with_queue_types
 from rmqtool.repair.seen_queues import SeenQueues, seen_queues
 from rmqtool.rules.config_shapes import MAIN_TABLES
 from rmqtool.rules.system_topics import BUILT_IN_GROUPS
-from rmqtool.rules.versions import Version
+from rmqtool.rules.versions import MESSAGE_TYPES
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
@@ -45,7 +45,6 @@ REFUSES, TOPIC_MISSING, OLDER, KIND = (
 )  # fmt: skip
 _NOT_SHOWN = "settings that no message shows: order, perm, queues never used, attributes such as message.type"
 _SET_TYPE = "a topic whose message.type is not NORMAL needs mqadmin updateTopic -a +message.type=FIFO, or DELAY, ..."
-_MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 
 
 class Completion:
@@ -134,7 +133,7 @@ class Completion:
         self._add(draft, added, lines, codes)
         if added.keys() - kept.keys():
             draft.lost.append(_NOT_SHOWN)
-            draft.details += [_SET_TYPE] if self._snapshot.release >= _MESSAGE_TYPES else []
+            draft.details += [_SET_TYPE] if self._snapshot.release >= MESSAGE_TYPES else []
 
     def _set_queue_types(self, draft: Draft, codes: set[str]) -> None:
         kinds: dict[str, set[bool]] = {}

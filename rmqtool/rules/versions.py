@@ -40,6 +40,7 @@ VALUES_MAY_HOLD_SEPARATOR = Version(4, 9, 1)  # MessageDecoder#string2messagePro
 MULTI_DISPATCH = Version(4, 9, 3)  # ConsumeQueue#multiDispatchLmqQueue
 MULTI_DISPATCH_SPARES_SYSTEM_TOPICS = Version(5, 0, 0)  # MultiDispatchUtils#isNeedHandleMultiDispatch
 BATCH_QUEUES = Version(5, 0, 0)  # BatchConsumeQueue
+MESSAGE_TYPES = Version(5, 0, 0)  # TopicAttributes#TOPIC_MESSAGE_TYPE_ATTRIBUTE
 CHECKPOINT_HAS_LOGICS_OFFSET = Version(5, 5, 0)  # StoreCheckpoint#getLogicsPhysicalOffset
 MAGIC_CODE_V2_SINCE = Version(5, 1, 0)  # MessageVersion
 INDEX_OF_TAGS = Version(5, 4, 0)  # IndexService#buildIndex

@@ -40,16 +40,16 @@ _DIGEST_CHARACTERS = 12
 
 
 @dataclass(frozen=True)
-class Change:
+class PathChange:
     """One path of the store, and its manifests before and after."""
 
     path: str
     before: Manifest
     after: Manifest
 
-    def reversed(self) -> Change:
+    def reversed(self) -> PathChange:
         """The change that undoes this one."""
-        return Change(self.path, self.after, self.before)
+        return PathChange(self.path, self.after, self.before)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Step:
 
     path: str
     kind: Kind
-    changes: tuple[Change, ...]
+    changes: tuple[PathChange, ...]
     whole: bool = False
 
     def reversed(self) -> Step:
@@ -178,7 +178,7 @@ def _parse(content: dict[str, Any]) -> Journal:
         int(content["number"]),
         str(content["command"]),
         tuple(
-            Step(step["path"], step["kind"], tuple(Change(**change) for change in step["changes"]), step["whole"])
+            Step(step["path"], step["kind"], tuple(PathChange(**change) for change in step["changes"]), step["whole"])
             for step in content["steps"]
         ),
         tuple(Deletion(**deletion) for deletion in content["deletions"]),

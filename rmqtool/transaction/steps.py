@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rmqtool.transaction.attributes import Neighbours, read_attributes, set_attributes
-from rmqtool.transaction.journal import Change, Kind, Step
+from rmqtool.transaction.journal import Kind, PathChange, Step
 from rmqtool.transaction.paths import StorePaths, parents_of
 from rmqtool.transaction.staging import Staging
 from rmqtool.transaction.system import NO_LINKS, System, is_directory
@@ -29,10 +29,10 @@ class Planner:
         self._staging = staging
         self._system = system
 
-    def plan(self, changes: Sequence[Change]) -> tuple[Step, ...]:
+    def plan(self, changes: Sequence[PathChange]) -> tuple[Step, ...]:
         """The steps, in the order of the changes; a step that covers several stands where the first of them stood."""
         together = self._exchanged_whole(changes)
-        groups: dict[str, list[Change]] = {}
+        groups: dict[str, list[PathChange]] = {}
         for change in changes:
             top = change.path.partition("/")[0]
             groups.setdefault(top if top in together else self._highest_missing(change), []).append(change)
@@ -40,7 +40,7 @@ class Planner:
             Step(path, _kind(path, group, together), tuple(group), path in together) for path, group in groups.items()
         )
 
-    def _exchanged_whole(self, changes: Sequence[Change]) -> set[str]:
+    def _exchanged_whole(self, changes: Sequence[PathChange]) -> set[str]:
         counts = Counter(change.path.partition("/")[0] for change in changes if "/" in change.path)
         several = {top for top, count in counts.items() if count > 1 and top in WHOLE_DIRECTORIES}
         return {top for top in several if is_directory(self._system, self._paths.path(top)) and self._can_link(top)}
@@ -65,7 +65,7 @@ class Planner:
             return path
         return next((file for entry in self._system.list(path) if (file := self._any_file(entry.path))), None)
 
-    def _highest_missing(self, change: Change) -> str:
+    def _highest_missing(self, change: PathChange) -> str:
         """The change's own path, or the first directory above it that has to be made for it."""
         above = parents_of(change.path)
         return next((path for path in above if not self._system.lstat(self._paths.path(path))), change.path)
@@ -164,7 +164,7 @@ class Assembler:
         return bool(entries)
 
 
-def _kind(path: str, changes: Sequence[Change], together: set[str]) -> Kind:
+def _kind(path: str, changes: Sequence[PathChange], together: set[str]) -> Kind:
     if path in together:
         return "replace"
     if changes[0].before is None:

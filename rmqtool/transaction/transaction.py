@@ -16,7 +16,7 @@ from rmqtool.store.store import Store
 from rmqtool.transaction.attributes import set_attributes
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import LOSS, NEW, OLD, Recovered
-from rmqtool.transaction.journal import JOURNAL, Change, Deletion, Journal, State, Step, prepare_state, write_state
+from rmqtool.transaction.journal import JOURNAL, Deletion, Journal, PathChange, State, Step, prepare_state, write_state
 from rmqtool.transaction.losses import Loss, record_file
 from rmqtool.transaction.paths import parents_of
 from rmqtool.transaction.report import reported
@@ -245,7 +245,7 @@ class Transaction:
         status = self._system.lstat(self._paths.path(name))
         return status.st_mtime_ns if status else self._mtime_of(os.path.dirname(name))
 
-    def _compare(self, staging: Staging) -> list[Change]:
+    def _compare(self, staging: Staging) -> list[PathChange]:
         """The changes between store and staged files, both read back; staged files without a change are dropped."""
         changes = []
         for name, staged in self._changes.items():
@@ -262,10 +262,10 @@ class Transaction:
                     hint="move it away, and run this again",
                 )
             else:
-                changes.append(Change(name, before, after))
+                changes.append(PathChange(name, before, after))
         return changes
 
-    def _assemble(self, changes: list[Change], staging: Staging) -> tuple[Step, ...]:
+    def _assemble(self, changes: list[PathChange], staging: Staging) -> tuple[Step, ...]:
         steps = Planner(self._paths, staging, self._system).plan(changes)
         for step in steps:
             if step.whole:

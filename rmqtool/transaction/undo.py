@@ -12,8 +12,8 @@ from rmqtool.base.errors import ChangedError
 from rmqtool.transaction.digest import manifest_of, size_of
 from rmqtool.transaction.home import OLD, UNDO, UNDONE, Recovered, transactions
 from rmqtool.transaction.journal import (
-    Change,
     Journal,
+    PathChange,
     State,
     Step,
     prepare_state,
@@ -40,7 +40,7 @@ class Kept:
     id: str
     command: str
     state: State
-    changes: tuple[Change, ...]
+    changes: tuple[PathChange, ...]
 
     @property
     def backup_bytes(self) -> int:
@@ -192,7 +192,7 @@ class Undo:
         assembler.finish_directories(step.path, target)
 
 
-def _changes(journal: Journal) -> tuple[Change, ...]:
+def _changes(journal: Journal) -> tuple[PathChange, ...]:
     return tuple(change for step in journal.steps for change in step.changes)
 
 
