@@ -401,11 +401,12 @@ GROUPS = {
     "config": (CONFIG_CASES, V5),
 }
 PARAMETERS = [
-    pytest.param(name, case, id=f"{group}: {title} ({name})")
+    pytest.param(name, case, id=f"{group}: {title} ({name})", marks=pytest.mark.rare if number else ())
     for group, (cases, names) in GROUPS.items()
     for title, case in cases.items()
-    for name in case.stores or names
+    for number, name in enumerate(case.stores or reversed(names))
 ]
+"""Often on the newest store only."""
 
 
 @pytest.fixture

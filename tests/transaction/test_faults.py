@@ -22,11 +22,14 @@ from tests.transaction.small import JOBS, SYSTEMS, Tree, make_store, part, tree,
 
 pytestmark = pytest.mark.slow
 
+OFTEN = ("kill-before", "fail-once")
 CASES = [
-    pytest.param(fault, job, kind, marks=() if job == "repair-one" or kind == "all" else pytest.mark.rare)
+    pytest.param(
+        fault, job, kind, marks=() if kind == "all" or (job == "repair-one" and fault in OFTEN) else pytest.mark.rare
+    )
     for fault, job, kind in product(FAULTS, JOBS, SYSTEMS)
 ]
-"""A repair of one directory on every file system, one of several places on the best."""
+"""Every fault on the best file system; a kill and a failure of a repair of one directory on the others."""
 
 
 def assert_every_step_is_old_or_new(root: Path, job: str, states: list[Tree], *, may_lack: bool) -> None:
