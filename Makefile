@@ -77,8 +77,9 @@ rebuilds: $(VENV)/.test ## compare rebuilds of 200 random logs with RocketMQ's o
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.rebuilds
 
-faults: $(VENV)/.test ## let every system call of a small rebuild, and of its undo, fail in seven ways
+faults: $(VENV)/.test ## let every system call of a rebuild, a repair and their undo fail in seven ways, and power fail
 	$(BIN)/python -m tests.rebuild.faults
+	$(BIN)/python -m tests.repair.faults
 
 cleaner: $(VENV)/.test ## compare 600 predictions of `clean` with the cleaners of RocketMQ itself
 	@tests/setup-java.sh

@@ -20,7 +20,7 @@ from rmqtool.commands.writing import (
     confirm,
     print_recovered,
     recovered_json,
-    reporting_interruption,
+    reporting_state,
     require_answer,
     unwritable,
     write_plan,
@@ -96,7 +96,7 @@ def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> E
         return _write_elsewhere(style, request, request.output)
     if request.only_shows:
         return _show_only(style, request)
-    with reporting_interruption(style, request.store.root):
+    with reporting_state(style, request.store.root, "is written: the store is as planned"):
         return _write(style, request)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.base.errors import Exit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.repair_request import RepairRequest
 from rmqtool.commands.verifying import diagnosis_of, run_verification
@@ -18,7 +18,7 @@ from rmqtool.commands.writing import (
     confirm,
     print_recovered,
     recovered_json,
-    reporting_interruption,
+    reporting_state,
     require_answer,
     saved_plan_options,
     write_plan,
@@ -83,7 +83,9 @@ def repair(style: Style, /, **given: Any) -> Exit:
     if request.only_shows:
         return _show_only(style, request)
     require_answer(yes=request.yes)
-    with reporting_interruption(style, request.store.root):
+    root = request.store.root
+    done = f"is written; {join(['rmqtool', 'repair', str(root), *request.words])} goes on, rmqtool undo takes it back"
+    with reporting_state(style, root, done):
         return _repair(style, request)
 
 
@@ -184,6 +186,7 @@ def _rebuild_plan(style: Style, request: RepairRequest, repairs: Repairs) -> Reb
 def _show_only(style: Style, request: RepairRequest) -> Exit:
     from rmqtool.repair.saved_plan import repair_plan_text
     from rmqtool.show.repair_text import show_found
+    from rmqtool.transaction import interrupted
 
     found = _find(style, request)
     if request.save_plan:
@@ -193,7 +196,8 @@ def _show_only(style: Style, request: RepairRequest) -> Exit:
         return _write_json(style, found, "nothing" if found.is_empty else "planned", _Done())
     show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
     if not style.quiet:
-        note(_NOTHING if found.is_empty else f"nothing is written yet; next: {_following(request, found.rebuild)}")
+        is_done = found.is_empty and not interrupted(request.store.root)
+        note(_NOTHING if is_done else f"nothing is written yet; next: {_following(request, found.rebuild)}")
     return Exit.OK
 
 
@@ -215,12 +219,8 @@ def _repair(style: Style, request: RepairRequest) -> Exit:
 
     done = _Done()
     found = _run(style, request, done)
-    try:
-        while not found.is_empty and len(done.ids) < _MOST:
-            found = _run(style, request, done)
-    except (RmqtoolError, click.Abort):
-        note(f"done before: {', '.join(done.ids)}; to take it back: rmqtool undo {quote(str(request.store.root))}")
-        raise
+    while not found.is_empty and len(done.ids) < _MOST:
+        found = _run(style, request, done)
     state = "done" if done.ids else "nothing"
     if style.json:
         return _write_json(style, found, state, done)

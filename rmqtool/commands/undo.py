@@ -10,7 +10,7 @@ import click
 
 from rmqtool.base.errors import Exit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.commands.writing import confirm, print_recovered, recovered_json, yes_option
+from rmqtool.commands.writing import confirm, print_recovered, recovered_json, reporting_state, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, byte_size, note, visible, write_document, write_text
 
@@ -51,16 +51,19 @@ def undo(
     """Take back the last repair of a store.
 
     Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, if
-    nothing that it wrote has changed since; run it again to take back the one before. A repair that was interrupted
-    is brought to its end first.
+    nothing that it wrote has changed since; run it again to take back the one before. A repair or an undo that was
+    interrupted is brought to its end first.
     """
     from rmqtool.store.store import open_store
-    from rmqtool.transaction import Undo, interrupted, kept_transactions, last_run
+    from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run
 
     style.store = str(path)
     root = open_store(path, broker_conf).root
     kept, unfinished = kept_transactions(root), interrupted(root)
     if not kept and not unfinished:
+        if has_leftovers(root) and not dry_run:
+            with Undo(root):  # removes them
+                pass
         _show(style, path, None, "nothing")
         return Exit.OK
     chosen = kept if discard else last_run(kept)
@@ -69,18 +72,28 @@ def undo(
             Undo(root).check()
         _plan(style, path, chosen, unfinished, discard=discard)
         return Exit.OK
-    confirm(_question(chosen, unfinished, discard=discard), yes=yes)
+    next_command = f"rmqtool undo {quote(str(path))} --dry-run shows what is left"
+    done = f"{'is removed for good' if discard else 'is put back'}; {next_command}"
+    with reporting_state(style, root, done):
+        confirm(_question(chosen, unfinished, discard=discard), yes=yes)
+        _undo(style, path, root, chosen, discard=discard)
+    return Exit.OK
+
+
+def _undo(style: Style, path: Path, root: Path, chosen: Sequence[Kept], *, discard: bool) -> None:
+    """Put back what was chosen, or remove it for good, and show it."""
+    from rmqtool.transaction import Undo, kept_transactions
+
     with Undo(root) as session:
         print_recovered(session.recovered)
         if discard:
             gone = session.discard()
             _show(style, path, gone, "done" if gone else "nothing", session.recovered)
-        elif session.has_rolled_back:
-            _show(style, path, None, "rolled_back", session.recovered)
-        else:
-            back = [done for _ in chosen if (done := session.put_back())]
-            _show(style, path, back, "rolled_back" if back else "nothing", session.recovered)
-    return Exit.OK
+            return
+        # Ending an interrupted run may have taken it back.
+        left = {one.id for one in kept_transactions(root)} & {one.id for one in chosen}
+        back = [done for _ in left if (done := session.put_back())]
+        _show(style, path, back, "rolled_back", session.recovered)
 
 
 def _question(kept: Sequence[Kept], unfinished: str | None, *, discard: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import UnwritableError, UsageError
+from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.show.output import Style, note, visible
 
 if TYPE_CHECKING:
@@ -94,20 +94,29 @@ def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]
 
 
 @contextmanager
-def reporting_interruption(style: Style, root: Path) -> Iterator[None]:
-    """Report the state of the store when Ctrl-C or SIGTERM ends the block, which writes."""
+def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
+    """Report the state of the store when an error, Ctrl-C or SIGTERM ends the block, which writes.
+
+    `done` follows the ids of the transactions that the block has made or taken back until then.
+    """
     from rmqtool.transaction import interrupted
     from rmqtool.transaction.home import transactions
 
-    before = len(transactions(root))
+    before, unfinished = set(transactions(root).values()), interrupted(root)
     try:
         yield
-    except (KeyboardInterrupt, SystemExit):
-        if not style.quiet:
-            if interrupted(root):
-                note("interrupted: the next run that writes to the store, or rmqtool undo, ends what was begun")
-            elif len(transactions(root)) > before:
-                note("interrupted when all was written: the store is as planned")
-            else:
-                note("interrupted: the store is as it was")
+    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit) as end:
+        changed = sorted((before ^ set(transactions(root).values())) - {unfinished, interrupted(root)})
+        is_signal = isinstance(end, (KeyboardInterrupt, SystemExit))
+        if is_signal and interrupted(root):
+            _tell(style, "interrupted: the next run that writes to the store, or rmqtool undo, ends what was begun")
+        if changed:
+            _tell(style, f"{'interrupted: ' if is_signal else ''}{', '.join(changed)} {done}")
+        elif is_signal and not interrupted(root):
+            _tell(style, f"interrupted: {'nothing else was changed' if unfinished else 'the store is as it was'}")
         raise
+
+
+def _tell(style: Style, text: str) -> None:
+    if not style.quiet:
+        note(text)

@@ -140,7 +140,8 @@ OWN_RUNS = (
         how="rmqtool was killed, or the machine went down.",
         effect="none: each state in between is one that it can start on",
         versions=(("all", "does not look at .rmqtool."),),
-        repair="The next command that writes ends the run first.",
+        repair="The next command that writes ends the run first: `rmqtool repair`, or `rmqtool undo`, which "
+        "also takes a repair back.",
         remedy="rmqtool undo {store} --dry-run",
     ),
     Entry(

@@ -15,7 +15,10 @@ from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
 from rmqtool.store.unknown_sizes import unknown_sizes
+from rmqtool.transaction.home import STAGING
+from rmqtool.transaction.paths import HOME
 
+_STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
@@ -65,13 +68,22 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if diagnosis.snapshot.holder is not None or "stop" in found:
         return Plan((Step("Stop the broker that runs on the store, and verify it again:",
                           diagnosis.command("verify")),))  # fmt: skip
+    ending = Step("End the run of rmqtool that was interrupted, and verify again (rmqtool undo takes it back):",
+                  diagnosis.command("repair"))  # fmt: skip
+    if any(each.file != _STAGED for each in found.get("interrupted", ())):
+        return Plan((ending,), 1)  # what was found may be half old and half new
     if diagnosis.mended:
-        return Plan((Step("Start the broker: its start mends this, and no message is lost by it."),))
+        first = (ending,) if "interrupted" in found else ()
+        is_mended = found.keys() - {"interrupted", "acknowledge", "running"}
+        start = Step("Start the broker: its start mends this, and no message is lost by it.")
+        return Plan((*first, start) if is_mended else first, len(first) or None)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
     if repairs:
         steps.append(_repair_step(diagnosis, repairs, keep_offsets=keep_offsets))
+    elif "interrupted" in found:
+        steps.append(ending)
     last = len(steps) or None
     steps += _steps_after(diagnosis, found, is_repaired=bool(repairs))
     return Plan(tuple(steps), last, tuple(_remaining(diagnosis, found, repairs, notes)))

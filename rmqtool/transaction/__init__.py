@@ -27,7 +27,7 @@ two), `steps.py` (many queues change in one rename), `settle.py` (how runs end t
 a store no longer proves).
 """
 
-from rmqtool.transaction.home import Recovered, interrupted
+from rmqtool.transaction.home import Recovered, has_leftovers, interrupted
 from rmqtool.transaction.losses import Loss, RecordedLoss, acknowledge, recorded_losses
 from rmqtool.transaction.staging import StagedFile
 from rmqtool.transaction.transaction import Committed, Transaction
@@ -44,6 +44,7 @@ __all__ = [
     "Transaction",
     "Undo",
     "acknowledge",
+    "has_leftovers",
     "interrupted",
     "kept_transactions",
     "last_run",

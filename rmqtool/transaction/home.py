@@ -149,3 +149,12 @@ def interrupted(root: Path) -> str | None:
         if read_state(root / HOME / name) not in ("done", "abandoned"):
             return name
     return STAGING if (root / HOME / STAGING).is_dir() else None
+
+
+def has_leftovers(root: Path) -> bool:
+    """Whether a run was killed while it removed what it had let go of, which is no part of a run any more; reads only.
+
+    The next run that writes to the store removes the rest.
+    """
+    names = {entry.name for entry in list_directory(root / HOME)}
+    return TRASH in names or ((root / HOME).is_dir() and not names)

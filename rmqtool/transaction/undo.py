@@ -91,11 +91,6 @@ class Undo:
         """The interrupted runs that were ended first."""
         return tuple(self._session.recovered)
 
-    @property
-    def has_rolled_back(self) -> bool:
-        """Whether an interrupted run was rolled back just now: then the undo is done."""
-        return any(recovered.outcome == "rolled_back" or recovered.command == "undo" for recovered in self.recovered)
-
     def check(self) -> Kept | None:
         """The transaction that `put_back` takes back, None without one; raise ChangedError when it can't.
 
@@ -187,6 +182,7 @@ class Undo:
 
     def _build(self, step: Step, old: str, target: str) -> None:
         assembler = self._session.assembler
+        assembler.thin_out(step, old)  # again: a loss of power may have brought names back
         assembler.add_replaced(old, target)
         assembler.add_kept(step, target)
         assembler.finish_directories(step.path, target)

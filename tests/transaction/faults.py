@@ -81,12 +81,12 @@ class Faulty:
             descriptor, data, position = arguments
             return call(descriptor, data[: max(1, len(data) // 2)], position)
         number = errno.ENOSPC if str(self._fault).startswith("full") else errno.EIO
-        if name == "close":
-            self._do(name, call, *arguments, **options)  # a descriptor is closed whatever close answers
         if number == errno.ENOSPC and name not in TAKES_SPACE:
             return self._do(name, call, *arguments, **options)
         if str(self._fault).startswith("short"):
             return self._do(name, call, *arguments, **options)
+        if name == "close":
+            self._do(name, call, *arguments, **options)  # a descriptor is closed whatever close answers
         if name == "open_input":
             raise UnreadableError("cannot read: input/output error", file=arguments[0])
         raise OSError(number, os.strerror(number), *arguments[:1])
