@@ -116,6 +116,7 @@ _SEPARATOR = b"@"
 _PROGRESS = (b"lastOffsetPy", b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
 _TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
 _DATA_VERSION, _DATA = 1, 2
+_VERSION_NAME = b"data_version"
 _JSON_MARK = b"\x01"  # SerializationType.JSON
 
 
@@ -167,10 +168,11 @@ def config_entry(key: bytes, value: bytes) -> Row:
     """A row of `config/rdb`, version 2."""
     fields = _fields(ConfigKey, key, keep=("rest",))
     table = _TABLES.get(fields["table"])
-    if table is None or fields["record"] not in (_DATA_VERSION, _DATA):
+    is_version = fields["record"] == _DATA_VERSION and fields["rest"] == _VERSION_NAME
+    if table is None or not (is_version or fields["record"] == _DATA):
         raise FormatError(f"table {fields['table']} with record {fields['record']} is not known")
     named = {"table": table}
-    if fields["record"] == _DATA_VERSION:
+    if is_version:
         return Row("config-version", named, _fields(DataVersionValue, value))
     if table in ("consumerOffset", "pullOffset"):
         rest = _fields(OffsetRest, fields["rest"])
@@ -218,8 +220,9 @@ def pop_entry(key: bytes, value: bytes) -> Row:
     fields = _fields(PopKey, key, keep=("names",))
     names = fields.pop("names")
     numbers = names[-(_QUEUE_ID_SIZE + 1 + _OFFSET_SIZE) :]
-    group, topic, *rest = names[: -len(numbers)].split(_SEPARATOR)
-    if rest != [b""] or numbers[_QUEUE_ID_SIZE : _QUEUE_ID_SIZE + 1] != _SEPARATOR:
+    group, _, topic = names[: -len(numbers)].rpartition(_SEPARATOR)[0].partition(_SEPARATOR)
+    is_ended = names[: -len(numbers)].endswith(_SEPARATOR)
+    if not (is_ended and group and topic) or numbers[_QUEUE_ID_SIZE : _QUEUE_ID_SIZE + 1] != _SEPARATOR:
         raise FormatError(f"{decode_text(names)!r} is no group, topic, queue and offset")
     fields |= {"group": decode_text(group), "topic": decode_text(topic)}
     fields["queue_id"] = int.from_bytes(numbers[:_QUEUE_ID_SIZE], "big", signed=True)

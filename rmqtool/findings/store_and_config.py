@@ -118,7 +118,7 @@ STORE = (
         effect="none: the broker reads them",
         versions=(("before 5.2.0", "cannot read them."), ("5.2.0 and later", "reads them.")),
         repair="None is needed.",
-        not_detected="`inspect` shows these queues when the package rocksdict is installed; nothing in there is compared.",
+        not_detected="`inspect` shows the queues when the package rocksdict is installed; nothing compares them.",
     ),
     Entry(
         code="store.rocksdb-side-store",
@@ -246,7 +246,7 @@ CONFIG = (
         effect="none: the broker reads them",
         versions=(("before 5.1.4", "reads JSON only."), ("5.1.4 and later", "takes the newer one of the two.")),
         repair="None is needed.",
-        not_detected="Without the package rocksdict the JSON files are shown, which may be old. The rows are not checked.",
+        not_detected="Without the package rocksdict the JSON files count, which may be old. Nothing checks the rows.",
     ),
     Entry(
         code="config.backup-differs",

@@ -66,8 +66,8 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
-    if is_directory and kind in (None, "rocksdb") and holds_rocksdb(path):
-        return _database(path)
+    if kind == "rocksdb" or (kind is None and holds_rocksdb(path)):
+        return _database(path, is_directory=is_directory)
     named = _named(path, is_directory=is_directory, conf=conf)
     if kind == "store" or (kind is None and named is None and is_directory):
         if not is_directory:
@@ -82,8 +82,10 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
     return _location(path, named, is_directory=is_directory, conf=conf)
 
 
-def _database(path: Path) -> Location:
+def _database(path: Path, *, is_directory: bool) -> Location:
     """A RocksDB database, which is of the store that it, or `config/`, stands in."""
+    if not is_directory:
+        raise WrongKindError("a file where the directory of a RocksDB database should be", file=path)
     directory = _own_name(path)
     root = directory.parent.parent if directory.parent.name == CONFIG else directory.parent
     files = [entry for entry in list_directory(path) if entry.is_file()]

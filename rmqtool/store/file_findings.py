@@ -180,7 +180,7 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
     effect = None
     if file.has_bad_backup:
         effect = "the broker refuses to start: the .bak file cannot be read either"
-    elif file.path is None:
+    elif file.path is None and not rocksdb_configs(store):
         effect = "the broker starts without any offset: every group begins anew by its own policy"
     if file.is_forbidden:
         effect = "none, when the broker runs as a user who may read it"

@@ -20,6 +20,8 @@ from rmqtool.base.files import list_directory
 
 _NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
 _OPTIONS = "OPTIONS-"  # of classes that only the broker has
+_TABLE = ".sst"
+_MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
 
 
@@ -69,7 +71,8 @@ class RocksDb:
     def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of a family in the order of the keys, those that begin with `prefix`, from `start` on.
 
-        Raises UnreadableError where a part of the database cannot be read, behind the rows before it.
+        Raises UnreadableError where a part of the database cannot be read, behind the rows before it; also where
+        tables are left over, as an older MANIFEST leaves them, and a broker that was killed.
         """
         cursor = self._database.get_column_family(family).iter()
         cursor.seek(max(prefix, start))
@@ -79,7 +82,10 @@ class RocksDb:
         try:
             cursor.status()  # a cursor that meets damage ends as if there were nothing more
         except Exception as error:
-            raise self._unreadable(error) from error
+            raise self._unreadable(str(error)) from error
+        if self._unnamed:
+            tables = ", ".join(self._unnamed[:_MAX_SHOWN])
+            raise self._unreadable(f"the MANIFEST names fewer tables than there are, not {tables}: rows may be missing")
 
     def _names(self) -> list[str]:
         return sorted(
@@ -102,10 +108,12 @@ class RocksDb:
             self._families = tuple(Rdict.list_cf(shadow, Options(raw_mode=True)))
             families = {name: Options(raw_mode=True) for name in self._families}
             self._database = Rdict(shadow, Options(raw_mode=True), families, AccessType.read_only())
+            named = {file["name"].lstrip("/") for file in self._database.live_files()}
         except Exception as error:
-            raise self._unreadable(error, shadow) from error
+            raise self._unreadable(str(error).replace(f"{shadow}/", "")) from error
+        self._unnamed = sorted({name for name in names if name.endswith(_TABLE)} - named)
 
-    def _unreadable(self, error: Exception, shadow: str = "") -> UnreadableError:
-        text = " ".join(str(error).split()).replace(f"{shadow}/" if shadow else "\0", "")
+    def _unreadable(self, message: str) -> UnreadableError:
+        text = " ".join(message.split())
         hint = "restore it from a backup or a replica; the log does not need it"
         return UnreadableError(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)

@@ -221,4 +221,4 @@ def test_consumer_offsets_in_rocksdb(store: Path) -> None:
     (store / "config" / "consumerOffsets" / "CURRENT").touch()
     result = query(store, "--json", "--group", "middle")
     assert result.status == 3
-    assert "kept in RocksDB" in result.err
+    assert "consumer offsets: RocksDB cannot read it" in result.err

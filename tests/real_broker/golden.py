@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import VERSIONS, Harness
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
@@ -43,28 +44,6 @@ MORE = {
     "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
 """Stores of other layouts, each with what it holds; no oracle reads them back, but for those of ROCKSDB."""
-
-_QUEUES_IN_ROCKSDB = {"storeType": "defaultRocksDB"}
-ROCKSDB = {
-    "more/5.1.4-rocksdb": _QUEUES_IN_ROCKSDB,
-    "more/5.3.3-rocksdb": _QUEUES_IN_ROCKSDB,
-    "more/5.3.3-rocksdb-second-config": {"configManagerVersion": "v2"},
-    "more/5.5.0-rocksdb": _QUEUES_IN_ROCKSDB,
-    "more/5.5.0-rocksdb-second-config": {**_QUEUES_IN_ROCKSDB, "configManagerVersion": "v2"},
-    "more/5.5.0-rocksdb-single": {
-        **_QUEUES_IN_ROCKSDB,
-        "useSingleRocksDBForAllConfigs": "true",
-        "useSeparateStorePathForRocksdbCQ": "true",
-    },
-    "more/5.5.0-rocksdb-side": {
-        "indexRocksDBEnable": "true",
-        "timerRocksDBEnable": "true",
-        "transRocksDBEnable": "true",
-        "popConsumerKVServiceInit": "true",
-        "popConsumerKVServiceEnable": "true",
-    },
-}
-"""The settings of whole brokers that keep something in RocksDB; their oracles are what the users have."""
 
 _CONVERTED = ("single", "dledger")  # scenarios, one after the other in the same store
 _KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
