@@ -80,7 +80,7 @@ def query(
     if not style.quiet:
         for line in notes.lines:
             note(line)
-    return Exit.LOSSY if status in (Exit.OK, Exit.FINDINGS) and notes.lossy else status
+    return Exit.LOSSY if status is Exit.OK and notes.lossy else status
 
 
 def _answer(style: Style, snapshot: Snapshot, question: Question, asked: dict[str, Any], notes: Notes) -> Exit:

@@ -60,8 +60,10 @@ def load_table(store: Store, name: str) -> ConfigFile:
         content = _second(database, TABLES[name]) if database.name == SECOND else _first(database, TABLES[name])
     except UnsupportedError:
         return file
-    except (RmqtoolError, ValueError) as error:
-        return ConfigFile(None, {}, problem=str(error))
+    except RmqtoolError as error:
+        return ConfigFile(None, {}, problem=error.message)
+    except ValueError as error:
+        return ConfigFile(None, {}, problem=f"{database.name} in RocksDB: {error}")
     if file.path and database.name != SECOND and _counter(file.content) > _counter(content):
         return file
     return ConfigFile(database, content)
