@@ -10,6 +10,7 @@ from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.clean.undelivered import Undelivered, undelivered_messages
 from rmqtool.store.consumer_offsets import CommittedOffset
+from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.store import rocksdb_configs
 
 
@@ -64,8 +65,8 @@ class Losses:
     def is_known(self) -> bool:
         """Whether the files say what the groups have read: committed offsets and queues, outside of RocksDB."""
         store, file = self.plan.snapshot.store, self.plan.snapshot.committed.file
-        is_readable = file.path is not None and file.problem is None
-        return is_readable and store.layout != "rocksdb" and not rocksdb_configs(store)
+        is_known = file.path is not None and file.problem is None
+        return is_known and store.layout != "rocksdb" and (is_readable() or not rocksdb_configs(store))
 
     @property
     def may_lose_unread(self) -> bool:

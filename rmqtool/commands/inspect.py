@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _KINDS = (  # those of `store.paths`, written out so that `--help` loads nothing
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
     "lock", "config", "timerwheel", "timerlog", "timercheck", "compaction", "compaction-queue", "dledger",
-    "dledger-index", "text",
+    "dledger-index", "text", "rocksdb",
 )  # fmt: skip
 _EPILOG = examples_and_statuses(
     (

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Format = Literal["text", "table", "json", "csv"]
 
 _PEOPLE_ROWS = 1000  # rows that become Python objects at once
-_BAD_KINDS = frozenset({"damage", "bad_unit", "config_problem"})
+_BAD_KINDS = frozenset({"damage", "bad_unit", "bad_row", "config_problem", "rocksdb_problem"})
 
 
 @dataclass
@@ -145,12 +145,15 @@ class ListingOutput:
         from rmqtool.show.message_text import entry_text, heading_text
 
         color = self.style.wants_color()
-        if entry["kind"] == "config_problem":
+        if entry["kind"] in ("config_problem", "rocksdb_problem"):
             return heading_text(f"{entry['file']}: {entry['message']}", color=color, bad=True)
-        group = (entry["file"], entry["table"])
+        group = (entry["file"], entry.get("table", entry.get("family")))
         head = "" if group == self._group else heading_text("  ".join(str(name) for name in group if name), color=color)
         self._group = group
-        return head + entry_text(entry["name"], entry["value"])
+        if entry["kind"] == "bad_row":
+            return head + heading_text(f"{entry['key']}: {entry['message']}", color=color, bad=True)
+        name = " ".join(map(str, entry["key"].values())) if entry["kind"] == "rocksdb_row" else entry["name"]
+        return head + entry_text(name, entry["value"])
 
     def _selected(self, rows: Rows) -> Rows:
         if not self.columns or not rows.counted:

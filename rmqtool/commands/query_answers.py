@@ -157,11 +157,14 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     """Print the committed offsets of a consumer group."""
     from rmqtool.query.groups import group_offsets, groups_of
     from rmqtool.show.query_text import show_consumers
-    from rmqtool.store.store import ROCKSDB_CONFIGS, holds_rocksdb
+    from rmqtool.store.rocksdb import is_readable
+    from rmqtool.store.store import rocksdb_configs
 
     lines = [offset.as_json() for offset in group_offsets(snapshot, name)]
-    if any(holds_rocksdb(snapshot.store.root / directory) for directory in ROCKSDB_CONFIGS):
-        notes.add("consumer offsets are kept in RocksDB, which is not read: some may be missing or old", lossy=True)
+    if rocksdb_configs(snapshot.store) and not is_readable():
+        notes.add("consumer offsets are kept in RocksDB, which needs the package rocksdict", lossy=True)
+    if snapshot.store.layout == "rocksdb":
+        notes.add("consume queues are kept in RocksDB, which is not read here: rmqtool inspect shows lag", lossy=True)
     if snapshot.committed.file.problem:
         notes.add(f"consumer offsets: {snapshot.committed.file.problem}", lossy=True)
     if not lines:

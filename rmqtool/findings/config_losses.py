@@ -24,7 +24,7 @@ CONFIG_LOSSES = (
         "groups as the store shows them, with default settings, and delayOffset.json with what the log shows to be "
         "delivered. Committed offsets nothing shows: start the broker while clients are stopped, and set the groups to "
         "where they were with mqadmin resetOffsetByTime.",
-        not_detected="Groups that never had a retry, when config/ is gone as a whole. Tables in RocksDB are not read.",
+        not_detected="Groups that never had a retry, when config/ is gone as a whole. What is in RocksDB.",
     ),
     Entry(
         code="config.topic-missing",

@@ -118,7 +118,7 @@ STORE = (
         effect="none: the broker reads them",
         versions=(("before 5.2.0", "cannot read them."), ("5.2.0 and later", "reads them.")),
         repair="None is needed.",
-        not_detected="rmqtool does not read RocksDB: queues and lag may be missing, and nothing in there is checked.",
+        not_detected="`inspect` shows the queues when the package rocksdict is installed; nothing compares them.",
     ),
     Entry(
         code="store.rocksdb-side-store",
@@ -133,7 +133,7 @@ STORE = (
         "are not indexed until the log has grown past the old end",
         versions=(("before 5.4.0", "does not know it."), ("5.4.0 and later", "makes it again when it is missing.")),
         repair="None is needed.",
-        not_detected="rmqtool does not read RocksDB: whether the database fits the log is not checked.",
+        not_detected="`inspect` lists its rows; whether they fit the log is not checked.",
     ),
     Entry(
         code="store.disk-full",
@@ -242,11 +242,11 @@ CONFIG = (
         severity="info",
         title="Configuration is kept in RocksDB",
         what="A RocksDB database in config/ holds topics, groups or committed offsets.",
-        how="useRocksdb settings of brokers since 5.2.0.",
+        how="storeType=defaultRocksDB since 5.1.4, configManagerVersion=v2 since 5.3.2.",
         effect="none: the broker reads them",
-        versions=(("before 5.2.0", "reads JSON only."), ("5.2.0 and later", "takes the newer one of the two.")),
+        versions=(("before 5.1.4", "reads JSON only."), ("5.1.4 and later", "takes the newer one of the two.")),
         repair="None is needed.",
-        not_detected="rmqtool does not read RocksDB: consumers and lag may be missing or old.",
+        not_detected="Without the package rocksdict the JSON files count, which may be old. Nothing checks the rows.",
     ),
     Entry(
         code="config.backup-differs",

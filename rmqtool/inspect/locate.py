@@ -25,7 +25,7 @@ from rmqtool.store.paths import (
     is_config_name,
     named_by,
 )
-from rmqtool.store.store import COMMIT_LOG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
+from rmqtool.store.store import COMMIT_LOG, CONFIG, CONSUME_QUEUE, Store, holds_rocksdb, open_store, relative_to
 
 _FOLDER_OF = {kind: folder for folder, kind in QUEUE_KINDS.items()}
 
@@ -66,6 +66,8 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
         raise UnreadableError(f"cannot read: {(error.strerror or '').lower()}", file=path) from error
     if not exists:
         raise UnreadableError("no such file or directory", file=path)
+    if kind == "rocksdb" or (kind is None and holds_rocksdb(path)):
+        return _database(path, is_directory=is_directory)
     named = _named(path, is_directory=is_directory, conf=conf)
     if kind == "store" or (kind is None and named is None and is_directory):
         if not is_directory:
@@ -80,10 +82,18 @@ def locate(path: Path, kind: Kind | None, conf: BrokerConf) -> Store | Location:
     return _location(path, named, is_directory=is_directory, conf=conf)
 
 
+def _database(path: Path, *, is_directory: bool) -> Location:
+    """A RocksDB database, which is of the store that it, or `config/`, stands in."""
+    if not is_directory:
+        raise WrongKindError("a file where the directory of a RocksDB database should be", file=path)
+    directory = _own_name(path)
+    root = directory.parent.parent if directory.parent.name == CONFIG else directory.parent
+    files = [entry for entry in list_directory(path) if entry.is_file()]
+    return Location("rocksdb", root, path, (FileGroup(tuple(_any_file(Path(entry.path)) for entry in files)),))
+
+
 def _refuse_folder(path: Path) -> None:
     """Raise UnsupportedError for a directory that is part of a store, but that no command shows."""
-    if holds_rocksdb(path):
-        raise UnsupportedError("a RocksDB database, which is not read", file=path)
     if path.name == COMPACTION and not os.path.isdir(path / CONSUME_QUEUE):
         hint = f"they are listed apart: {path / COMPACTION_LOG}, {path / COMPACTION_QUEUE}"
         raise UnsupportedError("logs and queues of compactions", file=path, hint=hint)
@@ -142,8 +152,6 @@ def _groups_in(path: Path, named: Named) -> tuple[FileGroup, ...]:
 
 def _queue_groups(path: Path, named: Named) -> tuple[FileGroup, ...]:
     """The queues in a folder: of all topics, of one topic, or a queue itself."""
-    if holds_rocksdb(path):
-        raise UnsupportedError("a RocksDB database: consume queues kept there are not read", file=path)
     if named.queue_id is not None or list_mapped_files(path).files:
         return (FileGroup(list_mapped_files(path).files, named.topic, named.queue_id),)
     topics = [(named.topic, path)] if named.topic is not None else _folders(path)

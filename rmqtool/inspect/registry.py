@@ -28,6 +28,7 @@ from rmqtool.inspect.ext_units import list_ext
 from rmqtool.inspect.index_files import HASHED, HEADER_COLUMNS, count_units, is_hashed, list_index, list_slots
 from rmqtool.inspect.locate import Location
 from rmqtool.inspect.options import ListingOptions
+from rmqtool.inspect.rocksdb_rows import list_rocksdb
 from rmqtool.inspect.small_files import (
     integer_columns,
     list_checkpoint,
@@ -139,6 +140,9 @@ LISTINGS: Mapping[Kind, Listing] = {
     "lock": Listing(list_marker, ("file", "content", *_HOLDER), ()),
     "text": Listing(list_text, ("file", "line", "text"), ()),
     "config": Listing(list_config, ("file", "table", "name", "value"), (), frozenset({"topic"})),
+    "rocksdb": Listing(
+        list_rocksdb, ("file", "family", "row", "key", "value", "message"), (), frozenset({"topic", "queue"})
+    ),
 }  # fmt: skip
 
 

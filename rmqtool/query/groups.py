@@ -26,12 +26,13 @@ class GroupOffset:
     committed: int | None
     queue: LoadedQueue | None
     last_consumed_timestamp: int | None = None
+    in_rocksdb: bool = False  # where the queue may be, when it has no files
 
     @property
     def state(self) -> str:
-        """How the offset fits the queue: ok, below-min, beyond-max, no-queue or never-consumed."""
+        """How the offset fits the queue: ok, below-min, beyond-max, no-queue, never-consumed or unread."""
         if self.queue is None:
-            return "no-queue"
+            return "unread" if self.in_rocksdb else "no-queue"
         if self.committed is None:
             return "never-consumed"
         if self.committed < self.queue.range.min_offset:
@@ -79,7 +80,9 @@ def _group_offset(snapshot: Snapshot, item: CommittedOffset) -> GroupOffset:
     queue = snapshot.queue(item.topic, item.queue_id)
     last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
     timestamp = snapshot.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
-    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, None if timestamp < 0 else timestamp)
+    in_rocksdb = snapshot.store.layout == "rocksdb"
+    consumed = None if timestamp < 0 else timestamp
+    return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb)
 
 
 def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) -> list[dict[str, Any]]:
@@ -94,7 +97,8 @@ def passed_by(snapshot: Snapshot, topic: str, queue_id: int, queue_offset: int) 
         return []
     backup = path.with_name(f"{path.name}.bak") if path.suffix != ".bak" else None
     earlier = {} if backup is None else {(i.group, i.topic, i.queue_id): i.offset for i in load_offsets_of(backup)}
-    as_of, before_that = _modified(path), _modified(backup) if backup else None
+    as_of = None if path.is_dir() else _modified(path)  # of a database no file says when
+    before_that = _modified(backup) if backup else None
     if as_of is None or before_that is None or as_of - before_that < _COPIED_MS:
         before_that = None
     groups = []

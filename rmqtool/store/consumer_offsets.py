@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.store.config_json import ConfigFile, load_config, read_config_file
+from rmqtool.store.rocksdb_config import config_database, load_table
 from rmqtool.store.store import CONFIG, Store
 
 CONSUMER_OFFSET = "consumerOffset.json"
@@ -38,10 +39,9 @@ class CommittedOffsets:
 
 def load_offsets(store: Store) -> CommittedOffsets:
     """Read the offsets that a start of the broker would use."""
-    config = store.root / CONFIG
-    file = load_config(config / LMQ_CONSUMER_OFFSET)
-    if file.path is None:
-        plain = load_config(config / CONSUMER_OFFSET)
+    file = load_config(store.root / CONFIG / LMQ_CONSUMER_OFFSET)
+    if file.path is None or config_database(store, CONSUMER_OFFSET):
+        plain = load_table(store, CONSUMER_OFFSET)
         bad = plain.has_bad_backup or file.has_bad_backup
         file = replace(plain, problem=plain.problem or file.problem, has_bad_backup=bad)
     return CommittedOffsets(file, _offsets_in(file.content))

@@ -20,6 +20,7 @@ from rmqtool.store.config_json import ConfigFile
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.index_files import IndexFile
+from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.store import CONFIG, Store, rocksdb_configs
 
 _INSPECTED_WITH: Mapping[str, str] = {
@@ -56,15 +57,20 @@ def unread_finding(store: Store, error: RmqtoolError) -> Finding:
     return finding("store.unreadable", message, file=file, offset=error.offset)
 
 
-def layout_findings(store: Store) -> Iterator[Finding]:
-    """Findings for queues and consumer offsets in RocksDB, which are therefore not shown."""
+def layout_findings(store: Store, *, shows_queues: bool = False) -> Iterator[Finding]:
+    """Findings for queues and consumer offsets in RocksDB; without its library they are not shown.
+
+    `shows_queues` where the queues of RocksDB are shown.
+    """
+    missing = "" if is_readable() else ", which needs the package rocksdict (pip install 'rmqtool[rocksdb]')"
     if store.layout == "rocksdb":
-        message = "consume queues are kept in RocksDB, which is not read: queues and lag below may be missing"
-        yield finding("store.rocksdb-queues", message)
+        below = f"{missing}: queues and lag below may be missing" if missing else ""
+        below = below or ("" if shows_queues else ", which is not read here: rmqtool inspect shows them")
+        yield finding("store.rocksdb-queues", f"consume queues are kept in RocksDB{below}")
     databases = rocksdb_configs(store)
     if databases:
-        message = "consumer offsets are kept in RocksDB, which is not read: consumers below may be missing or old"
-        yield finding("config.rocksdb", message, file=databases[0])
+        below = f"{missing}: consumers below may be missing or old" if missing else ""
+        yield finding("config.rocksdb", f"consumer offsets are kept in RocksDB{below}", file=databases[0])
 
 
 def log_findings(
@@ -174,7 +180,7 @@ def offset_findings(store: Store, file: ConfigFile) -> Iterator[Finding]:
     effect = None
     if file.has_bad_backup:
         effect = "the broker refuses to start: the .bak file cannot be read either"
-    elif file.path is None:
+    elif file.path is None and not rocksdb_configs(store):
         effect = "the broker starts without any offset: every group begins anew by its own policy"
     if file.is_forbidden:
         effect = "none, when the broker runs as a user who may read it"

@@ -24,7 +24,7 @@ from rmqtool.store.store import (
 Kind = Literal[
     "store", "commitlog", "consumequeue", "batchconsumequeue", "consumequeue-ext", "index", "checkpoint", "abort",
     "lock", "config", "timerwheel", "timerlog", "timercheck", "compaction", "compaction-queue", "dledger",
-    "dledger-index", "text",
+    "dledger-index", "text", "rocksdb",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rmqtool.store.config_json import ConfigFile, load_config
-from rmqtool.store.store import CONFIG, Store
+from rmqtool.store.config_json import ConfigFile
+from rmqtool.store.rocksdb_config import load_table
+from rmqtool.store.store import Store
 
 TOPICS = "topics.json"
 READABLE, WRITABLE = 4, 2  # PermName
@@ -59,7 +60,7 @@ def is_compacted(store: Store, topic: str) -> bool:
 
 def load_topics(store: Store) -> Topics:
     """Read the topics that a start of the broker would use; entries that are no topic are left out."""
-    file = load_config(store.root / CONFIG / TOPICS)
+    file = load_table(store, TOPICS)
     table = file.content.get("topicConfigTable")
     topics = {}
     for name, value in table.items() if isinstance(table, dict) else ():

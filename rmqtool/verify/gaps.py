@@ -82,12 +82,12 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
         )
         yield Gap("anything, for the store is empty", "empty", text)
     if store.layout == "rocksdb":
-        text = "consume queues: they are kept in RocksDB, which this version does not read"
+        text = "consume queues: they are kept in RocksDB, which this version does not compare with the log"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
     yield from _side_store(store)
     for name in ROCKSDB_CONFIGS:
         if holds_rocksdb(store.root / name):
-            text = f"topics, groups and offsets in the RocksDB database {name}, which this version does not read"
+            text = f"topics, groups and offsets in the RocksDB database {name}, which this version does not check"
             yield Gap(f"configuration in RocksDB ({name})", "not-supported", text, ("config.",))
     compacted = (
         path for path in files_below(store.root / _COMPACTION) if not path.name.startswith(_COMPACTION_CHECKPOINT)

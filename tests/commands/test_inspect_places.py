@@ -49,8 +49,8 @@ ALLOWED = {Exit.OK, Exit.LOSSY, Exit.FAILED}
 
 
 def test_every_kind_is_tried() -> None:
-    """The list above leaves out none but the store itself."""
-    assert {kind for _, kind, _ in PLACES} == set(KINDS) - {"store"}
+    """The list above leaves out none but the store itself, and databases, which are no files."""
+    assert {kind for _, kind, _ in PLACES} == set(KINDS) - {"store", "rocksdb"}
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_a_file_of_the_wrong_kind_says_what_it_looks_like(
     shutil.copyfile(source, tmp_path / "copy.bin")
     known = inspect(tmp_path, part="copy.bin").err
     looks = re.search(r"looks like (.*)", known)
-    for other in sorted(set(KINDS) - {"store", "text", "abort", "lock", "commitlog"}):
+    for other in sorted(set(KINDS) - {"store", "rocksdb", "text", "abort", "lock", "commitlog"}):
         found = inspect(tmp_path, "--as", other, "--limit", "1", part="copy.bin")
         alike = {kind, other} in ({"commitlog", "compaction"}, {"batchconsumequeue", "compaction-queue"})
         if other == kind or alike:
@@ -274,7 +274,7 @@ def test_damage_in_csv_is_told_beside(tmp_path: Path, unpacked: GoldenStore) -> 
     assert "1 damaged extents have no line in CSV" in found.err
 
 
-@pytest.mark.parametrize(("part", "word"), [("compaction", "compaction/compactionLog"), ("rocksdbstore", "RocksDB")])
+@pytest.mark.parametrize(("part", "word"), [("compaction", "compaction/compactionLog")])
 def test_directories_that_are_not_listed(golden_store: GoldenStore, part: str, word: str) -> None:
     """What belongs to a store is named for what it is, and not taken for something that should be one."""
     found = inspect(golden_store("more/5.5.0-extras"), part=part)

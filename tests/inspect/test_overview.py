@@ -225,22 +225,25 @@ def test_nothing_but_an_empty_file(tmp_path: Path) -> None:
 
 
 def test_rocksdb_queues_are_told(store: Path) -> None:
-    """That queues and lag are missing is said."""
+    """That there are some is said, and that this database cannot be read."""
     make_directory(store / "consumequeue_rocksdb")
     make_file(store / "consumequeue_rocksdb" / "CURRENT")
-    finding = the_finding(store)
-    assert (finding.code, finding.severity) == ("store.rocksdb-queues", "info")
+    assert {(finding.code, finding.severity) for finding in overview_of(open_store(store)).findings} == {
+        ("store.rocksdb-queues", "info"), ("store.unreadable", "error"),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["consumerOffsets", "metadata", "rdb"])
 def test_offsets_in_rocksdb_are_told(store: Path, name: str) -> None:
-    """That committed offsets may be missing is said, for a database and not for a directory of that name."""
+    """That committed offsets cannot be read is said, for a database and not for a directory of that name."""
     make_directory(store / "config")
     make_directory(store / "config" / name)
     assert not overview_of(open_store(store)).findings
     make_file(store / "config" / name / "CURRENT")
-    finding = the_finding(store)
-    assert (finding.code, finding.severity, finding.file) == ("config.rocksdb", "info", f"config/{name}")
+    findings = {finding.code: finding for finding in overview_of(open_store(store)).findings}
+    assert set(findings) == {"config.rocksdb", "config.consumer-offset"}
+    assert (findings["config.rocksdb"].severity, findings["config.rocksdb"].file) == ("info", f"config/{name}")
+    assert "RocksDB cannot read it" in findings["config.consumer-offset"].message
 
 
 def offsets(store: Path, content: object, name: str = "consumerOffset.json") -> None:

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
 from tests.real_broker.harness import VERSIONS, Harness
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "store"
@@ -32,9 +34,16 @@ MORE = {
         "dead letter topics, tags and keys that hold the byte 0x01"
         for version in ("4.7.1", "4.9.7", "5.3.3", "5.5.0")
     },
+    "more/5.1.4-rocksdb": "a shop with topics, groups and offsets in RocksDB, each in its own database",
+    "more/5.3.3-rocksdb": "a shop with queues, topics, groups and offsets in RocksDB",
+    "more/5.3.3-rocksdb-second-config": "a shop with queue files, and `configManagerVersion=v2`",
+    "more/5.5.0-rocksdb": "a shop with queues, topics, groups and offsets in RocksDB",
+    "more/5.5.0-rocksdb-second-config": "a shop with queues in RocksDB, and `configManagerVersion=v2`",
+    "more/5.5.0-rocksdb-single": "a shop with queues in a directory of their own, and one database for the config",
+    "more/5.5.0-rocksdb-side": "a shop with index, timers, half messages and POP records in RocksDB",
     "more/5.3.3-converted": "one message in a plain log, then a DLedger group of one: both logs are read",
 }
-"""Stores of other layouts, each with what it holds; no oracle reads them back."""
+"""Stores of other layouts, each with what it holds; no oracle reads them back, but for those of ROCKSDB."""
 
 _CONVERTED = ("single", "dledger")  # scenarios, one after the other in the same store
 _KEPT_OF_INDEX = 16 << 10  # of 160 MiB, bytes
@@ -67,11 +76,24 @@ def make_more(name: str) -> None:
     with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
         root = Path(scratch, "store")
         root.mkdir()
+        if name in ROCKSDB:
+            stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name],
+                                     **_written_by_shop(Harness(version), root, ROCKSDB[name])})  # fmt: skip
+            return
         for part in _CONVERTED if scenario == "converted" else (scenario,):
             Harness(version).write(root, part)
         for index in root.glob("dledger-*/index/*"):
             os.truncate(index, _KEPT_OF_INDEX)
         stores.save(name, root, {"version": version, "scenario": scenario, "how": MORE[name]})
+
+
+def _written_by_shop(harness: Harness, root: Path, settings: dict[str, str]) -> dict[str, Any]:
+    """Have a whole broker write a store; what its users have then."""
+    facts = harness.write_shop(root, settings)
+    with TemporaryDirectory(prefix="rmqtool-golden-") as scratch:
+        copy = Path(shutil.copytree(root, Path(scratch, "store")))
+        (survey,) = harness.survey([(copy, ())], settings)
+    return {"facts": facts, "settings": settings, "survey": survey}
 
 
 def make_example() -> None:

@@ -7,7 +7,7 @@ final class Reflection {
     }
 
     static void set(Object target, String name, Object value) throws ReflectiveOperationException {
-        field(target.getClass(), name).set(target, value);
+        anywhere(target, name).set(target, value);
     }
 
     static Object get(Object target, String name) throws ReflectiveOperationException {
@@ -16,9 +16,13 @@ final class Reflection {
 
     /** The value of a field that the class of `target` or one above it has. */
     static Object inherited(Object target, String name) throws ReflectiveOperationException {
+        return anywhere(target, name).get(target);
+    }
+
+    private static Field anywhere(Object target, String name) throws NoSuchFieldException {
         for (Class<?> type = target.getClass(); type != null; type = type.getSuperclass()) {
             try {
-                return field(type, name).get(target);
+                return field(type, name);
             } catch (NoSuchFieldException above) {
                 continue;
             }

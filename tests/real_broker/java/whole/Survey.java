@@ -24,6 +24,7 @@ import org.apache.rocketmq.store.QueryMessageResult;
  * network and without services that deliver.
  */
 final class Survey {
+    private static final int MOST_QUEUES = 18;
     private static final long PATIENCE_S = 120; // on a machine that is shared
     private static final long SETTLE_MS = 4_000;
     private static final int MOST = 5_000; // offsets of one queue that are asked for: a damaged maximum has no bound
@@ -98,9 +99,14 @@ final class Survey {
         }
     }
 
-    /** Maximum and messages of every queue that has a directory and is not empty. */
+    /** Maximum and messages of every queue that is not empty, and has a directory or is one of a configured topic. */
     private Map<String, Object> queues(Path root) throws Exception {
         Map<String, Object> found = new TreeMap<>();
+        for (TopicConfig topic : controller.getTopicConfigManager().getTopicConfigTable().values()) {
+            for (int queue = 0; queue < Math.min(topic.getReadQueueNums(), MOST_QUEUES); queue++) {
+                add(topic.getTopicName(), queue, found);
+            }
+        }
         for (String base : new String[] {"consumequeue", "batchconsumequeue"}) {
             for (Path topic : LogReader.sorted(root.resolve(base))) {
                 for (Path queue : Files.isDirectory(topic) ? LogReader.sorted(topic) : List.<Path>of()) {
@@ -125,7 +131,13 @@ final class Survey {
         List<Object> found = new ArrayList<>();
         long offset = store.getMinOffsetInQueue(topic, queue);
         for (int pulls = 0; offset < max && pulls < MOST; pulls++) {
-            GetMessageResult result = store.getMessage("survey", topic, queue, offset, 1, null);
+            GetMessageResult result = null;
+            try {
+                result = store.getMessage("survey", topic, queue, offset, 1, null);
+            } catch (NullPointerException inside) { // 5.5.0 at the inner offsets of a batch whose unit is in RocksDB
+                offset++;
+                continue;
+            }
             if (result == null) {
                 return found;
             }

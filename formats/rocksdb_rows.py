@@ -1,0 +1,259 @@
+"""Keys and values of the rows that brokers keep in RocksDB databases; all numbers are big-endian.
+
+Consume queues (`RocksDBConsumeQueueTable`, `RocksDBConsumeQueueOffsetTable`), configuration (`broker.config.v2`), and
+what 5.3.2 and later may keep beside the log (`MessageRocksDBStorage`, `PopConsumerRecord`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from construct import (
+    Byte,
+    Bytes,
+    Const,
+    Construct,
+    GreedyBytes,
+    Int8ub,
+    Int16ub,
+    Int32sb,
+    Int32ub,
+    Int64sb,
+    Struct,
+    this,
+)
+
+from .java import decode_text
+from .layout import FormatError, build, dtype_of, parse, struct_of
+
+_CONTROL = Const(1, Byte)  # AbstractRocksDBStorage.CTRL_1
+CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"  # RocksDBConsumeQueueOffsetTable: the end of what was dispatched
+
+QueueUnitKey = Struct(
+    "topic_length" / Int32ub * "size of the topic, bytes",
+    "control_1" / _CONTROL * "1",
+    "topic" / Bytes(this.topic_length) * "the topic in UTF-8",
+    "control_2" / _CONTROL * "1",
+    "queue_id" / Int32sb * "the queue's id",
+    "control_3" / _CONTROL * "1",
+    "queue_offset" / Int64sb * "the unit's offset in the queue",
+)
+QueueUnitValue = Struct(
+    "physical_offset" / Int64sb * "commit log position of the message, bytes",
+    "message_size" / Int32sb * "stored size of the whole message, bytes",
+    "tags_code" / Int64sb * "hash of the tag; the delivery time, ms, for a delayed message",
+    "store_timestamp" / Int64sb * "when the broker stored the message, epoch ms",
+)
+QueueBoundKey = Struct(
+    "topic_length" / Int32ub * "size of the topic, bytes",
+    "control_1" / _CONTROL * "1",
+    "topic" / Bytes(this.topic_length) * "the topic in UTF-8",
+    "control_2" / _CONTROL * "1",
+    "bound" / Bytes(3) * "max or min",
+    "control_3" / _CONTROL * "1",
+    "queue_id" / Int32sb * "the queue's id",
+)
+QueueBoundValue = Struct(
+    "physical_offset" / Int64sb * "commit log position of the unit's message, bytes",
+    "queue_offset" / Int64sb * "of the last unit (max), or of the first that can be read (min)",
+)
+DispatchedValue = Struct("dispatched_end" / Int64sb * "commit log position behind the last dispatched record, bytes")
+
+ConfigKey = Struct(
+    "mark" / Const(1, Byte) * "1",
+    "table" / Int16ub * "TableId: 1 offsets, 2 pull offsets, 3 topics, 4 groups",
+    "record" / Int8ub * "RecordType: 1 data version, 2 data",
+    "rest" / GreedyBytes * "what is named, by table",
+)
+NameRest = Struct("length" / Int16ub * "size of the name, bytes", "name" / Bytes(this.length) * "topic or group")
+OffsetRest = Struct(
+    "group_length" / Int16ub * "size of the group, bytes",
+    "group" / Bytes(this.group_length) * "the consumer group",
+    "control_1" / _CONTROL * "1",
+    "topic_length" / Int16ub * "size of the topic, bytes",
+    "topic" / Bytes(this.topic_length) * "the topic",
+    "control_2" / _CONTROL * "1",
+    "queue_id" / Int32sb * "the queue's id",
+)
+DataVersionValue = Struct(
+    "state_version" / Int64sb * "of the controller",
+    "timestamp" / Int64sb * "last change, epoch ms",
+    "counter" / Int64sb * "number of changes",
+)
+Number = Struct("number" / Int64sb * "a number")
+TimerKey = Struct(
+    "delivery_timestamp" / Int64sb * "when the message is due, epoch ms",
+    "unique_key" / GreedyBytes * "its unique key",
+)
+TimerValue = Struct(
+    "message_size" / Int32sb * "stored size of the whole message, bytes",
+    "physical_offset" / Int64sb * "commit log position of the message, bytes",
+)
+TransactionKey = Struct(
+    "physical_offset" / Int64sb * "commit log position of the half message, bytes",
+    "names" / GreedyBytes * "@topic@transaction id",
+)
+TransactionValue = Struct(
+    "check_times" / Int32sb * "how often its producer was asked",
+    "message_size" / Int32sb * "stored size of the whole message, bytes",
+)
+IndexKey = Struct(
+    "hour_timestamp" / Int64sb * "the hour in which the message was stored, epoch ms",
+    "names" / GreedyBytes * "@topic@K@key@unique key@, @topic@T@tags@unique key@ or @topic@U@unique key@, and 8 bytes",
+)
+PopKey = Struct(
+    "visible_timestamp" / Int64sb * "when the message can be seen again, epoch ms",
+    "names" / GreedyBytes * "group@topic@, queue id (4 bytes), @, queue offset (8 bytes)",
+)
+
+_UNIT_KEY_END = struct.Struct(">bibq")  # behind the topic
+_UNIT_VALUE = struct_of(dtype_of(QueueUnitValue), *(field.name for field in QueueUnitValue.subcons))
+_UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
+_OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
+_SEPARATOR = b"@"
+_PROGRESS = (b"lastOffsetPy", b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
+_TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
+_DATA_VERSION, _DATA = 1, 2
+_VERSION_NAME = b"data_version"
+_JSON_MARK = b"\x01"  # SerializationType.JSON
+
+
+class Row(NamedTuple):
+    """A decoded row: what it is, the fields of its key and of its value, or the JSON text that is its value."""
+
+    kind: str
+    key: dict[str, Any]
+    fields: dict[str, Any] = {}  # noqa: RUF012
+    json: str | None = None
+
+
+Decoder = Callable[[bytes, bytes], Row]
+
+
+def queue_prefix(topic: bytes, queue_id: int | None = None) -> bytes:
+    """What the keys of a topic's units begin with, or those of one of its queues."""
+    prefix = len(topic).to_bytes(4, "big") + b"\x01" + topic + b"\x01"
+    return prefix if queue_id is None else prefix + queue_id.to_bytes(4, "big", signed=True) + b"\x01"
+
+
+def queue_unit(key: bytes, value: bytes) -> Row:
+    """A unit of a consume queue; without `construct`, for there are millions of them."""
+    end = len(key) - _UNIT_KEY_END.size  # of the topic
+    try:
+        mark_2, queue_id, mark_3, queue_offset = _UNIT_KEY_END.unpack_from(key, end)
+        if key[:5] == (end - 5).to_bytes(4, "big") + b"\x01" and mark_2 == mark_3 == 1:
+            names = {"topic": decode_text(key[5:end]), "queue_id": queue_id, "queue_offset": queue_offset}
+            return Row("queue-unit", names, dict(zip(_UNIT_FIELDS, _UNIT_VALUE.unpack(value), strict=True)))
+    except (struct.error, OverflowError) as error:
+        raise FormatError(f"a unit has a key of 19 bytes and the topic, and a value of 28: {error}") from error
+    raise FormatError(f"{key.hex()} is no topic, queue and offset")
+
+
+def queue_bound(key: bytes, value: bytes) -> Row:
+    """The first or last unit of a queue, or the end of what was dispatched."""
+    fields = _fields(QueueBoundKey, key)
+    if fields["topic"] == CHECKPOINT_TOPIC.decode():
+        return Row("dispatched-end", fields, _fields(DispatchedValue, value))
+    return Row("queue-bound", fields, _fields(QueueBoundValue, value))
+
+
+def json_entry(key: bytes, value: bytes) -> Row:
+    """An entry of a table of version 1: a topic, a group, the offsets of ``topic@group``."""
+    return Row("config-entry", {"name": decode_text(key)}, json=decode_text(value))
+
+
+def config_entry(key: bytes, value: bytes) -> Row:
+    """A row of `config/rdb`, version 2."""
+    fields = _fields(ConfigKey, key, keep=("rest",))
+    table = _TABLES.get(fields["table"])
+    is_version = fields["record"] == _DATA_VERSION and fields["rest"] == _VERSION_NAME
+    if table is None or not (is_version or fields["record"] == _DATA):
+        raise FormatError(f"table {fields['table']} with record {fields['record']} is not known")
+    named = {"table": table}
+    if is_version:
+        return Row("config-version", named, _fields(DataVersionValue, value))
+    if table in ("consumerOffset", "pullOffset"):
+        rest = _fields(OffsetRest, fields["rest"])
+        return Row("committed-offset", named | rest, {"offset": _fields(Number, value)["number"]})
+    if not value.startswith(_JSON_MARK):
+        raise FormatError(f"a value that begins with {value[:1].hex() or 'nothing'} instead of 01 for JSON")
+    return Row("config-entry", named | _fields(NameRest, fields["rest"]), json=decode_text(value[1:]))
+
+
+def index_entry(key: bytes, value: bytes) -> Row:
+    """A key of a message in `rocksdbstore`, or how far the index has come."""
+    if key in _PROGRESS:
+        return _progress(key, value)
+    fields = _fields(IndexKey, key, keep=("names",))
+    names, offset = fields.pop("names")[:-_OFFSET_SIZE], key[-_OFFSET_SIZE:]
+    topic, kind, *words = _words(names, ends=True)
+    if kind not in ("K", "T", "U") or not words:
+        raise FormatError(f"{decode_text(names)!r} is no key, tag or unique key of a topic")
+    fields |= {"topic": topic, "type": kind, "unique_key": words[-1]}
+    if len(words) > 1:
+        fields["key"] = "@".join(words[:-1])
+    fields["physical_offset"] = int.from_bytes(offset, "big", signed=True)
+    return Row("index-entry", fields, {"store_timestamp": _fields(Number, value)["number"]})
+
+
+def timer_entry(key: bytes, value: bytes) -> Row:
+    """A timer message in `rocksdbstore`, or how far the time line has come."""
+    if key in _PROGRESS:
+        return _progress(key, value)
+    return Row("timer-entry", _fields(TimerKey, key), _fields(TimerValue, value))
+
+
+def transaction_entry(key: bytes, value: bytes) -> Row:
+    """A half message in `rocksdbstore` that has no answer yet, or how far the scan of them has come."""
+    if key in _PROGRESS:
+        return _progress(key, value)
+    fields = _fields(TransactionKey, key, keep=("names",))
+    topic, *transaction = _words(fields.pop("names"), ends=False)
+    fields |= {"topic": topic, "transaction_id": "@".join(transaction)}
+    return Row("half-message", fields, _fields(TransactionValue, value))
+
+
+def pop_entry(key: bytes, value: bytes) -> Row:
+    """A message in `kvStore` that a POP consumer holds."""
+    fields = _fields(PopKey, key, keep=("names",))
+    names = fields.pop("names")
+    numbers = names[-(_QUEUE_ID_SIZE + 1 + _OFFSET_SIZE) :]
+    group, _, topic = names[: -len(numbers)].rpartition(_SEPARATOR)[0].partition(_SEPARATOR)
+    is_ended = names[: -len(numbers)].endswith(_SEPARATOR)
+    if not (is_ended and group and topic) or numbers[_QUEUE_ID_SIZE : _QUEUE_ID_SIZE + 1] != _SEPARATOR:
+        raise FormatError(f"{decode_text(names)!r} is no group, topic, queue and offset")
+    fields |= {"group": decode_text(group), "topic": decode_text(topic)}
+    fields["queue_id"] = int.from_bytes(numbers[:_QUEUE_ID_SIZE], "big", signed=True)
+    fields["queue_offset"] = int.from_bytes(numbers[-_OFFSET_SIZE:], "big", signed=True)
+    return Row("pop-record", fields, json=decode_text(value))
+
+
+def _progress(key: bytes, value: bytes) -> Row:
+    return Row("progress", {"name": decode_text(key)}, _fields(Number, value))
+
+
+def _words(names: bytes, *, ends: bool) -> list[str]:
+    """What stands between the separators, of which one is in front, and one at the end with `ends`."""
+    words = names.split(_SEPARATOR)
+    inner = words[1:-1] if ends else words[1:]
+    if words[0] or (ends and words[-1]) or len(inner) < 2:
+        raise FormatError(f"{decode_text(names)!r} is not divided by @")
+    return [decode_text(word) for word in inner]
+
+
+def _fields(layout: Construct, data: bytes, keep: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The fields without lengths and marks, names as text but for those to `keep`; raise FormatError for bytes left."""
+    parsed = parse(layout, data)
+    if build(layout, parsed) != data:
+        raise FormatError(f"{len(data)} bytes, which is more than the fields have")
+    fields = {name: parsed[name] for name in (field.name for field in layout.subcons) if not _is_framing(name)}
+    return {
+        name: decode_text(value) if isinstance(value, bytes) and name not in keep else value
+        for name, value in fields.items()
+    }
+
+
+def _is_framing(name: str) -> bool:
+    return name.startswith("control") or name.endswith("length") or name == "mark"

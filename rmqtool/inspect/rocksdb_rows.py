@@ -1,0 +1,88 @@
+"""The rows of a RocksDB database, each by the family that it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rmqtool.base.errors import UnreadableError
+from rmqtool.formats import rocksdb_rows as rows
+from rmqtool.inspect.locate import Location
+from rmqtool.inspect.options import ListingOptions
+from rmqtool.scan.filters import Filters
+from rmqtool.store.config_json import parse_fastjson
+from rmqtool.store.rocksdb import RocksDb
+
+_QUEUES = {"default": rows.queue_unit, "offset": rows.queue_bound}
+_DATABASES: Mapping[str, Mapping[str, rows.Decoder]] = {
+    "consumequeue": _QUEUES,
+    "consumequeue_rocksdb": _QUEUES,
+    "rocksdbstore": {"default": rows.index_entry, "timer": rows.timer_entry, "trans": rows.transaction_entry},
+    "kvStore": {"popState": rows.pop_entry},
+    "rdb": {"default": rows.config_entry},
+}
+"""The families of each directory; those of the other ones, in `config/`, hold names with JSON."""
+_SECRET = ("users", "acls")
+"""Databases of passwords, and of who may do what."""
+_HIDDEN = "(not shown)"
+
+
+def list_rocksdb(location: Location, options: ListingOptions) -> Iterator[dict[str, Any]]:
+    """The rows of all families, in the order of their keys; of topics only units of their queues are read."""
+    file, filters = location.relative(location.path), options.filters
+    with RocksDb(location.path) as database:
+        families = _families(location.path.name, database.families)
+        for family in database.families:
+            for prefix in _prefixes(families.get(family), filters):
+                try:
+                    for key, value in database.rows(family, prefix):
+                        row = _row(families.get(family, rows.json_entry), key, value)
+                        if _passes(row, filters):
+                            yield {"kind": row.pop("kind"), "file": file, "family": family, **row}
+                except UnreadableError as error:  # noqa: PERF203
+                    yield {"kind": "rocksdb_problem", "file": file, "family": family, "message": error.message}
+
+
+def _families(name: str, found: tuple[str, ...]) -> Mapping[str, rows.Decoder]:
+    """The families of a database by its directory's name; a copy elsewhere shows by them what it is."""
+    if name in _SECRET:
+        return dict.fromkeys(found, _secret)
+    like = next((each for each in _DATABASES.values() if len(each) > 1 and each.keys() <= set(found)), {})
+    return _DATABASES.get(name, like)
+
+
+def _prefixes(decode: rows.Decoder | None, filters: Filters) -> Iterator[bytes]:
+    if decode is not rows.queue_unit or not filters.topics:
+        yield b""
+        return
+    for topic in filters.topics:
+        for queue_id in filters.queue_ids or (None,):
+            yield rows.queue_prefix(topic.encode(), queue_id)
+
+
+def _row(decode: rows.Decoder, key: bytes, value: bytes) -> dict[str, Any]:
+    """A row as its JSON object; one that cannot be decoded in hex, with the reason."""
+    try:
+        row = decode(key, value)
+        content = row.fields if row.json is None else parse_fastjson(row.json)
+    except ValueError as error:
+        return {"kind": "bad_row", "key": key.hex(), "value": value.hex(), "message": str(error)}
+    return {"kind": "rocksdb_row", "row": row.kind, "key": row.key, "value": content}
+
+
+def _secret(key: bytes, value: bytes) -> rows.Row:
+    """A row of a user or of a user's rights, without what is in it."""
+    row = rows.json_entry(key, value)
+    return rows.Row("secret", row.key, {"value": _HIDDEN})
+
+
+def _passes(row: dict[str, Any], filters: Filters) -> bool:
+    """Whether a row is of the topics and queues; one that is of none passes only without a filter."""
+    if not filters.topics and not filters.queue_ids:
+        return True
+    key = row["key"]
+    if isinstance(key, str):
+        return False
+    topic = key.get("topic", key.get("name", "").partition("@")[0])
+    in_topics = not filters.topics or topic in filters.topics
+    return in_topics and (not filters.queue_ids or key.get("queue_id") in filters.queue_ids)

@@ -1,0 +1,119 @@
+"""A RocksDB database of a broker, read without touching it.
+
+The library writes into the directory that it opens, also to read. So it only sees a directory of links elsewhere; it
+replays the log of the database into memory there, and what a running broker has not flushed is not seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+from rmqtool.base.errors import UnreadableError, UnsupportedError
+from rmqtool.base.files import list_directory
+
+_NOT_LINKED = ("LOCK", "rocksdict-config.json")  # which are written, or held by the broker
+_OPTIONS = "OPTIONS-"  # of classes that only the broker has
+_TABLE = ".sst"
+_MAX_SHOWN = 3
+_ATTEMPTS = 3  # a running broker deletes files between listing and opening
+
+
+def is_readable() -> bool:
+    """Whether the library is installed."""
+    return find_spec("rocksdict") is not None
+
+
+class RocksDb:
+    """A database that is open for reading; use it as a context manager."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` is the database."""
+        self.directory = directory
+        self._stack = ExitStack()
+        self._database: Any = None
+
+    def __enter__(self) -> RocksDb:
+        """Open it; raise UnsupportedError without the library, UnreadableError when the database cannot be opened."""
+        for attempt in range(_ATTEMPTS):
+            names = self._names()
+            try:
+                self._open(names)
+                break
+            except UnreadableError:
+                self.close()
+                if attempt == _ATTEMPTS - 1 or self._names() == names:
+                    raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the database and remove the links."""
+        self._database = None
+        self._stack.close()
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        """The names of its column families."""
+        return self._families
+
+    def rows(self, family: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of a family in the order of the keys, those that begin with `prefix`, from `start` on.
+
+        Raises UnreadableError where a part of the database cannot be read, behind the rows before it; also where
+        tables are left over, as an older MANIFEST leaves them, and a broker that was killed.
+        """
+        cursor = self._database.get_column_family(family).iter()
+        cursor.seek(max(prefix, start))
+        while cursor.valid() and (key := cursor.key()).startswith(prefix):
+            yield key, cursor.value()
+            cursor.next()
+        try:
+            cursor.status()  # a cursor that meets damage ends as if there were nothing more
+        except Exception as error:
+            raise self._unreadable(str(error)) from error
+        if self._unnamed:
+            tables = ", ".join(self._unnamed[:_MAX_SHOWN])
+            raise self._unreadable(f"the MANIFEST names fewer tables than there are, not {tables}: rows may be missing")
+
+    def _names(self) -> list[str]:
+        return sorted(
+            entry.name
+            for entry in list_directory(self.directory)
+            if entry.name not in _NOT_LINKED and not entry.name.startswith(_OPTIONS) and entry.is_file()
+        )
+
+    def _open(self, names: list[str]) -> None:
+        try:
+            from rocksdict import AccessType, Options, Rdict
+        except ImportError as error:
+            hint = "pip install 'rmqtool[rocksdb]'"
+            raise UnsupportedError("a RocksDB database, which needs the package rocksdict", file=self.directory,
+                                   hint=hint) from error  # fmt: skip
+        shadow = self._stack.enter_context(TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True))
+        for name in names:
+            os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
+        try:
+            self._families = tuple(Rdict.list_cf(shadow, Options(raw_mode=True)))
+            families = {name: Options(raw_mode=True) for name in self._families}
+            self._database = Rdict(shadow, Options(raw_mode=True), families, AccessType.read_only())
+            named = {file["name"].lstrip("/") for file in self._database.live_files()}
+        except Exception as error:
+            raise self._unreadable(str(error).replace(f"{shadow}/", "")) from error
+        self._unnamed = sorted({name for name in names if name.endswith(_TABLE)} - named)
+
+    def _unreadable(self, message: str) -> UnreadableError:
+        text = " ".join(message.split())
+        hint = "restore it from a backup or a replica; the log does not need it"
+        return UnreadableError(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)

@@ -1,0 +1,123 @@
+"""Topics, groups and committed offsets that a broker keeps in RocksDB, in the form of its JSON files.
+
+`broker.config.v1` keeps one database for each, or families of one for all; `broker.config.v2` has one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.base.errors import RmqtoolError, UnsupportedError
+from rmqtool.formats.rocksdb_rows import Row, config_entry, json_entry
+from rmqtool.store.config_json import ConfigFile, load_config
+from rmqtool.store.rocksdb import RocksDb
+from rmqtool.store.store import CONFIG, Store, holds_rocksdb
+
+SECOND, SINGLE = "rdb", "metadata"  # config/rdb since 5.3.2, config/metadata since 5.3.4
+_COUNTER, _VERSION = "counter", "dataVersion"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Where a table of a JSON file is in RocksDB: its own database, its family in the one for all, its name in v2."""
+
+    json_name: str
+    database: str
+    family: str
+    second: str
+
+    @property
+    def version_family(self) -> str:
+        """The family of the table's version in the database for all."""
+        return f"{self.family}Version"
+
+
+TABLES: Mapping[str, Table] = {
+    "topics.json": Table("topicConfigTable", "topics", "topic", "topic"),
+    "subscriptionGroup.json": Table(
+        "subscriptionGroupTable", "subscriptionGroups", "subscriptionGroup", "subscriptionGroup"
+    ),
+    "consumerOffset.json": Table("offsetTable", "consumerOffsets", "consumerOffset", "consumerOffset"),
+}
+_VERSION_FAMILY = "kvDataVersion"  # of a database of its own, since 5.3.1
+
+
+def load_table(store: Store, name: str) -> ConfigFile:
+    """A JSON file of `config/`, or what is in RocksDB in its place, by the broker's own rule of which counts.
+
+    Version 2 counts where it is; version 1 unless the file's version has counted further (`ConfigManager#load` of the
+    RocksDB managers). `path` is the database then. Without the library the file counts.
+    """
+    file = load_config(store.root / CONFIG / name)
+    database = config_database(store, name)
+    if database is None:
+        return file
+    try:
+        content = _second(database, TABLES[name]) if database.name == SECOND else _first(database, TABLES[name])
+    except UnsupportedError:
+        return file
+    except RmqtoolError as error:
+        return ConfigFile(None, {}, problem=error.message)
+    except ValueError as error:
+        return ConfigFile(None, {}, problem=f"{database.name} in RocksDB: {error}")
+    if file.path and database.name != SECOND and _counter(file.content) > _counter(content):
+        return file
+    return ConfigFile(database, content)
+
+
+def config_database(store: Store, name: str) -> Path | None:
+    """The database that holds the table of a JSON file; None where the file itself counts."""
+    second = (store.conf.text("configManagerVersion") or "").lower()
+    places = [SECOND] if second == "v2" else [SINGLE, TABLES[name].database]
+    for place in [SECOND, *places] if not second else places:
+        if holds_rocksdb(store.root / CONFIG / place):
+            return store.root / CONFIG / place
+    return None
+
+
+def _first(path: Path, table: Table) -> dict[str, Any]:
+    """What a table of version 1 holds."""
+    is_single = path.name == SINGLE
+    with RocksDb(path) as database:
+        family, version = (table.family, table.version_family) if is_single else ("default", _VERSION_FAMILY)
+        rows = [json_entry(*row) for row in database.rows(family)] if family in database.families else []
+        versions = [json_entry(*row) for row in database.rows(version)] if version in database.families else []
+    entries = {row.key["name"]: _json(row) for row in rows}
+    if table.json_name == "offsetTable":
+        entries = {name: value.get("offsetTable", {}) for name, value in entries.items()}
+    return {table.json_name: entries, _VERSION: _json(versions[0]) if versions else {}}
+
+
+def _second(path: Path, table: Table) -> dict[str, Any]:
+    """What a table of version 2 holds."""
+    content: dict[str, Any] = {table.json_name: {}}
+    with RocksDb(path) as database:
+        for row in _rows_of(database, table.second):
+            if row.kind == "config-version":
+                content[_VERSION] = row.fields
+            elif row.kind == "committed-offset":
+                name = f"{row.key['topic']}@{row.key['group']}"
+                content[table.json_name].setdefault(name, {})[str(row.key["queue_id"])] = row.fields["offset"]
+            else:
+                content[table.json_name][row.key["name"]] = _json(row)
+    return content
+
+
+def _rows_of(database: RocksDb, table: str) -> Iterator[Row]:
+    return (row for row in (config_entry(*each) for each in database.rows("default")) if row.key["table"] == table)
+
+
+def _json(row: Row) -> dict[str, Any]:
+    value = json.loads(row.json or "null")
+    return value if isinstance(value, dict) else {}
+
+
+def _counter(content: Mapping[str, Any]) -> int:
+    """How often a table was changed, by its version; 0 without one."""
+    version = content.get(_VERSION)
+    counter = version.get(_COUNTER) if isinstance(version, dict) else None
+    return counter if type(counter) is int else 0

@@ -1,0 +1,23 @@
+"""The stores of whole brokers that keep something in RocksDB."""
+
+_QUEUES_IN_ROCKSDB = {"storeType": "defaultRocksDB"}
+ROCKSDB = {
+    "more/5.1.4-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.3.3-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.3.3-rocksdb-second-config": {"configManagerVersion": "v2"},
+    "more/5.5.0-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.5.0-rocksdb-second-config": {**_QUEUES_IN_ROCKSDB, "configManagerVersion": "v2"},
+    "more/5.5.0-rocksdb-single": {
+        **_QUEUES_IN_ROCKSDB,
+        "useSingleRocksDBForAllConfigs": "true",
+        "useSeparateStorePathForRocksdbCQ": "true",
+    },
+    "more/5.5.0-rocksdb-side": {
+        "indexRocksDBEnable": "true",
+        "timerRocksDBEnable": "true",
+        "transRocksDBEnable": "true",
+        "popConsumerKVServiceInit": "true",
+        "popConsumerKVServiceEnable": "true",
+    },
+}
+"""The settings of whole brokers that keep something in RocksDB; their oracles are what the users have."""

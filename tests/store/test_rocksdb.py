@@ -1,0 +1,144 @@
+"""RocksDB databases of brokers: opened without a trace, read in ranges, and damage that is never the end of a queue."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rmqtool.base.errors import RmqtoolError, UnreadableError, UnsupportedError
+from rmqtool.formats.rocksdb_rows import queue_prefix
+from rmqtool.store import rocksdb
+from rmqtool.store.rocksdb import RocksDb
+from tests.conftest import GoldenStore
+from tests.golden.rocksdb import ROCKSDB
+from tests.unchanged import unchanged
+
+NAME = "more/5.5.0-rocksdb"
+Rows = dict[str, list[tuple[bytes, bytes]]]
+
+
+@pytest.fixture
+def database(unpacked: GoldenStore, tmp_path: Path) -> Path:
+    """A copy of the database of consume queues, to be damaged."""
+    return Path(shutil.copytree(unpacked(NAME) / "consumequeue", tmp_path / "consumequeue"))
+
+
+def rows_of(path: Path) -> Rows:
+    with RocksDb(path) as database:
+        return {family: list(database.rows(family)) for family in database.families}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(ROCKSDB))
+def test_reading_leaves_no_trace(name: str, golden_store: GoldenStore) -> None:
+    """Every database of every store: bytes, times, inodes and names stay, and rows come in order."""
+    root = golden_store(name)
+    databases = [path.parent for path in root.rglob("CURRENT")]
+    assert databases
+    for path in databases:
+        with unchanged(path):
+            rows = rows_of(path)
+        assert all(found == sorted(found) for found in rows.values())
+
+
+def test_no_links_are_left(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library sees is gone in the end, also where it cannot open it."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch"))
+    assert rows_of(database)
+    os.remove(database / "CURRENT")
+    with pytest.raises(UnreadableError):
+        rows_of(database)
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_range_is_of_one_queue(database: Path) -> None:
+    """Rows with a prefix, from a key on."""
+    everything = rows_of(database)["default"]
+    prefix = queue_prefix(b"orders", 1)
+    wanted = [row for row in everything if row[0].startswith(prefix)]
+    with RocksDb(database) as opened:
+        assert list(opened.rows("default", prefix)) == wanted
+        assert list(opened.rows("default", prefix, prefix + (5).to_bytes(8, "big"))) == wanted[5:]
+        assert list(opened.rows("default", queue_prefix(b"nobody"))) == []
+    assert 10 < len(wanted) < len(everything)
+
+
+def test_without_the_library(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the line that installs it."""
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(UnsupportedError, match="needs the package rocksdict") as raised:
+        rows_of(database)
+    assert raised.value.hint == "pip install 'rmqtool[rocksdb]'"
+
+
+def test_a_file_that_vanishes_is_looked_for_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running broker has deleted a table between listing and opening; the next listing has what replaced it."""
+    expected, table, away = rows_of(database), next(iter(database.glob("*.sst"))), database.parent / "away"
+    table.rename(away)
+    names_of = RocksDb._names
+    listings: list[list[str]] = []
+
+    def names(self: RocksDb) -> list[str]:
+        if len(listings) == 1:
+            away.rename(table)
+        listings.append(names_of(self))
+        return listings[-1]
+
+    monkeypatch.setattr(RocksDb, "_names", names)
+    assert rows_of(database) == expected
+    assert len(listings) == 3
+
+
+@pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])
+@pytest.mark.parametrize("how", ["gone", "empty", "cut"])
+def test_damage_is_a_sentence(name: str, how: str, database: Path) -> None:
+    """A missing, empty or cut file is an error that names the database, never fewer rows without a word."""
+    expected = rows_of(database)
+    path = max(database.glob(name))
+    if how == "gone":
+        path.unlink()
+    else:
+        os.truncate(path, 0 if how == "empty" else path.stat().st_size // 2)
+    with pytest.raises(UnreadableError) as raised:
+        assert rows_of(database) == expected
+    assert raised.value.file == str(database)
+    assert "\n" not in raised.value.message
+
+
+@pytest.mark.slow
+def test_flipped_bytes_are_never_fewer_rows(database: Path) -> None:
+    """Bytes of a table and of the manifest, one at a time: an error, or every row."""
+    expected, chance = rows_of(database), Random(7)
+    for path in (*database.glob("*.sst"), *database.glob("MANIFEST-*"), database / "CURRENT"):
+        data = path.read_bytes()
+        for position in chance.sample(range(len(data)), min(len(data), 60)):
+            path.write_bytes(data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :])
+            try:
+                found = rows_of(database)
+            except RmqtoolError:
+                found = expected
+            assert found == expected, f"{path.name} at {position}"
+        path.write_bytes(data)
+
+
+def test_a_torn_log_gives_the_rows_before(unpacked: GoldenStore, tmp_path: Path) -> None:
+    """The end of a database's own log is lost when its broker is killed."""
+    source = Path(shutil.copytree(unpacked("more/5.5.0-rocksdb-side") / "rocksdbstore", tmp_path / "rocksdbstore"))
+    expected = rows_of(source)
+    (log,) = source.glob("*.log")
+    os.truncate(log, log.stat().st_size * 2 // 3)
+    found = rows_of(source)
+    assert all(set(rows) <= set(expected[family]) for family, rows in found.items())
+
+
+def test_it_is_known_whether_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra is part of what tests install."""
+    assert rocksdb.is_readable()
+    monkeypatch.setattr(rocksdb, "find_spec", lambda name: None)
+    assert not rocksdb.is_readable()
