@@ -76,6 +76,15 @@ class Repairs:
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
+def to_be_treated(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those above information, and what stands in the way of a queue that is missing."""
+    found = tuple(findings)
+    is_in_the_way = any(each.code == "consumequeue.missing-queue" for each in found)
+    return tuple(
+        each for each in found if each.severity != "info" or (is_in_the_way and each.code == "consumequeue.stray")
+    )
+
+
 def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: bool = False) -> Repairs:
     """What the next transaction of `rmqtool repair` does; with `keep_offsets` it leaves committed offsets alone.
 

@@ -66,7 +66,8 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         return Plan((Step("Stop the broker that runs on the store, and verify it again:",
                           diagnosis.command("verify")),))  # fmt: skip
     if diagnosis.mended:
-        return Plan((Step("Start the broker: its start mends this, and no message is lost by it."),))
+        start = Step("Start the broker: its start mends this, and no message is lost by it.")
+        return Plan((start, *_acknowledgement(diagnosis)))
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
@@ -120,6 +121,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     lost = [change.lost for change in repairs.changes if change.lost]
     if repairs.neutralise:
         changes.append(f"put inert records in place of damage in the log ({_codes(found['neutralise'])})")
+        lost += _damaged_bodies(found["neutralise"])
     if repairs.queues:
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
     if repairs.index:
@@ -129,6 +131,12 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
         topics = _some(tuple(f"{topic} {count}" for topic, count in Counter(diagnosis.lost).most_common()))
         lost.append(f"{messages} that cannot be read: {', '.join(topics)}")
     return changes, lost
+
+
+def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
+    count = sum(finding.count for finding in findings if finding.code == "commitlog.body-crc")
+    if count:
+        yield f"{counted(count, 'message')} with a damaged body, which consumers get until then"
 
 
 def _steps_after(
@@ -143,14 +151,19 @@ def _steps_after(
     if saving:
         yield Step("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
-        is_repaired or found.keys() & {"start", "restore"}
+        is_repaired or ("refused" not in found and found.keys() & {"start", "restore"})
     ):
         yield Step("Start the broker.")
     for finding in found.get("running", ()):
         yield Step(f"Later: {finding.message}.", finding.remedy)
-    if "acknowledge" in found:
+    yield from _acknowledgement(diagnosis)
+
+
+def _acknowledgement(diagnosis: Diagnosis) -> Iterator[Step]:
+    recorded = diagnosis.by_treatment.get("acknowledge")
+    if recorded:
         yield Step("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
-                   lost=_some(tuple(finding.message for finding in found["acknowledge"])))  # fmt: skip
+                   lost=_some(tuple(finding.message for finding in recorded)))  # fmt: skip
 
 
 def _remaining(
