@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
+from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
@@ -93,11 +93,20 @@ def _steps_before(
             f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
-    for finding in found.get("decide", ())[:_MAX_NAMED]:
+    for finding in _one_of_each(found.get("decide", ()))[:_MAX_NAMED]:
         yield Step(f"{finding.message}: {CATALOGUE[finding.code].repair}")
-    if "release" in found:
+    if "release" in found and not _has_newer_records(found):
         yield Step("Find out the release of the broker (its lib/ names it), and name it: starts of the releases that "
                    "fit differ.", f"{diagnosis.command('verify')} --broker-version VERSION")  # fmt: skip
+
+
+def _one_of_each(findings: Sequence[Finding]) -> list[Finding]:
+    """The first finding of each message."""
+    return list({finding.message: finding for finding in reversed(findings)}.values())[::-1]
+
+
+def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
+    return any(finding.code == NEWER_RECORDS for finding in found.get("decide", ()))
 
 
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Step:
@@ -148,7 +157,9 @@ def _steps_after(
         yield Step(f"Change broker.conf before a broker of the named release starts ({what}).")
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
-    if saving:
+    if _has_newer_records(found):
+        yield Step("Start no broker of the named release: it would destroy the records that it cannot read.")
+    elif saving:
         yield Step("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
         is_repaired or ("refused" not in found and found.keys() & {"start", "restore"})

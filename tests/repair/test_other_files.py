@@ -20,7 +20,8 @@ from rmqtool.transaction import acknowledge, recorded_losses
 from tests.building import START_TIME
 from tests.repair.healing import carry_out, findings_of, heal, plan
 from tests.rights import needs_root
-from tests.verify.damages import log_file, remove
+from tests.verify.circumstances import closed_gap
+from tests.verify.damages import log_file, overwrite, remove
 from tests.verify.small_store import RECORDS, small_log, small_store
 from tests.verify.timer_store import READ_UNTIL, store_with_timers, write_check
 from tests.verify.verifying import codes_of, verify
@@ -92,6 +93,25 @@ CHECKPOINTS: dict[str, Callable[[Path], object]] = {
 def write_times(store: Path, time: int) -> None:
     """Give the checkpoint these times."""
     (store / "checkpoint").write_bytes((time.to_bytes(8, "big") * 3).ljust(4096, b"\0"))
+
+
+@pytest.mark.parametrize(("position", "name", "beyond"), [(32, "confirm", 1), (40, "logics", 0)])
+def test_offsets_behind_the_log_are_recorded_when_they_go(store: Path, position: int, name: str, beyond: int) -> None:
+    """They prove that the log has lost its end, as times do."""
+    end = small_log().end + beyond
+    overwrite(store, "checkpoint", position, end.to_bytes(8, "big"))
+    assert "commitlog.end-missing" in codes_of(verify(store))
+    heal(store)
+    [record] = recorded_losses(store)
+    assert record.loss is not None
+    assert record.loss.proofs == (f"checkpoint had {name}_physical_offset {end}",)
+    assert codes_of(verify(store)) == {"store.recorded-loss"}
+
+
+def test_units_that_are_only_shifted_do_not_keep_a_checkpoint_away(tmp_path: Path) -> None:
+    store = closed_gap(tmp_path / "store")
+    [change] = heal(store)
+    assert change.codes == {"checkpoint.missing"}
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
