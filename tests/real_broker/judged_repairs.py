@@ -39,11 +39,10 @@ def judge(case: Case, undamaged_facts: Facts, before: Facts, after: Facts) -> li
         elif any(step["text"].startswith("Start the broker") for step in result["plan"]["steps"]):
             problems.append(f"the plan says to start the broker, which refuses: {after['refuses'][:200]}")
         return problems
-    gone = _served(before) - _served(after)
-    if sound := gone & _served(undamaged_facts):
+    if sound := (_served(before) & _served(undamaged_facts)) - _served(after):
         problems.append(f"{len(sound)} messages were readable before: {sorted(sound)[:2]}")
-    elif len(_served(after)) < len(_served(before)) and not _told(planned) and GOES_ON not in str(planned):
-        problems.append(f"the plan does not say that {len(gone)} damaged messages go: {sorted(gone)[:2]}")
+    elif (gone := _places(before) - _places(after)) and not _told(planned) and GOES_ON not in str(planned):
+        problems.append(f"the plan does not say that damaged messages go: {sorted(gone)[:2]}")
     differences = lost(undamaged_facts, after)
     if differences and result["verdict"] == "clean" and not any(told):
         problems.append(f"clean, but lost: {differences}")
@@ -55,6 +54,11 @@ def _served(facts: Facts) -> set[tuple[Any, ...]]:
     if facts["refuses"] is not None:
         return set()
     return {(queue, *message) for queue, _, *message in readable(facts["queues"])}
+
+
+def _places(facts: Facts) -> set[int]:
+    """The physical offsets of all messages that are served, sound or not, from any queue."""
+    return {physical_offset for _, physical_offset, _ in _served(facts)}
 
 
 def _told(plan: dict[str, Any]) -> list[str]:

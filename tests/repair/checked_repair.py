@@ -33,30 +33,30 @@ class Repair:
         return found
 
 
+def planned_repair(root: Path, conf: Path, version: str) -> Repair:
+    """Verify and repair."""
+    verified = _run("verify", root, conf, version)
+    planned = verified["result"]["plan"] if verified["result"] else {"steps": [], "remaining": []}
+    return Repair(planned, [_run("repair", root, conf, version)], [])
+
+
 def checked_repair(root: Path, conf: Path, version: str) -> Repair:
     """Repair, see that a second run has nothing to do and that undo brings all back, and repair again."""
-    options = ("--json", "--broker-conf", str(conf), "--broker-version", version)
-    verified = _run("verify", str(root), *options)
-    done = Repair(verified["result"]["plan"] if verified["result"] else {"steps": [], "remaining": []}, [], [])
     before = _digest(root)
-
-    def run() -> None:
-        done.said.append(_run("repair", str(root), "--yes", *options))
-
-    run()
+    done = planned_repair(root, conf, version)
     if done.result is None:
         if "move it away yourself" not in str(done.planned):
             done.problems.append(f"stopped: {done.said[0].get('error')}")
     elif done.result["state"] == "done":
-        again = _run("repair", str(root), "--yes", *options)
+        again = _run("repair", root, conf, version)
         if again["result"] is None or again["result"]["state"] != "nothing":
             done.problems.append(f"a second repair: {again.get('error') or again['result']['changes']}")
         done.problems += _unsaid(done)
-        while (_run("undo", str(root), "--yes", "--json")["result"] or {}).get("state") == "rolled_back":
+        while (_document("undo", root, "--yes")["result"] or {}).get("state") == "rolled_back":
             pass
         if _digest(root) != before:
             done.problems.append(f"undo changes {sorted(set(before.items()) ^ set(_digest(root).items()))[:3]}")
-        run()
+        done.said.append(_run("repair", root, conf, version))
     elif _digest(root) != before:
         done.problems.append("nothing to repair, yet the store has changed")
     elif any(step["changes"] for step in done.planned["steps"]):
@@ -76,8 +76,13 @@ def _unsaid(done: Repair) -> Iterator[str]:
         yield f"stays, and the plan did not say so: {sorted(new)}"
 
 
-def _run(*arguments: str) -> dict[str, Any]:
-    done = rmqtool(*arguments)
+def _run(command: str, root: Path, conf: Path, version: str) -> dict[str, Any]:
+    answer = ("--yes",) if command == "repair" else ()
+    return _document(command, root, *answer, "--broker-conf", conf, "--broker-version", version)
+
+
+def _document(*arguments: str | Path) -> dict[str, Any]:
+    done = rmqtool(*arguments, "--json")
     if not done.out:
         return {"result": None, "error": done.err[-600:]}
     document: dict[str, Any] = done.document

@@ -42,6 +42,7 @@ ACCEPTED: Mapping[str, str] = {
     "config.topic-queues": "an operator may have set it",
     "consumequeue.kind: queue of another kind": "the type of its queues is written down",
     "consumequeue.lmq-mismatch": "the message did not name this queue",
+    "config.delay-offset: delay offset": "the level is new",
     "store.mixed": "a message names another broker",
     "store.mixed 2": "a message names another broker",
     "store.wrong-kind 8": "nothing but topics.json showed that it was a broker's",
@@ -83,9 +84,10 @@ def rows() -> list[Row]:
 
 
 def conf_of(row: Row, path: Path) -> Path:
-    """The broker.conf of a row's broker: its settings spelled in one way, and an hour to delete at."""
+    """The broker.conf of a row's broker: the settings that it knows, spelled in one way, and an hour to delete at."""
     all_settings = {**SETTINGS, "deleteWhen": "04", **row.settings}
-    lines = [f"{name}={value}\n" for name, value in all_settings.items() if not name.startswith("maped")]
+    unknown = ("maped", "mapper") if row.version.startswith("4") else "maped"
+    lines = [f"{name}={value}\n" for name, value in all_settings.items() if not name.startswith(unknown)]
     path.write_text("".join(lines), encoding="utf-8")
     return path
 
