@@ -64,9 +64,11 @@ losses: $(VENV)/.test ## hold verdicts to what users of RocketMQ itself lose in 
 	$(BIN)/python -m tests.real_broker.losses
 	$(BIN)/python -m tests.real_broker.healthy
 
-repairs: $(VENV)/.test ## damage 200 stores, repair them, and ask RocketMQ itself what their users have before and after
+repairs: $(VENV)/.test ## damage 200 stores, make every fault and every loss, repair, and ask RocketMQ itself what its users have
 	@tests/setup-java.sh
 	$(BIN)/python -m tests.real_broker.repairs
+	$(BIN)/python -m tests.real_broker.repairs --catalogue --record
+	$(BIN)/python -m tests.real_broker.repairs --matrix
 
 table: $(VENV)/.test ## ask RocketMQ itself what each kind of loss costs, and write the table of docs/verify.md
 	@tests/setup-java.sh

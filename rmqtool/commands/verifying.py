@@ -37,10 +37,10 @@ def run_verification(
 
 def diagnosis_of(outcome: Outcome, options: tuple[str, ...]) -> Diagnosis:
     """The outcome as a plan sees it; `options` are those that each command of the plan needs."""
-    from rmqtool.repair.diagnosis import Diagnosis
+    from rmqtool.repair.diagnosis import Diagnosis, to_be_treated
 
-    serious = tuple(finding for finding in outcome.findings if finding.severity != "info")
-    return Diagnosis(outcome.snapshot, serious, outcome.lost, outcome.verdict == "dirty", options)
+    findings = to_be_treated(outcome.findings)
+    return Diagnosis(outcome.snapshot, findings, outcome.lost, outcome.verdict == "dirty", options)
 
 
 def repeated_options(

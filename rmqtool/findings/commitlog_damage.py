@@ -92,7 +92,8 @@ RECORDS = (
             ("before 5.2.0", "does not know the property."),
             ("5.2.0 and later", "with forceVerifyPropCRC as commitlog.body-crc; else does not look at it."),
         ),
-        repair=_SCAN_REPAIR,
+        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: brokers "
+        "without forceVerifyPropCRC serve it.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(

@@ -83,7 +83,7 @@ MESSAGES = (
         how="A flipped bit, or files of different brokers.",
         effect="the broker may read the record's end at the wrong place, and then takes it for the end of the log",
         versions=(("all", "reads the record as its flags say."),),
-        repair="Restore the bytes from a replica or a backup.",
+        repair="Restore the bytes from a replica or a backup. A repair leaves the record as it is: its lengths add up.",
         remedy="rmqtool inspect {store}/commitlog --from-offset {offset} --limit 1",
     ),
     Entry(

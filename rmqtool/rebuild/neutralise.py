@@ -52,10 +52,13 @@ class Patch:
 
     def data(self) -> Iterator[tuple[int, bytes]]:
         """Position and bytes of each record that replaces the damage."""
-        if self._ends_file:
-            yield self.position, build_blank(self.size)
-            return
         position, rest = self.position, self.size
+        if self._ends_file:
+            shown = (
+                _SMALLEST if rest >= _SMALLEST + BLANK_SIZE else 0
+            )  # a blank alone would hide that something is lost
+            yield position + shown, build_blank(rest - shown)
+            rest = shown
         while rest:
             size = rest if rest <= _LARGEST + _SMALLEST else _LARGEST
             yield position, inert_record(size, self.file.start_offset + position, self.timestamp)

@@ -21,7 +21,8 @@ from rmqtool.store.store import CHECKPOINT
 from rmqtool.transaction import Loss, Transaction
 
 _MISSING, _FUTURE, _OFFSET = "checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"
-_ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file"})  # no units are missing because of them
+_END = "commitlog.end-missing"
+_ELSEWHERE = frozenset({"consumequeue.stray", "consumequeue.empty-file", "consumequeue.shifted"})  # lack no units
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class NewCheckpoint:
 
 def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NewCheckpoint]:
     """The new checkpoint, when one of its `codes` is told and the queues are complete."""
-    told = codes & {_MISSING, _FUTURE, _OFFSET}
+    before = snapshot.checkpoint or {}
+    told = codes & {_MISSING, _FUTURE, _OFFSET, *([_END] if _offsets_beyond(snapshot, before) else [])}
     lacks_units = any(code.startswith("consumequeue.") for code in codes - _ELSEWHERE)
     if not told or lacks_units or snapshot.log_range.last_store_timestamp is None:
         return
-    before = snapshot.checkpoint or {}
     yield NewCheckpoint(before, _sane(snapshot, before), told, _proof(snapshot, before))
 
 
@@ -70,11 +71,22 @@ def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
 
     A time that is still to come is that of no message.
     """
-    newest = max((before.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
-    is_clean = not (snapshot.store.root / ABORT_FILE).exists()
-    if not is_clean or not (snapshot.log_range.last_store_timestamp or 0) < newest <= time.time() * 1000:
+    if (snapshot.store.root / ABORT_FILE).exists():
         return None
-    return f"{CHECKPOINT} knew a message of {rfc3339(newest) or newest}"
+    newest = max((before.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
+    if newest > time.time() * 1000:
+        return None
+    if newest > (snapshot.log_range.last_store_timestamp or 0):
+        return f"{CHECKPOINT} knew a message of {rfc3339(newest) or newest}"
+    beyond = [f"{name} {before[name]}" for name in _offsets_beyond(snapshot, before)]
+    return f"{CHECKPOINT} had {' and '.join(beyond)}" if beyond else None
+
+
+def _offsets_beyond(snapshot: Snapshot, before: Mapping[str, int]) -> list[str]:
+    """The offsets that lead behind the end of the log: where it ended once, and where its last record began."""
+    ends = {"confirm_physical_offset": snapshot.log_range.max_offset}
+    ends["logics_physical_offset"] = ends["confirm_physical_offset"] - 1
+    return [name for name, end in ends.items() if before.get(name, 0) > max(end, 0)]
 
 
 def _sane(snapshot: Snapshot, before: Mapping[str, int]) -> dict[str, int]:

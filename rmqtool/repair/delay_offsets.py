@@ -7,6 +7,7 @@ from functools import cached_property
 from rmqtool.repair.config_text import edited, members, table_in, value_of, with_members
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.deliveries import LEVELS, Deliveries
+from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 
@@ -31,17 +32,15 @@ class DelayOffsets:
     @cached_property
     def unproven(self) -> list[int]:
         """Levels that have messages, of which the log does not show which were delivered."""
-        return sorted(self._ranges.keys() - self.proven.keys())
+        with_messages = {level for level, each in self._ranges.items() if each.max_offset > each.min_offset}
+        return sorted(with_messages - self.proven.keys())
 
     @cached_property
-    def _ranges(self) -> dict[int, int]:
-        """The end of each level's queue, where it has messages."""
-        ends = {}
-        for queue_id in self._snapshot.queue_ids(SCHEDULE_TOPIC):
-            queue = self._snapshot.queue(SCHEDULE_TOPIC, queue_id)
-            if queue is not None and queue.range.max_offset > queue.range.min_offset:
-                ends[queue_id + 1] = queue.range.max_offset
-        return ends
+    def _ranges(self) -> dict[int, QueueRange]:
+        """The ranges of the levels' queues."""
+        queues = {queue_id + 1: self._snapshot.queue(SCHEDULE_TOPIC, queue_id)
+                  for queue_id in self._snapshot.queue_ids(SCHEDULE_TOPIC)}  # fmt: skip
+        return {level: queue.range for level, queue in queues.items() if queue is not None}
 
     def completed(self, text: str) -> tuple[str, list[str]]:
         """A file's text with the levels that it lacks, as far as they are proven, and a line for each."""
@@ -62,7 +61,7 @@ class DelayOffsets:
             if type(offset) is not int or not member.name.isdecimal():
                 continue
             level = int(member.name)
-            end = self._ranges.get(level, offset)
+            end = self._ranges[level].max_offset if level in self._ranges else offset
             right = self.proven.get(level, min(max(offset, 0), end))
             if right != offset:
                 edits.append((member.value, member.stop, str(right)))

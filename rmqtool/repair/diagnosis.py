@@ -21,6 +21,8 @@ from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
 _TOPICS = f"{CONFIG}/{TOPICS}"
+NEWER_RECORDS = "commitlog.magic-code-v2"
+_CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
 
 
@@ -76,6 +78,15 @@ class Repairs:
         return bool(self.changes or self.queues or self.index or self.neutralise)
 
 
+def to_be_treated(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those above information, and what stands in the way of a queue that is missing."""
+    found = tuple(findings)
+    is_in_the_way = any(each.code == "consumequeue.missing-queue" for each in found)
+    return tuple(
+        each for each in found if each.severity != "info" or (is_in_the_way and each.code == "consumequeue.stray")
+    )
+
+
 def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: bool = False) -> Repairs:
     """What the next transaction of `rmqtool repair` does; with `keep_offsets` it leaves committed offsets alone.
 
@@ -98,7 +109,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     config = config_changes(snapshot, findings, offsets=not (keep_offsets or queues))
     if queues and any(change.name == _TOPICS for change in config):
         return Repairs(tuple(config), goes_on=True)  # topics.json says which queues are batch queues
-    is_later = queues and any(map(_is_held_against_queues, findings))
+    is_later = queues and any(each.code in _CUTS_QUEUES or _is_held_against_queues(each) for each in findings)
     if queues or index:  # which also write the checkpoint
         return Repairs(tuple(config), queues, index, is_damaged, goes_on=bool(files) or is_later)
     return Repairs((*files, *config))
@@ -120,10 +131,16 @@ def notes_on_the_rest(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: b
 
 
 def by_treatment(findings: Iterable[Finding]) -> dict[Treatment, list[Finding]]:
-    """The findings, each under its treatment."""
+    """The findings, each under its treatment.
+
+    A start that loses records which its release cannot read is mended by another release, not by inert records.
+    """
+    all_findings = tuple(findings)
+    is_older = any(finding.code == NEWER_RECORDS for finding in all_findings)
     found: dict[Treatment, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        found[treatment_of(finding)].append(finding)
+    for finding in all_findings:
+        is_of_release = is_older and finding.code.startswith("start.")
+        found["release" if is_of_release else treatment_of(finding)].append(finding)
     return found
 
 

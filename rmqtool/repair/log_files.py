@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
+from rmqtool.repair.blanks import blank_changes
 from rmqtool.repair.change import Change
 from rmqtool.repair.checkpoint import checkpoint_changes
 from rmqtool.repair.log_names import name_changes
@@ -30,7 +30,8 @@ _EMPTY, _SIZE = "commitlog.empty-file", "commitlog.file-size"
 BEFORE_REBUILDS = frozenset(
     {
         *(*_LOG_STRAYS, _QUEUE_STRAY, _WRONG_KIND, _EMPTY, _SIZE),
-        *("commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap", "commitlog.duplicate-file"),
+        *("commitlog.blank", "commitlog.physical-offset", "commitlog.misaligned-file", "commitlog.overlap"),
+        "commitlog.duplicate-file",
     }
 )
 """Codes whose changes must be in place before a rebuild reads the log, and before the log is judged again."""
@@ -84,7 +85,7 @@ def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Ch
     if codes & UNREADABLE:
         return by_name
     return (
-        [*by_name, *(_resized(snapshot) if _SIZE in codes else ())]
+        [*by_name, *(_resized(snapshot) if _SIZE in codes else ()), *blank_changes(snapshot, findings)]
         or name_changes(snapshot, codes)
         or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
     )
@@ -100,9 +101,9 @@ def expected_size(snapshot: Snapshot) -> int | None:
     return usual if usual and configured in (None, usual) else None
 
 
-def empty_last_files(log: MappedFiles) -> tuple[MappedFile, ...]:
-    """The files of 0 bytes behind the last one that has a size; none where all of a log that goes on are empty."""
-    empty = tuple(takewhile(lambda file: not file.size, reversed(log.files)))[::-1]
+def empty_files(log: MappedFiles) -> tuple[MappedFile, ...]:
+    """The files of 0 bytes; none where all of a log that goes on are empty."""
+    empty = tuple(file for file in log.files if not file.size)
     return empty if len(empty) < len(log.files) or log.files[0].start_offset == 0 else ()
 
 
@@ -131,22 +132,20 @@ def _taken_out(snapshot: Snapshot, paths: Sequence[Path], codes: frozenset[str])
 
 
 def _empty_files(snapshot: Snapshot) -> Iterator[Change]:
-    names = names_in_store(snapshot.store, [file.path for file in empty_last_files(snapshot.log)])
+    names = names_in_store(snapshot.store, [file.path for file in empty_files(snapshot.log)])
     if names:
-        what = f"{counted(len(names), 'file')} of 0 bytes at the end of the log: taken out; nothing is in there"
+        what = f"{counted(len(names), 'file')} of 0 bytes of the log: taken out; nothing is in there"
         yield TakenOut(names, frozenset({_EMPTY}), what)
 
 
 def _resized(snapshot: Snapshot) -> Iterator[Change]:
-    size, files = expected_size(snapshot), snapshot.log.files
-    for number, file in enumerate(files if size else ()):
+    size = expected_size(snapshot)
+    for file in snapshot.log.files if size else ():
         name = name_in_store(snapshot.store, file.path)
-        if name and size and is_resizable(file, files[number + 1 :], size):
+        if name and size and is_resizable(file, size):
             yield Resized(name, file.path, file.size, size)
 
 
-def is_resizable(file: MappedFile, later: Sequence[MappedFile], size: int) -> bool:
-    """Whether zeros make up the difference: behind the last data of the log, or beyond the size of a whole file."""
-    if file.size > size:
-        return zero_from(file, size)
-    return 0 < file.size < size and all(zero_from(other, 0) for other in later)
+def is_resizable(file: MappedFile, size: int) -> bool:
+    """Whether a file is short, so that no start takes it as it is, or has only zeros beyond the size of a whole one."""
+    return 0 < file.size < size or (file.size > size and zero_from(file, size))

@@ -11,7 +11,7 @@ from shlex import quote
 from rmqtool.findings.finding import Finding
 from rmqtool.findings.report import UNREADABLE
 from rmqtool.repair.change import Change
-from rmqtool.repair.log_files import empty_last_files, expected_size, is_resizable
+from rmqtool.repair.log_files import empty_files, expected_size, is_resizable
 from rmqtool.repair.log_names import NAME_CODES
 from rmqtool.repair.places import codes_of, name_in_store
 from rmqtool.rules.file_sizes import LOG_FILE_SIZE
@@ -79,22 +79,15 @@ def _wrong_conf(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NotHealed
 
 
 def _sizes(snapshot: Snapshot) -> Iterator[NotHealed]:
-    """Files that zeros do not make whole."""
-    size, files = expected_size(snapshot), snapshot.log.files
-    if size is None:
-        return
-    empty = empty_last_files(snapshot.log)
-    for number, file in enumerate(files):
-        name, later = snapshot.store.relative(file.path), files[number + 1 :]
-        if file.size == size or file in empty or is_resizable(file, later, size):
-            continue
-        code = _SIZE if file.size else _EMPTY
-        if file.size > size:
-            yield NotHealed(frozenset({code}), f"{name} holds data behind the {size} bytes that a file has")
-        else:
-            why = f"{name} has {file.size} of {size} bytes, and files follow it: zeros in place of the rest would only "
-            why += "hide that it is lost"
-            yield NotHealed(frozenset({code}), why, (f"{name} ({size} bytes)",))
+    """Files whose size no change puts right."""
+    size, empty = expected_size(snapshot), empty_files(snapshot.log)
+    for file in snapshot.log.files if size else ():
+        name = snapshot.store.relative(file.path)
+        if size and file.size > size and not is_resizable(file, size):
+            yield NotHealed(frozenset({_SIZE}), f"{name} holds data behind the {size} bytes that a file has")
+        elif not file.size and file not in empty:
+            why = f"{name} has 0 bytes, as all files of the log: no messages are left"
+            yield NotHealed(frozenset({_EMPTY}), why, (f"{name} ({size} bytes)",))
 
 
 def _names(codes: frozenset[str]) -> Iterator[NotHealed]:

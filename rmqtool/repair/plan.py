@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
-from rmqtool.repair.diagnosis import Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
+from rmqtool.repair.diagnosis import NEWER_RECORDS, Diagnosis, Repairs, by_treatment, judged_now, notes_on_the_rest
 from rmqtool.repair.not_healed import NotHealed
 from rmqtool.repair.permissions import permission_command
 from rmqtool.repair.treatments import Treatment
@@ -73,10 +73,11 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if any(each.file != _STAGED for each in found.get("interrupted", ())):
         return Plan((ending,), 1)  # what was found may be half old and half new
     if diagnosis.mended:
-        first = (ending,) if "interrupted" in found else ()
-        is_mended = found.keys() - {"interrupted", "acknowledge", "running"}
-        start = Step("Start the broker: its start mends this, and no message is lost by it.")
-        return Plan((*first, start) if is_mended else first, len(first) or None)
+        first = [ending] if "interrupted" in found else []
+        steps = [*first]
+        if found.keys() - {"interrupted", "acknowledge", "running"}:
+            steps.append(Step("Start the broker: its start mends this, and no message is lost by it."))
+        return Plan((*steps, *_acknowledgement(diagnosis)), len(first) or None)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
@@ -104,11 +105,20 @@ def _steps_before(
             f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
-    for finding in found.get("decide", ())[:_MAX_NAMED]:
+    for finding in _one_of_each(found.get("decide", ()))[:_MAX_NAMED]:
         yield Step(f"{finding.message}: {CATALOGUE[finding.code].repair}")
-    if "release" in found:
+    if "release" in found and not _has_newer_records(found):
         yield Step("Find out the release of the broker (its lib/ names it), and name it: starts of the releases that "
                    "fit differ.", f"{diagnosis.command('verify')} --broker-version VERSION")  # fmt: skip
+
+
+def _one_of_each(findings: Sequence[Finding]) -> list[Finding]:
+    """The first finding of each message."""
+    return list({finding.message: finding for finding in reversed(findings)}.values())[::-1]
+
+
+def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
+    return any(finding.code == NEWER_RECORDS for finding in found.get("decide", ()))
 
 
 def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Step:
@@ -132,6 +142,7 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     lost = [change.lost for change in repairs.changes if change.lost]
     if repairs.neutralise:
         changes.append(f"put inert records in place of damage in the log ({_codes(found['neutralise'])})")
+        lost += _damaged_bodies(found["neutralise"])
     if repairs.queues:
         changes.append(f"rebuild the consume queues{_of(found.get('queues', ()))}")
     if repairs.index:
@@ -143,6 +154,12 @@ def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[st
     return changes, lost
 
 
+def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
+    count = sum(finding.count for finding in findings if finding.code == "commitlog.body-crc")
+    if count:
+        yield f"{counted(count, 'message')} with a damaged body, which consumers get until then"
+
+
 def _steps_after(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
 ) -> Iterator[Step]:
@@ -152,17 +169,24 @@ def _steps_after(
         yield Step(f"Change broker.conf before a broker of the named release starts ({what}).")
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
-    if saving:
+    if _has_newer_records(found):
+        yield Step("Start no broker of the named release: it would destroy the records that it cannot read.")
+    elif saving:
         yield Step("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
-        is_repaired or found.keys() & {"start", "restore"}
+        is_repaired or ("refused" not in found and found.keys() & {"start", "restore"})
     ):
         yield Step("Start the broker.")
     for finding in found.get("running", ()):
         yield Step(f"Later: {finding.message}.", finding.remedy)
-    if "acknowledge" in found:
+    yield from _acknowledgement(diagnosis)
+
+
+def _acknowledgement(diagnosis: Diagnosis) -> Iterator[Step]:
+    recorded = diagnosis.by_treatment.get("acknowledge")
+    if recorded:
         yield Step("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
-                   lost=_some(tuple(finding.message for finding in found["acknowledge"])))  # fmt: skip
+                   lost=_some(tuple(finding.message for finding in recorded)))  # fmt: skip
 
 
 def _remaining(

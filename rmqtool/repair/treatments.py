@@ -40,9 +40,9 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     ),
     "neutralise": (
         *("start.data-loss", "start.other-mode-data-loss"),
-        *("commitlog.body-crc", "commitlog.property-crc", "commitlog.lengths", "commitlog.truncated"),
+        *("commitlog.body-crc", "commitlog.lengths", "commitlog.truncated"),
         *("commitlog.magic-code", "commitlog.zeroed", "commitlog.physical-offset", "commitlog.blank"),
-        *("commitlog.huge-size", "commitlog.properties", "commitlog.sys-flag"),
+        *("commitlog.huge-size", "commitlog.properties"),
     ),
     "queues": (
         *("start.hangs", "start.queue-loss", "store.abort-missing"),
@@ -72,7 +72,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     "acknowledge": ("store.recorded-loss",),
     "none": (
         *("commitlog.queue-offset-restart", "commitlog.queue-offset-gap", "consumequeue.shifted"),
-        "upgrade.changed",
+        *("commitlog.property-crc", "commitlog.sys-flag", "upgrade.changed"),
     ),
     "refused": ("start.refuses",),
 }

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from rmqtool.base.errors import UnwritableError
 
 _HINTS = {
+    errno.EISDIR: "move it away, and run this again",
     errno.ENOSPC: "make room on the file system of the store and run the command again",
     errno.EDQUOT: "raise the quota of this user and run the command again",
     errno.EROFS: "mount the file system for writing, or work on a copy",

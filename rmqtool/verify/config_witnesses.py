@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.rules.config_shapes import main_table
@@ -50,7 +51,9 @@ def _check_delays(witnesses: Witnesses, report: Report) -> None:
     reported = {level.level for level in levels if level.repeated or level.skipped}
     for level_number, earlier in _in_backup(file).items():
         offset = offsets.get(level_number, 0)
-        if level_number not in reported and offset < earlier:
+        queue = witnesses.ranges.get(QueueName(SCHEDULE_TOPIC, level_number - 1))
+        end = min(earlier, queue.max_offset) if queue else earlier  # behind the queue's end there is nothing to deliver
+        if level_number not in reported and offset < end:
             message = f"level {level_number}: delivered up to {offset}, its .bak, written earlier, has {earlier}"
             report.add("config.delay-offset", message, file=f"{CONFIG}/{DELAYS}", severity="warning",
                        effect="the broker delivers them again", topic=SCHEDULE_TOPIC, queue_id=level_number - 1,

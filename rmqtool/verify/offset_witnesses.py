@@ -7,6 +7,7 @@ file whether messages were stored long after it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -52,7 +53,7 @@ def check_offset_witnesses(witnesses: Witnesses, report: Report) -> None:
     if file.path is None or witnesses.is_in_rocksdb:
         return
     wrong = {(one.committed.group, one.committed.topic, one.committed.queue_id): one
-             for one in (*_behind_retries(witnesses), *_behind_backup(file.path, committed),
+             for one in (*_behind_retries(witnesses), *_behind_backup(file.path, committed, witnesses.ranges),
                          *_out_of_reach(committed, witnesses.ranges))}  # fmt: skip
     _report(witnesses.store, file.path, wrong, report)
     _check_age(witnesses.store, file.path, witnesses.totals.latest, report)
@@ -83,8 +84,11 @@ def _out_of_reach(committed: Sequence[CommittedOffset], ranges: Ranges) -> Itera
             yield _Wrong(one, f"far beyond the end of its queue ({end})", effect)
 
 
-def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator[_Wrong]:
-    """Offsets that are less than in the .bak: they grow from one write to the next, unless they are set back."""
+def _behind_backup(path: Path, committed: Sequence[CommittedOffset], ranges: Ranges) -> Iterator[_Wrong]:
+    """Offsets that are less than in the .bak: they grow from one write to the next, unless they are set back.
+
+    At the end of its queue a group has nothing to consume again.
+    """
     if path.suffix == ".bak":
         return
     try:
@@ -94,7 +98,8 @@ def _behind_backup(path: Path, committed: Sequence[CommittedOffset]) -> Iterator
     before = {(one.group, one.topic, one.queue_id): one.offset for one in backup}
     for one in committed:
         earlier = before.get((one.group, one.topic, one.queue_id), one.offset)
-        if one.offset < earlier:
+        queue = ranges.get(QueueName(one.topic, one.queue_id))
+        if one.offset < (min(earlier, queue.max_offset) if queue else earlier):
             yield _Wrong(one, f"its .bak, written earlier, has {earlier}", _AGAIN)
 
 
@@ -156,7 +161,7 @@ def _check_age(store: Store, path: Path, newest: int, report: Report) -> None:
         written = path.stat().st_mtime_ns // 1_000_000
     except OSError:
         return
-    if newest - written > _OLD_MS:
+    if newest - written > _OLD_MS and newest <= time.time() * 1000:  # a time that is still to come proves nothing
         message = f"written {rfc3339(written)}, and the newest message was stored {rfc3339(newest)}: a running " \
                   "broker writes it every five seconds"  # fmt: skip
         report.add("config.older-copy", message, file=store.relative(path))

@@ -11,7 +11,7 @@ import pytest
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.mapped_files import MappedFile
-from rmqtool.formats.message import MIN_MESSAGE_SIZE, parse_message
+from rmqtool.formats.message import MIN_MESSAGE_SIZE, build_blank, parse_message
 from rmqtool.rebuild.neutralise import Patch, inert_record
 from rmqtool.transaction.system import System
 from tests.building import START_TIME
@@ -43,15 +43,24 @@ def test_inert_record_is_a_rolled_back_message(size: int) -> None:
     assert b"%RMQTOOL%LOST".startswith(found.topic)
 
 
-@pytest.mark.parametrize(("position", "size"), [(100, 92), (100, 3 << 20), (100, (1 << 20) + 93), (0, 4 << 20)])
+@pytest.mark.parametrize(("position", "size"), [(100, 92), (100, 3 << 20), (100, (1 << 20) + 93)])
 def test_patch_is_filled_without_a_gap(position: int, size: int) -> None:
-    """Records of bounded size, one behind the other; up to the end of a file a blank."""
-    end, ends_file = position, position + size == FILE.size
+    """Records of bounded size, one behind the other."""
+    end = position
     for at, data in Patch(FILE, position, size, "magic-code", START_TIME).data():
         assert at == end
-        end = at + (size if ends_file else len(data))
+        end = at + len(data)
         assert len(data) <= (1 << 20) + MIN_MESSAGE_SIZE + 1
     assert end == position + size
+
+
+@pytest.mark.parametrize(("size", "records"), [(4 << 20, 1), (100, 1), (99, 0), (8, 0)])
+def test_the_end_of_a_file_is_a_blank(size: int, records: int) -> None:
+    """Behind one record, where there is room for it, which shows that something was lost there."""
+    position = FILE.size - size
+    found = dict(Patch(FILE, position, size, "zeroed", START_TIME).data())
+    assert found[position + records * 92] == build_blank(size - records * 92)
+    assert [len(data) for data in found.values()] == [8, *[92] * records]
 
 
 @pytest.mark.parametrize(("position", "size", "possible"), [(9, 91, False), (9, 92, True), (FILE.size - 8, 8, True)])

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.file_name import file_name
+from rmqtool.formats.message import MAGIC_CODE_BLANK
 from rmqtool.repair.log_files import BEFORE_REBUILDS, log_file_changes
 from rmqtool.repair.not_healed import not_healed
 from rmqtool.rules.broker_conf import BrokerConf
@@ -17,7 +18,7 @@ from rmqtool.store.store import open_store
 from rmqtool.verify.read_errors import UnreadFiles
 from tests.repair.healing import findings_of, heal, left, plan
 from tests.transaction.small import tree
-from tests.verify.damages import QUEUE, log_file
+from tests.verify.damages import OFFSETS, QUEUE, blank_offset, log_file, patch_log
 from tests.verify.small_store import FILE_SIZE, small_store
 from tests.verify.verifying import codes_of, verify
 
@@ -133,20 +134,54 @@ def test_files_allocated_ahead_do_not_make_it_a_middle_one(store: Path) -> None:
     assert log_file(store, -2).stat().st_size == FILE_SIZE
 
 
-def test_a_short_file_in_the_middle_is_left(store: Path) -> None:
-    """Its rest is lost, and zeros would hide that."""
-    os.truncate(log_file(store, 1), 1000)
-    assert not [change for change in plan(store) if "commitlog.file-size" in change.codes]
-    [one] = [each for each in left(store) if "commitlog.file-size" in each.codes]
-    assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+@pytest.mark.parametrize("size", [1000, FILE_SIZE - 8])
+def test_a_short_file_in_the_middle_is_filled_up(store: Path, size: int) -> None:
+    """No broker starts on it; the plan asks for the file first, and says what is lost without it."""
+    path = log_file(store, 1)
+    data = path.read_bytes()
+    os.truncate(path, size)
+    [needed] = [each.needed for each in left(store)]
+    assert needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+    [change] = heal(store)
+    assert change.lost == f"what commitlog/{path.name} held behind its first {size} bytes, unless it is restored first"
+    assert path.read_bytes() == data[:size].ljust(FILE_SIZE, b"\0")
+    assert not codes_of(verify(store)) & {"commitlog.file-size", "commitlog.gap", "start.refuses"}
 
 
-def test_an_empty_file_in_the_middle_is_left(store: Path) -> None:
-    """It has to be restored."""
+def test_an_empty_file_in_the_middle_is_taken_out(store: Path) -> None:
+    """No broker starts on it; on the gap that it leaves one does, and the file has to be restored."""
     os.truncate(log_file(store, 1), 0)
-    assert not [change for change in plan(store) if "commitlog.empty-file" in change.codes]
-    [one] = [each for each in left(store) if "commitlog.empty-file" in each.codes]
+    [change] = heal(store)
+    assert change.details == (f"commitlog/{file_name(FILE_SIZE)}",)
+    assert codes_of(verify(store)) == {"commitlog.gap"}
+    [one] = left(store)
     assert one.needed == (f"commitlog/{file_name(FILE_SIZE)} ({FILE_SIZE} bytes)",)
+
+
+def test_all_files_of_a_log_that_goes_on_are_empty(store: Path) -> None:
+    """Their names are all that is left of it."""
+    log_file(store, 0).unlink()
+    for path in (store / "commitlog").iterdir():
+        os.truncate(path, 0)
+    assert not [change for change in plan(store) if "commitlog.empty-file" in change.codes]
+
+
+def test_a_blank_that_is_too_long_gets_its_size(store: Path) -> None:
+    """The rest of the file stays as it is: a broker may leave any bytes behind a blank."""
+    path = log_file(store, 0)
+    before = path.read_bytes()
+    patch_log(blank_offset(), (1 << 20).to_bytes(4, "big"))(store)
+    [change] = heal(store)
+    assert change.codes == {"commitlog.blank"}
+    assert path.read_bytes() == before
+    assert codes_of(verify(store)) == set()
+
+
+def test_a_blank_before_records_is_damage(store: Path) -> None:
+    """With a size that leads to the end of the file it would hide them."""
+    patch_log(OFFSETS[3], (1 << 20).to_bytes(4, "big") + MAGIC_CODE_BLANK.to_bytes(4, "big", signed=True))(store)
+    assert "commitlog.blank" in codes_of(verify(store))
+    assert plan(store) == []
 
 
 def test_a_file_that_has_grown_by_zeros_is_cut(store: Path) -> None:

@@ -20,7 +20,8 @@ from rmqtool.transaction import acknowledge, recorded_losses
 from tests.building import START_TIME
 from tests.repair.healing import carry_out, findings_of, heal, plan
 from tests.rights import needs_root
-from tests.verify.damages import log_file, remove
+from tests.verify.circumstances import closed_gap
+from tests.verify.damages import log_file, overwrite, remove
 from tests.verify.small_store import RECORDS, small_log, small_store
 from tests.verify.timer_store import READ_UNTIL, store_with_timers, write_check
 from tests.verify.verifying import codes_of, verify
@@ -94,6 +95,25 @@ def write_times(store: Path, time: int) -> None:
     (store / "checkpoint").write_bytes((time.to_bytes(8, "big") * 3).ljust(4096, b"\0"))
 
 
+@pytest.mark.parametrize(("position", "name", "beyond"), [(32, "confirm", 1), (40, "logics", 0)])
+def test_offsets_behind_the_log_are_recorded_when_they_go(store: Path, position: int, name: str, beyond: int) -> None:
+    """They prove that the log has lost its end, as times do."""
+    end = small_log().end + beyond
+    overwrite(store, "checkpoint", position, end.to_bytes(8, "big"))
+    assert "commitlog.end-missing" in codes_of(verify(store))
+    heal(store)
+    [record] = recorded_losses(store)
+    assert record.loss is not None
+    assert record.loss.proofs == (f"checkpoint had {name}_physical_offset {end}",)
+    assert codes_of(verify(store)) == {"store.recorded-loss"}
+
+
+def test_units_that_are_only_shifted_do_not_keep_a_checkpoint_away(tmp_path: Path) -> None:
+    store = closed_gap(tmp_path / "store")
+    [change] = heal(store)
+    assert change.codes == {"checkpoint.missing"}
+
+
 @pytest.mark.parametrize("case", CHECKPOINTS)
 @pytest.mark.parametrize("abort", [False, True])
 def test_a_checkpoint_that_fits_the_log(store: Path, case: str, abort: bool) -> None:
@@ -107,7 +127,9 @@ def test_a_checkpoint_that_fits_the_log(store: Path, case: str, abort: bool) -> 
     assert {fields[name] for name in CHECKPOINT_TIMES} == {LAST_TIME}
     assert fields["logics_physical_offset"] in (0, small_log().offsets[-1])
     assert codes_of(verify(store)) <= {"store.unclean-stop"}
-    assert change.codes <= {"checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset"}
+    assert change.codes <= {
+        *("checkpoint.missing", "checkpoint.future", "checkpoint.logics-offset", "commitlog.end-missing"),
+    }  # fmt: skip
 
 
 def test_a_proof_of_lost_messages_is_recorded(store: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rmqtool.findings.catalogue import CATALOGUE, finding
 from rmqtool.findings.finding import Finding
-from rmqtool.repair.diagnosis import Diagnosis, repairs_of
+from rmqtool.repair.diagnosis import Diagnosis, repairs_of, to_be_treated
 from rmqtool.repair.plan import Plan, plan_of
 from rmqtool.repair.treatments import TREATMENTS
 from rmqtool.store.snapshot import Snapshot
@@ -86,6 +86,52 @@ def test_what_a_start_mends_needs_no_repair(store: Path) -> None:
     assert found.start_after is None
 
 
+def test_a_recorded_loss_is_shown_beside_what_a_start_mends(store: Path) -> None:
+    found = plan(store, "store.unclean-stop", "store.recorded-loss", mended=True)
+    start, acknowledge = found.steps
+    assert start.command is None
+    assert (acknowledge.command or "").endswith("--acknowledge")
+    assert found.start_after is None
+
+
+def test_damaged_bodies_are_lost_by_a_repair(store: Path) -> None:
+    """Consumers get them until inert records stand in their place."""
+    (repair, _) = plan(store, "commitlog.body-crc", "commitlog.body-crc").steps
+    assert "2 messages with a damaged body, which consumers get until then" in repair.lost
+
+
+@pytest.mark.parametrize("code", ["commitlog.property-crc", "commitlog.sys-flag"])
+def test_what_no_rebuild_changes_is_not_promised(store: Path, code: str) -> None:
+    found = plan(store, code)
+    assert not found.steps
+    [stays] = found.remaining
+    assert stays.startswith(f"{code}: Restore the bytes")
+
+
+def test_no_older_release_is_started_on_newer_records(store: Path) -> None:
+    """It would destroy them, and inert records do not help."""
+    lost = finding("start.data-loss", "lost", store=store)
+    newer = finding("commitlog.magic-code-v2", "version 2 of a record", store=store)
+    of = diagnosis(store, newer, newer, lost, finding("commitlog.last-file-missing", "", store=store))
+    assert not repairs_of(of).neutralise
+    texts = [step.text for step in plan_of(of, repairs_of(of)).steps]
+    assert sum(text.startswith("version 2 of a record: Go back") for text in texts) == 1
+    assert "Start the broker." not in texts
+    assert texts[-1].startswith("Start no broker of the named release")
+
+
+def test_a_broker_that_refuses_is_not_to_be_started(store: Path) -> None:
+    """A file that has to come from elsewhere, or to be moved by hand, is not there yet."""
+    found = plan(store, "start.refuses", "commitlog.gap")
+    assert [step.text.split()[0] for step in found.steps] == ["Restore"]
+
+
+def test_a_repair_that_cuts_queues_says_that_it_goes_on(store: Path) -> None:
+    """Offsets, timers and the checkpoint are held against the queues that are left."""
+    (_, repair, _) = plan(store, "consumequeue.ahead", "commitlog.end-missing").steps
+    assert repair.changes[-1] == "then verify again, and repair what is left"
+
+
 def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
     """No start keeps what is behind it: it is saved first, and no broker is started."""
     of = diagnosis(store, finding("start.data-loss", "lost", store=store, remedy="rmqtool export STORE --output D"))
@@ -133,6 +179,14 @@ def test_queues_in_rocksdb_are_not_rebuilt(store: Path, tmp_path: Path) -> None:
     assert found.remaining == (
         "commitlog.zeroed, start.data-loss: the queues are in RocksDB, which this version does not rebuild",
     )
+
+
+def test_what_is_in_the_way_of_a_missing_queue_is_treated(store: Path) -> None:
+    """Elsewhere it is information."""
+    stray = finding("consumequeue.stray", "no directory", store=store, severity="info")
+    missing = finding("consumequeue.missing-queue", "", store=store)
+    assert to_be_treated([stray]) == ()
+    assert to_be_treated([stray, missing]) == (stray, missing)
 
 
 def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:

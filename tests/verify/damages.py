@@ -201,16 +201,10 @@ def _of_log_files() -> Iterator[tuple[str, Damage]]:
 def _of_records() -> Iterator[tuple[str, Damage]]:
     tenth, checked, size = OFFSETS[10], OFFSETS[4], OFFSETS[11] - OFFSETS[10]
     yield "torn", Damage("commitlog.torn", tear, False, OFFSETS[-1])
-    yield "body", Damage("commitlog.body-crc", patch_log(tenth + 88, b"B"), True, tenth)
-    yield "body crc", Damage("commitlog.body-crc", patch_log(tenth + 8, b"\1\2\3\4"), True, tenth)
     yield "property crc", Damage("commitlog.property-crc", patch_log(checked + 16, b"\0\0\0\1"), True, checked)
-    yield "body size", Damage("commitlog.lengths", patch_log(tenth + 84, _int(7)), True, tenth)
-    yield "magic code", Damage("commitlog.magic-code", patch_log(tenth + 4, _int(1)), True, tenth)
     yield "zeros", Damage("commitlog.zeroed", patch_log(tenth, bytes(size)), True, tenth)
-    yield "other place", Damage("commitlog.physical-offset", patch_log(tenth + 28, _long(1)), True, tenth)
-    yield "huge size", Damage("commitlog.huge-size", patch_log(tenth, b"\x70\0\0\0"), True, tenth)
-    yield "sys flag", Damage("commitlog.sys-flag", patch_log(tenth + 36, b"\0\0\x80\0"), True, tenth)
-    yield "future", Damage("commitlog.future-timestamp", patch_log(tenth + 56, _long(1 << 52)), False, tenth)
+    for name, (code, position, data) in RECORD_PATCHES.items():
+        yield name, Damage(code, patch_log(tenth + position, data), name != "future", tenth)
     yield "queue offset", Damage("commitlog.queue-offset-gap", patch_log(OFFSETS[12] + 20, _long(9)), False)
 
 
@@ -274,6 +268,18 @@ def _of_the_rest() -> Iterator[tuple[str, Damage]]:
     yield "offsets cut", Damage("config.consumer-offset", config("consumerOffset.json", '{"offsetTable'))
     yield "delay offset", Damage("config.delay-offset", delay_ahead, False)
 
+
+RECORD_PATCHES = {
+    "body": ("commitlog.body-crc", 88, b"B"),
+    "body crc": ("commitlog.body-crc", 8, b"\1\2\3\4"),
+    "body size": ("commitlog.lengths", 84, _int(7)),
+    "magic code": ("commitlog.magic-code", 4, _int(1)),
+    "other place": ("commitlog.physical-offset", 28, _long(1)),
+    "huge size": ("commitlog.huge-size", 0, b"\x70\0\0\0"),
+    "sys flag": ("commitlog.sys-flag", 36, b"\0\0\x80\0"),
+    "future": ("commitlog.future-timestamp", 56, _long(1 << 52)),
+}
+"""Bytes at a position in any record with IPv4 hosts, and the code that tells them."""
 
 DAMAGES = dict(_damages())
 """By a name for the test."""

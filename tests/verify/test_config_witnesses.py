@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqtool.store.config_json import read_config_file
 from tests.golden import stores
+from tests.verify.circumstances import committed
 from tests.verify.config_losses import HEALTHY, LOSSES
+from tests.verify.small_store import small_store
 from tests.verify.verifying import codes_of, only, verify
 
 RELEASES = ("4.4.0", "4.9.7", "5.3.3", "5.5.0")
@@ -48,6 +52,25 @@ def test_what_is_not_lost_is_not_reported(release: str, name: str, tmp_path: Pat
     HEALTHY[name](store)
     found = verify(store, version=release).findings
     assert [one.message for one in found if one.code.startswith("config.") and one.severity != "info"] == []
+
+
+@pytest.mark.parametrize(("offset", "is_reported"), [(12, False), (11, True)])
+def test_a_backup_proves_nothing_behind_the_end_of_a_queue(tmp_path: Path, offset: int, is_reported: bool) -> None:
+    """A repair moves offsets into the range of what is left; at the end of a queue nothing is consumed again."""
+    store = small_store(tmp_path / "store")
+    committed(offset)(store)
+    (store / "config" / "consumerOffset.json.bak").write_text('{"offsetTable":{"orders@group":{0:500}}}')
+    assert ("config.wrong-offset" in codes_of(verify(store))) == is_reported
+
+
+def test_a_backup_proves_nothing_behind_the_end_of_a_delay_queue(tmp_path: Path) -> None:
+    """The same of delay levels."""
+    store = stores.unpack("5.3.3-shop", tmp_path)
+    path = store / "config" / "delayOffset.json"
+    content = read_config_file(path)
+    content["offsetTable"]["1"] += 100
+    path.with_name("delayOffset.json.bak").write_text(json.dumps(content))
+    assert "config.delay-offset" not in codes_of(verify(store))
 
 
 def test_a_log_without_configuration(tmp_path: Path) -> None:

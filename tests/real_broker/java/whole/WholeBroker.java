@@ -1,10 +1,12 @@
 import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.function.LongSupplier;
+import java.util.stream.Collectors;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
@@ -75,7 +77,9 @@ final class WholeBroker {
         settings.setProperty("brokerIP2", "127.0.0.1");
         settings.setProperty("brokerName", "shop");
         settings.setProperty("storePathRootDir", root.toString());
-        settings.setProperty("storePathCommitLog", root.resolve("commitlog").toString());
+        String paths = settings.getProperty("storePathCommitLog", "commitlog"); // several ones below the root, by commas
+        settings.setProperty("storePathCommitLog", Arrays.stream(paths.split(","))
+            .map(path -> root.resolve(path).toString()).collect(Collectors.joining(",")));
         return settings;
     }
 

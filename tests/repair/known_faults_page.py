@@ -1,0 +1,96 @@
+"""What becomes of each fault, in docs/faults.md: ``python -m tests.real_broker.repairs --catalogue --record``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.repair.checked_repair import GOES_ON, Repair
+from tests.repair.known_faults import ACCEPTED, Row, rows
+
+PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+_LONGEST = 90
+_HEAD = """\
+# What becomes of each fault
+
+Every fault of the catalogue ([findings.md](findings.md)) was made on a store of its own. `rmqtool repair` carried out
+the plan that `rmqtool verify` prints; a broker of the release was started on the damaged store, and on the repaired
+one. No message that could be read before was lost in a queue, every second repair had nothing to do, and undo brought
+back every byte. Stores without a name are small ones that hold every form of record; the others were written by real
+brokers. `rmqtool` names a fault by its code; some codes have no number.
+
+The last two columns say in what users of the broker have less, or other things, than before the damage: *all* is there,
+or *refuses*: no broker starts. `make repairs` compares them, and a test holds the other columns.
+"""
+
+
+class Line(NamedTuple):
+    """One row of the table."""
+
+    fault: str
+    what: str
+    release: str
+    repair: str
+    verdict: str
+    damaged: str
+    repaired: str
+
+    @property
+    def text(self) -> str:
+        """As it stands in the page."""
+        return f"| {' | '.join(self)} |"
+
+
+_TITLES = Line("fault", "what", "release", "repair", "then verify says", "damaged", "repaired")
+
+
+def line_of(row: Row, repair: Repair, before: Mapping[str, str], after: Mapping[str, str]) -> Line:
+    """What came of a row."""
+    reason = f" ({ACCEPTED[row.name]})" if row.name in ACCEPTED else ""
+    return Line(row.fault or "-", row.name, row.version, *answer_of(repair), _users(before), _users(after) + reason)
+
+
+def answer_of(repair: Repair) -> tuple[str, str]:
+    """What a repair does, and what verify says of the store behind it."""
+    result = repair.result
+    if result is None:
+        error = repair.said[-1].get("error") or {}
+        return "nothing", f"{error.get('kind', error)}: the repair stops"
+    planned = [change for step in repair.planned["steps"] for change in step["changes"]]
+    more = ["what is left"] if GOES_ON in planned else []
+    texts = [text for text in [*planned, *(change["what"] for change in result["changes"])] if text != GOES_ON]
+    done = [*dict.fromkeys(map(_short, texts)), *more]
+    serious = sorted({each["code"] for each in repair.said[-1]["findings"] if each["severity"] != "info"})
+    return "; ".join(done) or "nothing", ", ".join([str(result["verdict"]), *serious])
+
+
+def _short(text: str) -> str:
+    """Without what stands in brackets or behind a semicolon, which may be a path or a number of this store."""
+    first = text.partition("; ")[0].partition(" (")[0].partition(": it ")[0]
+    return first if len(first) <= _LONGEST else f"{first[:_LONGEST]}..."
+
+
+def _users(lacks: Mapping[str, str]) -> str:
+    return "refuses" if "start" in lacks else ", ".join(lacks) or "all"
+
+
+def page(lines: Iterable[Line]) -> str:
+    """The whole page, in the order of the rows."""
+    by_name = {line.what: line for line in lines}
+    ordered = [by_name[row.name] for row in rows() if row.name in by_name]
+    table = [_TITLES.text, "|---" * len(_TITLES) + "|", *(line.text for line in ordered)]
+    return "\n".join([_HEAD, *table, ""])
+
+
+def written() -> Iterator[Line]:
+    """The lines that stand in the page."""
+    for text in PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else ():
+        cells = text.removeprefix("| ").removesuffix(" |").split(" | ")
+        if text.startswith("| ") and tuple(cells) != _TITLES:
+            yield Line(*cells)
+
+
+def record(lines: Iterable[Line]) -> None:
+    """Put lines in the place of those that stand there of the same rows."""
+    PAGE.write_text(page([*written(), *lines]), encoding="utf-8")
