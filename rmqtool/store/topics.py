@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from rmqtool.store.config_json import ConfigFile
-from rmqtool.store.rocksdb_config import load_table
+from rmqtool.store.rocksdb_config import SECOND, load_table
 from rmqtool.store.store import Store
 
 TOPICS = "topics.json"
@@ -43,6 +43,11 @@ class Topics:
     def is_known(self) -> bool:
         """Whether there is a file that names topics."""
         return self.file.path is not None
+
+    @property
+    def names_all(self) -> bool:
+        """Whether a topic that is not named does not exist; version 2 leaves out those that were made on demand."""
+        return self.file.path is not None and self.file.path.name != SECOND
 
     @cached_property
     def with_batch_queues(self) -> frozenset[str] | None:

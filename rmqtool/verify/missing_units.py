@@ -54,4 +54,4 @@ def report_missing_units(
 def _is_deleted(topic: str, topics: Topics, releases: Releases) -> bool:
     if topic.startswith(LMQ_PREFIX):
         return releases.newest >= LIGHT_QUEUES_EXPIRE  # before, no broker deletes one
-    return topics.is_known and topic not in topics.by_name and not is_system_topic(topic)
+    return topics.names_all and topic not in topics.by_name and not is_system_topic(topic)

@@ -29,7 +29,7 @@ Ranges = Mapping[QueueName, QueueRange]
 
 def check_topics(topics: Topics, ranges: Ranges, report: Report) -> None:
     """Report queues without a topic, and queue ids that their topic does not have."""
-    if not topics.is_known:
+    if not topics.names_all:
         return
     for name, queue_range in ranges.items():
         report.check("consumequeue.orphan")

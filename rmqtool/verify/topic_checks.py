@@ -40,7 +40,7 @@ def check_topic_lines(witnesses: Witnesses, report: Report) -> None:
     topics = witnesses.snapshot.topics
     for name in VERSIONED_FILES:
         _check_backup(witnesses.store, name, report)
-    if not topics.is_known or not topics.by_name:
+    if not topics.names_all or not topics.by_name:
         return
     missing = sorted({name.topic for name in witnesses.states} - topics.by_name.keys())
     report.check("config.topic-missing", len(witnesses.states))
