@@ -103,8 +103,9 @@ def _is_changed(case: Case) -> bool:
 
 def _judged(row: Row, case: Case, undamaged: Facts, before: Facts, after: Facts) -> Judged:
     if undamaged["refuses"] is not None:
-        problems = [*case.repair.problems, f"refuses the undamaged store: {undamaged['refuses']}"]
-        return Judged(row, case.repair, {}, {}, problems)
+        refused = {"start": str(undamaged["refuses"])}
+        why = [] if row.name in ACCEPTED else [f"refuses the undamaged store: {undamaged['refuses']}"]
+        return Judged(row, case.repair, refused, refused, [*case.repair.problems, *why])
     problems = judge(case, undamaged, before, after)
     if row.name in ACCEPTED or row.name in UNSEEN:
         problems = case.repair.problems

@@ -18,7 +18,8 @@ Every fault of the catalogue ([findings.md](findings.md)) was made on a store of
 the plan that `rmqtool verify` prints; a broker of the release was started on the damaged store, and on the repaired
 one. No message that could be read before was lost in a queue, every second repair had nothing to do, and undo brought
 back every byte. Stores without a name are small ones that hold every form of record; the others were written by real
-brokers. `rmqtool` names a fault by its code; some codes have no number.
+brokers. A fault is named by its code; some codes have no number. What is in no file (another process, a full disk, a
+file that cannot be read) was so while the store was repaired.
 
 The last two columns say in what users of the broker have less, or other things, than before the damage: *all* is there,
 or *refuses*: no broker starts. `make repairs` compares them, and a test holds the other columns.
