@@ -95,17 +95,18 @@ def parting_of(a: Side, b: Side, extents: Sequence[Extent], end: int, *, all_com
     """
     found: list[Difference] = []
     diverged: Difference | None = None
-    previous_end = extents[0].start if extents else end
-    examined = [*extents[:MAX_EXTENTS], *extents[MAX_EXTENTS:][-1:]]
-    for extent in examined:
-        if diverged and all_compared and _agree(a, b, previous_end, extent.start):
-            diverged = None
-        for difference in _differences_in(a, b, extent):
-            found.append(difference)
+    known_to = end
+    for number in (*range(len(extents))[:MAX_EXTENTS], *range(len(extents))[MAX_EXTENTS:][-1:]):
+        known_to = extents[number - 1].end if number else extents[0].start
+        for difference in _differences_in(a, b, extents[number]):
+            if diverged and all_compared and _agree(a, b, known_to, difference.start):
+                diverged = None
             if diverged is None and not difference.damaged:
                 diverged = difference
-        previous_end = extent.end
-    if diverged and all_compared and _agree(a, b, previous_end, end):
+            found.append(difference)
+            known_to = max(difference.a.end, difference.b.end)
+        known_to = max(known_to, extents[number].end)
+    if diverged and all_compared and _agree(a, b, known_to, end):
         diverged = None
     return Parting(tuple(found), len(extents) if found else 0, diverged)
 

@@ -59,7 +59,6 @@ def _file_of(side: Side, run: RecordRun) -> str:
 
 
 def _runs(side: Side, start: int) -> Iterator[RecordRun]:
-    if start < side.end:
-        for event in scan_files(side.files, start, side.end, side.snapshot.reading):
-            if isinstance(event, RecordRun):
-                yield event
+    for event in scan_files(side.files, start, side.end, side.snapshot.reading):
+        if isinstance(event, RecordRun):
+            yield event

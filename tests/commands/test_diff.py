@@ -14,6 +14,7 @@ from tests.commands.running import Result, rmqtool
 from tests.conftest import GoldenStore
 from tests.diff.pairs import change, log_file, log_of, pair, write_epochs
 from tests.samples import missing_line
+from tests.store.other_process import JAVA, another_process
 from tests.unchanged import unchanged
 from tests.unreadable import forbidden
 
@@ -105,7 +106,7 @@ def test_the_export_that_is_printed_saves_them(parted: tuple[Path, Path], tmp_pa
     found = diff(*parted, "--json").document["result"]
     (step,) = [step for step in found["next"] if "rmqtool export" in step and str(parted[1]) in step]
     words = step.partition("rmqtool ")[2].replace("DIR", str(tmp_path / "out")).split()
-    exported = rmqtool(*words, "--json")
+    exported = rmqtool(*words, "--engine", "local", "--json")
     assert exported.status == Exit.OK, exported.err
     assert exported.document["result"]["rows"] == found["only_b"]["messages"] == 5
 
@@ -131,6 +132,17 @@ def test_an_unreadable_file(tmp_path: Path) -> None:
         assert diff(a, b, "--json").status == Exit.LOSSY
     assert found.status == Exit.LOSSY
     assert f"cannot be read: {first}" in found.out
+
+
+def test_a_broker_runs_on_it(tmp_path: Path) -> None:
+    """Only whole messages are compared: what it is writing just now is no difference."""
+    log = log_of()
+    a, b = pair(tmp_path, log, log_of())
+    path, position = log_file(a, log.end)
+    change(path, position + 3)
+    with another_process(a / "lock", JAVA):
+        found = diff(a, b)
+    assert (found.status, "a broker runs on it" in found.out, "behind the last" in found.out) == (0, True, False)
 
 
 def test_what_is_no_store(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ def test_a_store_and_itself(tmp_path: Path) -> None:
     assert compared(store, store).verdict == "same"
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(cut=st.integers(1, RECORDS - 1))
 def test_one_is_ahead(cut: int) -> None:
@@ -46,6 +47,7 @@ def test_one_is_ahead(cut: int) -> None:
     assert found.own_queue_differences == turned.own_queue_differences == []
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(at=st.integers(1, RECORDS - 1), length=st.integers(0, 5))
 def test_diverged(at: int, length: int) -> None:
@@ -66,6 +68,7 @@ def test_diverged_at_the_first_message(tmp_path: Path) -> None:
     assert "do not share a beginning" in found.not_compared[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(at=st.integers(0, RECORDS - 2), turned=st.booleans())
 def test_a_damaged_body(at: int, turned: bool) -> None:
@@ -115,6 +118,18 @@ def test_a_field_that_no_crc_covers(tmp_path: Path) -> None:
     assert (found.verdict, found.parting.damaged) == ("damaged", ())
 
 
+@pytest.mark.budget(1)
+@pytest.mark.parametrize("apart", [1, 400])
+def test_a_changed_field_before_they_part(tmp_path: Path, apart: int) -> None:
+    """Records between the two places agree: the first is no place where they part, however near or far it is."""
+    log, other = log_of(apart + 24, file_size=1 << 20), log_of(apart + 24, parted_at=apart + 20, file_size=1 << 20)
+    a, b = pair(tmp_path, log, other)
+    change(b / "commitlog" / f"{0:020d}", log.offsets[5] + 19)
+    found = compared(a, b)
+    assert (found.verdict, found.common_end) == ("diverged", log.offsets[apart + 20])
+    assert found.parting.extents == (2 if apart > 1 else 1)
+
+
 @pytest.mark.parametrize("how", ["zeroed", "missing", "cut", "swapped"])
 def test_a_damaged_file(tmp_path: Path, how: str) -> None:
     """A file in the middle that is damaged as a whole."""
@@ -155,6 +170,9 @@ def test_a_trimmed_beginning(tmp_path: Path) -> None:
     """The rest is the same; that one begins later is a difference."""
     a, b = pair(tmp_path, log_of(), log_of())
     (b / "commitlog" / f"{0:020d}").unlink()
+    assert compared(a, b).own_queue_differences == []
+    for store in (a, b):
+        shutil.rmtree(store / "consumequeue")
     found = compared(a, b)
     assert (found.log_verdict, found.verdict, found.start) == ("same", "differs", FILE_SIZE)
 
@@ -191,6 +209,12 @@ def test_fast_finds_that_they_part(tmp_path: Path, at: int) -> None:
     found = compared(a, b, FAST)
     assert (found.verdict, found.tails, found.configs) == ("diverged", {}, ())
     assert found.not_compared
+
+
+def test_fast_reads_the_last_page(tmp_path: Path) -> None:
+    """Where the last records are not the same, and no file begins."""
+    a, b = pair(tmp_path, log_of(100, file_size=1 << 20), log_of(100, parted_at=97, file_size=1 << 20))
+    assert compared(a, b, FAST).verdict == "diverged"
 
 
 def test_fast_same(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_config(tmp_path: Path) -> None:
     assert entries[("delayOffset.json", "3")] == (7, 5)
     assert entries[("subscriptionGroup.json", "g.retryMaxTimes")] == (7, 5)
     assert entries[("topics.json", "orders")] == ("present", None)
-    assert ("topics.json", "orders.perm") not in entries
+    assert ("topics.json", "orders.readQueueNums") not in entries
     assert found.verdict == "differs"
 
 
