@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from rmqtool.diff.comparison import Comparison
-from rmqtool.diff.side import Name, Side
+from rmqtool.diff.side import SIDES, Name, Side
 
 
 def next_steps(comparison: Comparison) -> list[str]:
@@ -21,7 +21,7 @@ def _steps(comparison: Comparison) -> Iterator[str]:
         case "diverged":
             yield from _parted(comparison)
         case "damaged":
-            for name in comparison.parting.damaged:
+            for name in comparison.parting.damaged or SIDES:
                 yield f"see what is damaged: rmqtool verify {_path(_side(comparison, name))}"
             yield from _set_up(comparison)
         case "a-ahead" | "b-ahead":

@@ -123,6 +123,17 @@ def test_damage_is_named(tmp_path: Path) -> None:
         assert words in found.out
 
 
+def test_a_change_that_no_crc_covers(tmp_path: Path) -> None:
+    """Nothing shows which of them was changed: both are to be verified."""
+    log = log_of()
+    a, b = pair(tmp_path, log, log_of())
+    path, position = log_file(b, log.offsets[7])
+    change(path, position + 19)
+    found = diff(a, b)
+    for words in ("but one of them was changed afterwards", f"verify {a}", f"verify {b}"):
+        assert words in found.out
+
+
 def test_an_unreadable_file(tmp_path: Path) -> None:
     """What is left is compared; no difference is not proven then."""
     a, b = pair(tmp_path, log_of(), log_of())
