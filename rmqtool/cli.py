@@ -28,6 +28,10 @@ _COMMANDS = {
         "Show what the cleaner deletes next, or delete it for good.",
         "rmqtool.commands.clean:clean",
     ),
+    "diff": (
+        "Compare two stores of one broker: a master and its slave, a store and its backup, before and after.",
+        "rmqtool.commands.diff:diff",
+    ),
     "explain": (
         "Explain a finding: what it is, how it happens, what each broker version does, how to repair.",
         "rmqtool.commands.explain:explain",

@@ -25,6 +25,7 @@ ROOMS: Mapping[str, str] = {
     "clean": "the next deletions, and who loses by them",
     "query": "find and explain one message",
     "export": "messages to Parquet",
+    "diff": "two stores side by side",
     "spark": "only what is Spark",
     "transaction": "the only writer to a store",
     "broker": "what each release does with a store; never writes",

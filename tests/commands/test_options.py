@@ -165,7 +165,7 @@ def test_help_has_examples_and_exit_statuses(name: str) -> None:
 def test_examples_in_help_are_command_lines(name: str, store: Path, tmp_path: Path) -> None:
     """What the help shows is accepted when its store is there."""
     epilog = COMMANDS[name].epilog or ""
-    places = {"/data/rocketmq/store": store, "/brokers/*/store": store}
+    places = {"/data/rocketmq/store": store, "/brokers/*/store": store, "/slave/store": store}
     places |= {"/lake": tmp_path / "lake", "/data/new": tmp_path / "new", "/tmp/plan.json": tmp_path / "plan"}
     (conf := tmp_path / "broker.conf").touch()
     for line in re.findall(r"^  rmqtool (.+)$", epilog, re.MULTILINE):

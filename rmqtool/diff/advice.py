@@ -1,0 +1,89 @@
+"""What to do after a comparison: what is worth saving, and which store is set up anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from rmqtool.diff.comparison import Comparison
+from rmqtool.diff.side import SIDES, Name, Side
+
+
+def next_steps(comparison: Comparison) -> list[str]:
+    """Sentences and commands, in the order in which to follow them."""
+    return list(_steps(comparison))
+
+
+def _steps(comparison: Comparison) -> Iterator[str]:
+    match comparison.verdict:
+        case "no-overlap":
+            yield "the logs have no offset in common: set one up anew from the other, or compare them by their messages"
+        case "diverged":
+            yield from _parted(comparison)
+        case "damaged":
+            for name in comparison.parting.damaged or SIDES:
+                yield f"see what is damaged: rmqtool verify {_path(_side(comparison, name))}"
+            yield from _set_up(comparison)
+        case "a-ahead" | "b-ahead":
+            yield from _set_up(comparison)
+        case "differs":
+            yield from _derived(comparison)
+        case "unproven":
+            yield "make readable what could not be read, and compare again"
+
+
+def _parted(comparison: Comparison) -> Iterator[str]:
+    """Two logs that were written apart: one of them is given up, after what only it has was saved."""
+    if comparison.request.fast:
+        yield f"without --fast it is found where they part: {_diff(comparison)}"
+    elif not comparison.shares_beginning:
+        yield "they are no copies of one log: their messages are not compared by offset"
+    else:
+        yield from _save(comparison, "a")
+        yield from _save(comparison, "b")
+        yield "then set one of them up anew from the other: the one whose messages count is the master"
+
+
+def _save(comparison: Comparison, name: Name) -> Iterator[str]:
+    """How to save what only one side has, before it is cut."""
+    tail = comparison.tails.get(name)
+    if tail and tail.messages:
+        side = _side(comparison, name)
+        yield f"list what only {name.upper()} has: {_diff(comparison)} --only {name}"
+        yield f"save it: rmqtool export {_path(side)} --from-offset {tail.start} --output DIR"
+
+
+def _set_up(comparison: Comparison) -> Iterator[str]:
+    """Which store follows the other."""
+    damaged = comparison.parting.damaged
+    if damaged == ("a", "b"):
+        yield "both are damaged: neither can be set up from the other as it is"
+    elif damaged:
+        good, bad = ("B", "A") if damaged == ("a",) else ("A", "B")
+        yield f"{bad} can be set up anew from {good}, whose messages are whole where {bad} is damaged"
+        yield from _save(comparison, "a" if bad == "A" else "b")
+    elif comparison.a.end != comparison.b.end:
+        ahead, behind = ("A", "B") if comparison.a.end > comparison.b.end else ("B", "A")
+        yield f"{behind} catches up as a slave of {ahead}, or can be set up anew from {ahead}"
+        if not comparison.request.fast:
+            yield f"before {ahead} is ever cut to follow {behind}:"
+            yield from _save(comparison, "a" if ahead == "A" else "b")
+    yield from _derived(comparison)
+
+
+def _derived(comparison: Comparison) -> Iterator[str]:
+    if comparison.own_queue_differences:
+        yield "queues differ though the logs do not; which of them is right is found by:"
+        yield from (f"rmqtool verify {_path(side)}" for side in (comparison.a, comparison.b))
+
+
+def _side(comparison: Comparison, name: Name) -> Side:
+    return comparison.a if name == "a" else comparison.b
+
+
+def _diff(comparison: Comparison) -> str:
+    return f"rmqtool diff {_path(comparison.a)} {_path(comparison.b)}"
+
+
+def _path(side: Side) -> str:
+    return quote(str(side.snapshot.store.root))

@@ -1,0 +1,153 @@
+"""The comparison of two stores, from cheap to dear: files, epochs, the bytes of the log, queues, config files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from rmqtool.base.errors import Exit, RmqtoolError
+from rmqtool.diff.configs import ConfigDifference, compare_configs
+from rmqtool.diff.epochs import EpochComparison, compare_epochs
+from rmqtool.diff.log_bytes import Progress, differing_extents, samples
+from rmqtool.diff.queues import QueueDifference, compare_queues
+from rmqtool.diff.records import Parting, parting_of
+from rmqtool.diff.side import Name, Side
+from rmqtool.diff.tails import Tail, messages_from, tail_of
+from rmqtool.store.store import rocksdb_configs
+
+Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged", "diverged", "no-overlap"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for; with `fast` offsets, epochs and a page of each file only.
+
+    `only` is the side whose own messages are listed, `limit` how many of each kind are listed.
+    """
+
+    fast: bool = False
+    only: Name | None = None
+    limit: int = 20
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found. `parting` is of the common range; `tails` count what only one side has behind `common_end`."""
+
+    a: Side
+    b: Side
+    request: Request
+    epochs: EpochComparison | None
+    parting: Parting
+    tails: dict[Name, Tail] = field(default_factory=dict)
+    listed: list[dict[str, Any]] = field(default_factory=list)
+    queues: tuple[QueueDifference, ...] = ()
+    configs: tuple[ConfigDifference, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Physical offset at which the common range begins."""
+        return max(self.a.start, self.b.start)
+
+    @property
+    def end(self) -> int:
+        """Physical offset at which the common range ends; not behind `start` where there is none."""
+        return min(self.a.end, self.b.end)
+
+    @property
+    def common_end(self) -> int:
+        """Physical offset up to which both hold the same messages, damage aside."""
+        return self.parting.diverged.start if self.parting.diverged else max(self.start, self.end)
+
+    @property
+    def shares_beginning(self) -> bool:
+        """Whether the logs begin as copies of one log: only then are offsets of one those of the other."""
+        diverged = self.parting.diverged
+        one_is_empty = self.a.is_empty or self.b.is_empty
+        return one_is_empty or (self.start < self.end and (diverged is None or diverged.start > self.start))
+
+    @cached_property
+    def log_verdict(self) -> Verdict:
+        """The verdict on the commit logs alone."""
+        if self.a.is_empty or self.b.is_empty:
+            return "same" if self.a.is_empty and self.b.is_empty else "b-ahead" if self.a.is_empty else "a-ahead"
+        if self.start >= self.end:
+            return "no-overlap"
+        if self.parting.diverged:
+            return "diverged"
+        if self.parting.differences:
+            return "damaged"
+        if self.a.end != self.b.end:
+            return "a-ahead" if self.a.end > self.b.end else "b-ahead"
+        return "same"
+
+    @property
+    def own_queue_differences(self) -> list[QueueDifference]:
+        """The queues that differ though the logs do not."""
+        return [queue for queue in self.queues if not queue.is_explained]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on everything; that on the logs counts first."""
+        if self.log_verdict != "same":
+            return self.log_verdict
+        others = self.queues or self.configs or (self.epochs and self.epochs.differ)
+        if others or self.a.start != self.b.start or self._file_sizes_differ:
+            return "differs"
+        return "unproven" if self.unread else "same"
+
+    @property
+    def _file_sizes_differ(self) -> bool:
+        sizes = {side.snapshot.log.file_size for side in (self.a, self.b) if side.files}
+        return len(sizes) > 1
+
+    @property
+    def unread(self) -> list[RmqtoolError]:
+        """The errors of what could not be read, each once."""
+        return list({str(error): error for side in (self.a, self.b) for error in side.unread}.values())
+
+    @cached_property
+    def not_compared(self) -> list[str]:
+        """What was left out, and why."""
+        left: list[str] = []
+        if self.request.fast:
+            left.append("of the logs only the first page of each file, and no queue or config file: --fast")
+        elif not self.shares_beginning:
+            left.append("queues: the logs do not share a beginning, so that their offsets are not the same")
+        for name, side in (("A", self.a), ("B", self.b)):
+            if side.snapshot.store.layout == "rocksdb":
+                left.append(f"queues of {name}: they are in RocksDB")
+            if rocksdb_configs(side.snapshot.store):
+                left.append(f"config of {name}: parts of it are in RocksDB")
+        return left
+
+    @property
+    def status(self) -> Exit:
+        """The exit status."""
+        if self.verdict == "unproven":
+            return Exit.LOSSY
+        return Exit.OK if self.verdict == "same" else Exit.FINDINGS
+
+
+def compare(a: Side, b: Side, request: Request, progress: Progress) -> Comparison:
+    """Compare two stores; raises RmqtoolError where a log's range or a queue directory cannot be read."""
+    start, end = max(a.start, b.start), min(a.end, b.end)
+    epochs = compare_epochs(a, b)
+    ranges = samples(a, b, start, end) if request.fast else [(start, end)]
+    extents = differing_extents(a, b, ranges, progress) if start < end else []
+    parting = parting_of(a, b, extents, end, all_compared=not request.fast)
+    begun = Comparison(a, b, request, epochs, parting)
+    if request.fast:
+        return begun
+    tails: dict[Name, Tail] = {}
+    if begun.shares_beginning:
+        ahead: dict[Name, Side] = {"a": a, "b": b}
+        tails = {name: tail_of(side, begun.common_end) for name, side in ahead.items() if side.end > begun.common_end}
+        queues = tuple(compare_queues(a, b, begun.common_end))
+    else:
+        queues = ()
+    listed = []
+    if request.only in tails:
+        listed = messages_from(a if request.only == "a" else b, begun.common_end, request.limit)
+    return Comparison(a, b, request, epochs, parting, tails, listed, queues, tuple(compare_configs(a, b)))

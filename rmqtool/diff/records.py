@@ -1,0 +1,179 @@
+"""What stands where two logs differ: another record, damage of one side, or filler that means nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from rmqtool.base.errors import UnreadableError
+from rmqtool.diff.log_bytes import Extent, first_difference
+from rmqtool.diff.side import SIDES, Name, Side
+from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.scan.events import Blank
+from rmqtool.scan.frames import RecordRun
+from rmqtool.scan.message_rows import message_dicts
+from rmqtool.scan.reader import LONGEST_BLANK, Event, scan_files
+
+PlaceKind = Literal["message", "blank", "damage", "nothing"]
+
+MAX_EXTENTS = 100
+"""Extents of which the records are read, besides the last one."""
+
+_IN_EXTENT = 10  # differences of one extent
+_SHOWN = ("topic", "queue_id", "queue_offset", "unique_key", "store_timestamp", "body_crc_ok")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What covers an offset in one log; `message` are a few fields of a record, `reason` is that of damage."""
+
+    kind: PlaceKind
+    offset: int
+    size: int = 0
+    message: dict[str, Any] | None = None
+    reason: str | None = None
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind it."""
+        return self.offset + self.size
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it shows by itself that it is not what was written."""
+        return self.kind == "damage" or bool(self.message and not self.message["body_crc_ok"])
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the two logs hold at `offset`, the first byte that differs."""
+
+    offset: int
+    a: Place
+    b: Place
+
+    @property
+    def is_filler(self) -> bool:
+        """Whether only bytes behind a blank's first eight differ, which nobody reads."""
+        blanks = self.a.kind == self.b.kind == "blank" and (self.a.offset, self.a.size) == (self.b.offset, self.b.size)
+        return blanks and self.offset >= self.a.offset + BLANK_SIZE
+
+    @property
+    def damaged(self) -> tuple[Name, ...]:
+        """The sides that are damaged here."""
+        return tuple(name for name, place in zip(SIDES, (self.a, self.b), strict=True) if place.is_damaged)
+
+    @property
+    def start(self) -> int:
+        """Where the first of the two begins."""
+        return min(self.a.offset, self.b.offset)
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The differences, of which the first are listed, and from which on the logs never agree again, if so."""
+
+    differences: tuple[Difference, ...] = ()
+    extents: int = 0
+    diverged: Difference | None = None
+
+    @cached_property
+    def damaged(self) -> tuple[Name, ...]:
+        """The sides that are damaged somewhere."""
+        return tuple(name for name in SIDES if any(name in difference.damaged for difference in self.differences))
+
+
+def parting_of(a: Side, b: Side, extents: Sequence[Extent], end: int, *, all_compared: bool = True) -> Parting:
+    """Read the records of the extents; `end` is where the common range ends.
+
+    Logs of one broker agree byte by byte up to where they part, and never again. Where they do agree again, one of
+    them was changed afterwards; that shows only where the bytes between the extents were `all_compared`.
+    """
+    found: list[Difference] = []
+    diverged: Difference | None = None
+    known_to = end
+    for number in (*range(len(extents))[:MAX_EXTENTS], *range(len(extents))[MAX_EXTENTS:][-1:]):
+        known_to = extents[number - 1].end if number else extents[0].start
+        for difference in _differences_in(a, b, extents[number]):
+            if diverged and all_compared and _agree(a, b, known_to, difference.start):
+                diverged = None
+            if diverged is None and not difference.damaged:
+                diverged = difference
+            found.append(difference)
+            known_to = max(difference.a.end, difference.b.end)
+        known_to = max(known_to, extents[number].end)
+    if diverged and all_compared and _agree(a, b, known_to, end):
+        diverged = None
+    return Parting(tuple(found), len(extents) if found else 0, diverged)
+
+
+def _differences_in(a: Side, b: Side, extent: Extent) -> Iterator[Difference]:
+    """The first differences of one extent, without filler."""
+    places = _Places(a, extent), _Places(b, extent)
+    offset: int | None = extent.start
+    count = 0
+    while offset is not None and offset < extent.end and count < _IN_EXTENT:
+        difference = Difference(offset, *(place.at(offset) for place in places))
+        if not difference.is_filler:
+            count += 1
+            yield difference
+        behind = max(difference.a.end, difference.b.end, offset + 1)
+        offset = first_difference(a, b, behind, extent.end)
+
+
+class _Places:
+    """What covers offsets that ascend, from one scan of one log."""
+
+    def __init__(self, side: Side, extent: Extent) -> None:
+        # A record that covers the extent's beginning begins before it.
+        start = max(side.start, extent.start - LONGEST_BLANK)
+        self._events = _events(side, start, max(extent.end, extent.start + 1))
+        self._place = Place("nothing", extent.start)
+        self._event: Event | None = None
+
+    def at(self, offset: int) -> Place:
+        """The place that covers `offset`; nothing where neither a record, a blank nor damage does."""
+        while self._event is None or self._event.physical_offset + self._event.size <= offset:
+            self._event = next(self._events, None)
+            if self._event is None:
+                return Place("nothing", offset)
+        return _place(self._event, offset)
+
+
+def _place(event: Event, offset: int) -> Place:
+    if event.physical_offset > offset:
+        return Place("nothing", offset, event.physical_offset - offset)
+    if isinstance(event, Blank):
+        return Place("blank", event.physical_offset, event.size)
+    if not isinstance(event, RecordRun):
+        return Place("damage", event.physical_offset, event.size, reason=event.reason)
+    row = int(np.searchsorted(event.physical_offsets, offset, "right")) - 1
+    message = next(message_dicts(event[row : row + 1], ""))
+    shown = {name: message.get(name) for name in _SHOWN}
+    return Place("message", message["physical_offset"], message["message_size"], shown)
+
+
+def _agree(a: Side, b: Side, start: int, end: int) -> bool:
+    """Whether a record begins at the same offset in both logs, which have the same bytes from `start` to `end`."""
+    offsets = [_first_offsets(side, start, end) for side in (a, b)]
+    return bool(np.intersect1d(*offsets).size)
+
+
+def _first_offsets(side: Side, start: int, end: int) -> Any:
+    """Where the first records from `start` on begin that end by `end`."""
+    for event in _events(side, start, end) if start < end else ():
+        if isinstance(event, RecordRun):
+            return event.physical_offsets[event.physical_offsets + event.message_sizes <= end]
+    return np.array([], np.int64)
+
+
+def _events(side: Side, start: int, stop: int) -> Iterator[Event]:
+    """A scan; one that comes to a file that cannot be read ends there."""
+    try:
+        yield from scan_files(side.files, start, stop, side.snapshot.reading)
+    except UnreadableError as error:
+        side.unread.append(error)

@@ -1,0 +1,244 @@
+"""A comparison of two stores for people: a picture of both logs, the verdict, what differs, what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rmqtool.base.times import rfc3339
+from rmqtool.diff.advice import next_steps
+from rmqtool.diff.comparison import Comparison
+from rmqtool.diff.epochs import Following
+from rmqtool.diff.queues import QueueDifference
+from rmqtool.diff.records import Difference, Place
+from rmqtool.diff.side import Name, Side
+from rmqtool.diff.tails import Tail
+from rmqtool.scan.events import REASON_MEANINGS
+from rmqtool.show.output import Style, byte_size, visible, write_text
+from rmqtool.store.queue_range import QueueRange
+
+_WIDTH = 72  # columns of the picture
+_TOPICS = 8  # topics of a count
+
+
+def show_diff(comparison: Comparison, style: Style) -> None:
+    """Print what was found."""
+    lines = [*_heads(comparison), "", *_picture(comparison), "", _sentence(comparison)]
+    for section in (_differences, _epochs, _tails, _listed, _queues, _configs, _left_out):
+        lines += section(comparison)
+    if not style.quiet and (steps := next_steps(comparison)):
+        lines += ["", "What to do", *(f"  {step}" for step in steps)]
+    write_text("".join(f"{visible(line)}\n" for line in lines))
+
+
+def _heads(comparison: Comparison) -> Iterator[str]:
+    for name, side in (("A", comparison.a), ("B", comparison.b)):
+        yield f"{name}  {side.snapshot.store.root}"
+        if not side.files:
+            yield "   no commit log file"
+            continue
+        files = f"{len(side.files)} files of {byte_size(side.snapshot.log.file_size)}"
+        running = "; a broker runs on it" if side.snapshot.holder else ""
+        yield f"   commit log {side.start} to {side.end}, {files}{running}"
+        if side.data_end > side.end:
+            yield f"   {side.data_end - side.end} bytes behind the last whole record: torn, damaged, or left over"
+
+
+def _picture(comparison: Comparison) -> Iterator[str]:
+    """Both logs on one scale: ``=`` the same, ``#`` different, ``>`` only here."""
+    sides = [side for side in (comparison.a, comparison.b) if not side.is_empty]
+    if not sides:
+        return
+    low, high = min(side.start for side in sides), max(side.end for side in sides)
+    yield f"   {low:<{_WIDTH // 2}}{high:>{_WIDTH - _WIDTH // 2}}"
+    for name, side in (("A", comparison.a), ("B", comparison.b)):
+        cells = (_cell(comparison, side, low + number * (high - low) // _WIDTH) for number in range(_WIDTH))
+        yield f"{name}  {_marked(comparison, low, high, side, ''.join(cells))}".rstrip()
+    yield "   = the same   # different   > only here"
+
+
+def _cell(comparison: Comparison, side: Side, offset: int) -> str:
+    if not side.start <= offset < side.end:
+        return " "
+    if not comparison.start <= offset < comparison.end:
+        return ">"
+    diverged = comparison.parting.diverged
+    return "#" if diverged and offset >= diverged.start else "="
+
+
+def _marked(comparison: Comparison, low: int, high: int, side: Side, cells: str) -> str:
+    """Differences are too small for the scale: each gets a cell."""
+    marked = list(cells)
+    for difference in comparison.parting.differences:
+        number = min(_WIDTH - 1, (difference.offset - low) * _WIDTH // max(1, high - low))
+        if side.start <= difference.offset < side.end:
+            marked[number] = "#"
+    return "".join(marked)
+
+
+def _sentence(comparison: Comparison) -> str:
+    a, b, verdict = comparison.a, comparison.b, comparison.verdict
+    match verdict:
+        case "same":
+            return "same: no difference" + (" in what --fast compares" if comparison.request.fast else "")
+        case "unproven":
+            return "unproven: no difference in what could be read"
+        case "differs":
+            return f"differs: the logs are the same, {_what_differs(comparison)}"
+        case "a-ahead" | "b-ahead":
+            ahead, behind = ("A", "B") if verdict == "a-ahead" else ("B", "A")
+            size = byte_size(abs(a.end - b.end))
+            return f"{ahead} is ahead of {behind} by {size}: up to {comparison.common_end} the logs are the same"
+        case "damaged":
+            sides = " and ".join(name.upper() for name in comparison.parting.damaged)
+            what = f"{sides} is damaged" if sides else "one of them was changed afterwards"
+            return f"damaged: A and B are copies of one log, but {what}"
+        case "no-overlap":
+            return "no overlap: the logs have no offset in common, and are not compared by offset"
+    if not comparison.shares_beginning:
+        return "diverged: from the first common offset on no message is the same: the logs are no copies of one log"
+    before = "at or before" if comparison.request.fast else "at"
+    return f"diverged {before} {comparison.common_end}: from there on no message is the same"
+
+
+def _what_differs(comparison: Comparison) -> str:
+    a, b = comparison.a, comparison.b
+    parts = [f"from {comparison.start} on"] if a.start != b.start else []
+    parts += ["epochs differ"] if comparison.epochs and comparison.epochs.differ else []
+    parts += ["log files have different sizes"] if a.snapshot.log.file_size != b.snapshot.log.file_size else []
+    parts += [f"{len(comparison.queues)} queues differ"] if comparison.queues else []
+    parts += [f"{len(comparison.configs)} config entries differ"] if comparison.configs else []
+    return ", ".join(parts)
+
+
+def _differences(comparison: Comparison) -> Iterator[str]:
+    parting = comparison.parting
+    if not parting.differences:
+        return
+    shown = parting.differences[: 1 if parting.diverged is parting.differences[0] else comparison.request.limit]
+    yield from ("", "Where the logs differ")
+    for difference in shown:
+        yield f"  at {difference.start if difference is parting.diverged else difference.offset}{_blame(difference)}"
+        yield f"    A  {_place(difference.a)}"
+        yield f"    B  {_place(difference.b)}"
+    if parting.extents > 1:
+        yield f"  {parting.extents} extents differ in all"
+
+
+def _blame(difference: Difference) -> str:
+    return f": damage of {' and '.join(name.upper() for name in difference.damaged)}" if difference.damaged else ""
+
+
+def _place(place: Place) -> str:
+    if place.kind == "nothing":
+        return "no message"
+    where = f"{place.offset}, {place.size} bytes"
+    if place.message is None:
+        meaning = next((text for reason, text in REASON_MEANINGS.items() if reason == place.reason), place.kind)
+        return f"{where}: {meaning}"
+    message = place.message
+    queue = f"{message['topic']} queue {message['queue_id']} offset {message['queue_offset']}"
+    wrong = "" if message["body_crc_ok"] else ", wrong body CRC"
+    key = f", key {message['unique_key']}" if message["unique_key"] else ""
+    return f"{where}: {queue}, stored {rfc3339(message['store_timestamp'])}{key}{wrong}"
+
+
+def _epochs(comparison: Comparison) -> Iterator[str]:
+    epochs = comparison.epochs
+    if epochs is None:
+        return
+    yield from ("", "Epochs")
+    for name, side in (("A", epochs.a), ("B", epochs.b)):
+        entries = ", ".join(f"{epoch.number} from {epoch.start_offset}" for epoch in side.epochs.entries[-4:])
+        more = "... " if len(side.epochs.entries) > 4 else ""
+        yield f"  {name}: {more}{entries or 'none'}"
+        if side.epochs.problem:
+            yield f"    {side.epochs.problem}"
+        for epoch in side.stale:
+            yield f"    epoch {epoch.number} begins at {epoch.start_offset}, behind the log's end: a stale entry"
+        if side.missing is not None:
+            yield f"    epoch {side.missing}, which topics.json was written in, has no entry"
+    yield f"  A as slave of B {_follows(epochs.a_follows)}"
+    yield f"  B as slave of A {_follows(epochs.b_follows)}"
+
+
+def _follows(following: Following) -> str:
+    if following.has_no_epochs:
+        return "cuts nothing: without epochs it goes on at its own end, whatever stands there"
+    if following.point is None:
+        return "never syncs: no epoch has the same beginning in both"
+    if following.cut is None:
+        return f"cuts nothing and goes on at {following.point}"
+    return f"cuts everything from {following.point} on: {_count(following.cut)}"
+
+
+def _count(tail: Tail) -> str:
+    topics = ", ".join(f"{topic} {count}" for topic, count in tail.topics[:_TOPICS])
+    more = f" and {len(tail.topics) - _TOPICS} topics more" if len(tail.topics) > _TOPICS else ""
+    messages = "1 message" if tail.messages == 1 else f"{tail.messages} messages"
+    return f"{messages} in {byte_size(tail.size)}" + (f" ({topics}{more})" if topics else "")
+
+
+def _tails(comparison: Comparison) -> Iterator[str]:
+    names: tuple[Name, ...] = ("a", "b")
+    for name in names:
+        if name in comparison.tails:
+            yield ""
+            yield f"Only {name.upper()} has {_count(comparison.tails[name])}, from {comparison.tails[name].start} on"
+
+
+def _listed(comparison: Comparison) -> Iterator[str]:
+    if comparison.listed:
+        yield ""
+    for message in comparison.listed:
+        place = f"{message['topic']} {message['queue_id']} {message['queue_offset']}"
+        yield f"  {message['physical_offset']}  {place}  {message['store_time']}  {message['unique_key'] or '-'}"
+
+
+def _queues(comparison: Comparison) -> Iterator[str]:
+    if not comparison.queues:
+        return
+    own, limit = comparison.own_queue_differences, comparison.request.limit
+    yield from ("", "Queues")
+    for queue in own[:limit]:
+        yield f"  {_queue(queue)}"
+    explained = len(comparison.queues) - len(own)
+    if len(own) > limit:
+        yield f"  {len(own)} queues in all"
+    if explained:
+        yield f"  {explained} queues differ as their logs do"
+
+
+def _queue(queue: QueueDifference) -> str:
+    unit = "" if queue.first_unit is None else f", first different unit {queue.first_unit}"
+    return f"{queue.topic} queue {queue.queue_id}: A {_range(queue.a)}, B {_range(queue.b)}{unit}"
+
+
+def _range(offsets: QueueRange | None) -> str:
+    return "missing" if offsets is None else f"{offsets.min_offset} to {offsets.max_offset}"
+
+
+def _configs(comparison: Comparison) -> Iterator[str]:
+    if not comparison.configs:
+        return
+    counts, limit = Counter(entry.file for entry in comparison.configs), comparison.request.limit
+    yield from ("", "Config")
+    for file, count in counts.items():
+        yield f"  {file}: {count} different"
+        for entry in [entry for entry in comparison.configs if entry.file == file][:limit]:
+            yield f"    {entry.entry}: A {_value(entry.a)}, B {_value(entry.b)}{_lag(entry.a, entry.b)}"
+
+
+def _value(value: int | str | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _lag(a: int | str | None, b: int | str | None) -> str:
+    return f" ({b - a:+d})" if isinstance(a, int) and isinstance(b, int) else ""
+
+
+def _left_out(comparison: Comparison) -> Iterator[str]:
+    lines = [f"  {text}" for text in comparison.not_compared]
+    lines += [f"  cannot be read: {error}" for error in comparison.unread]
+    if lines:
+        yield from ("", "Not compared", *lines)
