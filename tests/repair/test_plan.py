@@ -132,6 +132,13 @@ def test_a_repair_that_cuts_queues_says_that_it_goes_on(store: Path) -> None:
     assert repair.changes[-1] == "then verify again, and repair what is left"
 
 
+def test_queues_and_index_of_a_lost_log_are_kept(store: Path) -> None:
+    """There is nothing to rebuild them from, and they prove what is lost."""
+    of = diagnosis(store, *(finding(code, code) for code in ("commitlog.missing", "consumequeue.ahead", "index.ahead")))
+    assert not repairs_of(of)
+    assert "consumequeue.ahead" in str(plan_of(of, repairs_of(of)).remaining)
+
+
 def test_nothing_stands_in_the_place_of_a_missing_file(store: Path) -> None:
     """No start keeps what is behind it: it is saved first, and no broker is started."""
     of = diagnosis(store, finding("start.data-loss", "lost", store=store, remedy="rmqtool export STORE --output D"))
