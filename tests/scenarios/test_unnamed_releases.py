@@ -99,7 +99,7 @@ def test_with_signs_of_the_release_it_does_not_ask(name: str, golden_store: Gold
     assert contents(queues) == whole
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("jobs", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_units_of_several_parts(jobs: int, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Parts of a log are put together with what older releases derive in each."""
     store = stores.without_signs(golden_store("more/4.9.7-differing"), tmp_path / "store")
