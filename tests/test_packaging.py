@@ -22,7 +22,7 @@ from tests.spark.sessions import require_spark
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / "examples" / "store"
 BUILT = ["LICENSE", "MANIFEST.in", "README.md", "formats", "pyproject.toml", "rmqtool", "tests"]
-OPTIONAL = {"pyspark", "py4j", "rmqtool"}  # an extra, and ourselves
+OPTIONAL = {"pyspark", "py4j", "rocksdict", "rmqtool"}  # extras, and ourselves
 MESSAGES = 181
 """That consumers of the example store could see."""
 
