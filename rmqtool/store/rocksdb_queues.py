@@ -51,7 +51,10 @@ def queues_in(path: Path, log_min_offset: int) -> Iterator[tuple[RocksDbQueue, Q
 
 def _first_live(database: RocksDb, prefix: bytes, last: int, log_min_offset: int) -> int:
     """The queue offset of the first unit at or behind `log_min_offset`; behind the last one where there is none."""
+    first = _unit_from(database, prefix, 0)
     low, high = 0, last + 1
+    if first is None or first[1] >= log_min_offset:  # as in most queues
+        return first[0] if first else high
     while low < high:
         middle = (low + high) // 2
         unit = _unit_from(database, prefix, middle)

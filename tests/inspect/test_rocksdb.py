@@ -10,6 +10,7 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.inspect.overview import overview_of
+from rmqtool.store.rocksdb_queues import queues_in
 from rmqtool.store.store import open_store
 from tests.commands.running import inspect, listing, query, rmqtool
 from tests.conftest import GoldenStore
@@ -154,3 +155,18 @@ def test_a_file_is_no_database(golden_store: GoldenStore) -> None:
     result = rmqtool("inspect", golden_store(FIRST) / "checkpoint", "--as", "rocksdb")
     assert (result.status, result.out) == (4, "")
     assert "a file where the directory of a RocksDB database should be" in result.err
+
+
+@pytest.mark.parametrize("log_min_offset", [0, 1, 9_000, 20_000, 45_000, 1 << 40])
+def test_a_queue_begins_with_the_first_message_of_the_log(log_min_offset: int, golden_store: GoldenStore) -> None:
+    """Rows below it stay until a compaction; where all are below, the queue is empty at its end."""
+    database = golden_store(FIRST) / "consumequeue"
+    units: dict[tuple[str, int], list[int]] = {}
+    for row in objects(database):
+        if row["row"] == "queue-unit":
+            offsets = units.setdefault((row["key"]["topic"], row["key"]["queue_id"]), [])
+            offsets += [row["key"]["queue_offset"]] if row["value"]["physical_offset"] >= log_min_offset else []
+    for queue, found in queues_in(database, log_min_offset):
+        live = units[queue.topic, queue.queue_id]
+        assert found.min_offset == (live[0] if live else found.max_offset)
+        assert found.expired is not bool(live)
