@@ -70,13 +70,18 @@ def load_table(store: Store, name: str) -> ConfigFile:
 
 
 def config_database(store: Store, name: str) -> Path | None:
-    """The database that holds the table of a JSON file; None where the file itself counts."""
-    second = (store.conf.text("configManagerVersion") or "").lower()
-    places = [SECOND] if second == "v2" else [SINGLE, TABLES[name].database]
-    for place in [SECOND, *places] if not second else places:
-        if holds_rocksdb(store.root / CONFIG / place):
-            return store.root / CONFIG / place
-    return None
+    """The database that holds the table of a JSON file; None where the file itself counts.
+
+    A broker.conf says which is used: others may be left from before a change of it.
+    """
+    conf, places = store.conf, [SECOND, SINGLE, TABLES[name].database]
+    version, kind = conf.text("configManagerVersion"), conf.text("storeType")
+    if (version or "").lower() == "v2":
+        places = [SECOND]
+    elif conf.path or version or kind:
+        places = places[1:] if (kind or "").lower() == "defaultrocksdb" else []
+    paths = (store.root / CONFIG / place for place in places)
+    return next((path for path in paths if holds_rocksdb(path)), None)
 
 
 def _first(path: Path, table: Table) -> dict[str, Any]:

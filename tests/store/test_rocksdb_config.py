@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.store import rocksdb_config
 from rmqtool.store.consumer_offsets import load_offsets
 from rmqtool.store.rocksdb_config import config_database, load_table
@@ -53,6 +54,24 @@ def test_where_offsets_are(name: str, database: str, golden_store: GoldenStore) 
     store = open_store(golden_store(name))
     assert config_database(store, "consumerOffset.json") == store.root / "config" / database
     assert load_offsets(store).file.path == store.root / "config" / database
+
+
+@pytest.mark.parametrize(
+    ("settings", "database"),
+    [
+        ({"storeType": "defaultRocksDB"}, "consumerOffsets"),
+        ({"storeType": "default"}, None),
+        ({"configManagerVersion": "v2"}, "rdb"),
+        ({"configManagerVersion": "v1", "storeType": "DefaultRocksDB"}, "consumerOffsets"),
+        ({}, "rdb"),
+    ],
+)
+def test_broker_conf_decides(settings: dict[str, str], database: str | None, store: Path) -> None:
+    """Of what is left from before a change of it nothing counts."""
+    shutil.copytree(store / "config" / "topics", store / "config" / "rdb")
+    opened = open_store(store, BrokerConf(settings))
+    found = config_database(opened, "consumerOffset.json")
+    assert found == (database and store / "config" / database)
 
 
 @pytest.mark.parametrize(("counter", "counts"), [(0, False), (1 << 40, True)])
