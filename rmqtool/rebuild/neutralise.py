@@ -54,11 +54,10 @@ class Patch:
         """Position and bytes of each record that replaces the damage."""
         position, rest = self.position, self.size
         if self._ends_file:
-            shown = (
-                _SMALLEST if rest >= _SMALLEST + BLANK_SIZE else 0
-            )  # a blank alone would hide that something is lost
-            yield position + shown, build_blank(rest - shown)
-            rest = shown
+            # A blank alone would hide that something is lost.
+            inert = _SMALLEST if rest >= _SMALLEST + BLANK_SIZE else 0
+            yield position + inert, build_blank(rest - inert)
+            rest = inert
         while rest:
             size = rest if rest <= _LARGEST + _SMALLEST else _LARGEST
             yield position, inert_record(size, self.file.start_offset + position, self.timestamp)

@@ -103,9 +103,8 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     if first:
         return Repairs(first, goes_on=True)
     is_rebuilt |= snapshot.store.layout == "rocksdb"  # whose queues are not rebuilt, and lead to what is damaged
-    is_rebuilt |= any(
-        finding.code == "commitlog.missing" for finding in findings
-    )  # queues and index prove what is lost
+    # Without a log, queues and index are all that shows what is lost.
+    is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
     is_damaged = "neutralise" in found and not is_rebuilt
     queues = not is_rebuilt and ("queues" in found or is_damaged or _ends_behind_log(findings))
     index = ("index" in found and not is_rebuilt) or (queues and _index_must_follow(snapshot, is_damaged=is_damaged))
