@@ -70,7 +70,7 @@ def diff(
     up to where they part: that place is found, and what only one of them has. A store that a broker runs on is compared
     up to its end as it is now. Nothing in the stores is changed.
     """
-    from rmqtool.diff.comparison import Request, compare
+    from rmqtool.diff.comparison import DiffRequest, compare
     from rmqtool.diff.side import side_of
     from rmqtool.show.diff_json import write_diff
     from rmqtool.show.diff_text import show_diff
@@ -88,7 +88,7 @@ def diff(
     first, second = side_of("a", snapshots[0]), side_of("b", snapshots[1])
     size = max(0, min(first.end, second.end) - max(first.start, second.start))
     with byte_progress("comparing the logs", size, quiet=style.quiet) as progress:
-        comparison = compare(first, second, Request(fast, only, limit), progress.update)
+        comparison = compare(first, second, DiffRequest(fast, only, limit), progress.update)
     if style.json:
         write_diff(comparison, style)
     else:

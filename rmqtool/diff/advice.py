@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from rmqtool.diff.comparison import Comparison
+from rmqtool.diff.comparison import StoreComparison
 from rmqtool.diff.side import SIDES, Name, Side
 
 
-def next_steps(comparison: Comparison) -> list[str]:
+def next_steps(comparison: StoreComparison) -> list[str]:
     """Sentences and commands, in the order in which to follow them."""
     return list(_steps(comparison))
 
 
-def _steps(comparison: Comparison) -> Iterator[str]:
+def _steps(comparison: StoreComparison) -> Iterator[str]:
     match comparison.verdict:
         case "no-overlap":
             yield "the logs have no offset in common: set one up anew from the other, or compare them by their messages"
@@ -32,7 +32,7 @@ def _steps(comparison: Comparison) -> Iterator[str]:
             yield "make readable what could not be read, and compare again"
 
 
-def _parted(comparison: Comparison) -> Iterator[str]:
+def _parted(comparison: StoreComparison) -> Iterator[str]:
     """Two logs that were written apart: one of them is given up, after what only it has was saved."""
     if comparison.request.fast:
         yield f"without --fast it is found where they part: {_diff(comparison)}"
@@ -44,7 +44,7 @@ def _parted(comparison: Comparison) -> Iterator[str]:
         yield "then set one of them up anew from the other: the one whose messages count is the master"
 
 
-def _save(comparison: Comparison, name: Name) -> Iterator[str]:
+def _save(comparison: StoreComparison, name: Name) -> Iterator[str]:
     """How to save what only one side has, before it is cut."""
     tail = comparison.tails.get(name)
     if tail and tail.messages:
@@ -53,7 +53,7 @@ def _save(comparison: Comparison, name: Name) -> Iterator[str]:
         yield f"save it: rmqtool export {_path(side)} --from-offset {tail.start} --output DIR"
 
 
-def _set_up(comparison: Comparison) -> Iterator[str]:
+def _set_up(comparison: StoreComparison) -> Iterator[str]:
     """Which store follows the other."""
     damaged = comparison.parting.damaged
     if damaged == ("a", "b"):
@@ -71,17 +71,17 @@ def _set_up(comparison: Comparison) -> Iterator[str]:
     yield from _derived(comparison)
 
 
-def _derived(comparison: Comparison) -> Iterator[str]:
+def _derived(comparison: StoreComparison) -> Iterator[str]:
     if comparison.own_queue_differences:
         yield "queues differ though the logs do not; which of them is right is found by:"
         yield from (f"rmqtool verify {_path(side)}" for side in (comparison.a, comparison.b))
 
 
-def _side(comparison: Comparison, name: Name) -> Side:
+def _side(comparison: StoreComparison, name: Name) -> Side:
     return comparison.a if name == "a" else comparison.b
 
 
-def _diff(comparison: Comparison) -> str:
+def _diff(comparison: StoreComparison) -> str:
     return f"rmqtool diff {_path(comparison.a)} {_path(comparison.b)}"
 
 

@@ -10,7 +10,7 @@ from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.diff.configs import ConfigDifference, compare_configs
 from rmqtool.diff.epochs import EpochComparison, compare_epochs
 from rmqtool.diff.log_bytes import Progress, differing_extents, samples
-from rmqtool.diff.queues import QueueDifference, compare_queues
+from rmqtool.diff.queues import DifferingQueue, compare_queues
 from rmqtool.diff.records import Parting, parting_of
 from rmqtool.diff.side import Name, Side
 from rmqtool.diff.tails import Tail, messages_from, tail_of
@@ -20,7 +20,7 @@ Verdict = Literal["same", "unproven", "differs", "a-ahead", "b-ahead", "damaged"
 
 
 @dataclass(frozen=True)
-class Request:
+class DiffRequest:
     """What is asked for; with `fast` offsets, epochs and a page of each file only.
 
     `only` is the side whose own messages are listed, `limit` how many of each kind are listed.
@@ -32,17 +32,17 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StoreComparison:
     """What was found. `parting` is of the common range; `tails` count what only one side has behind `common_end`."""
 
     a: Side
     b: Side
-    request: Request
+    request: DiffRequest
     epochs: EpochComparison | None
     parting: Parting
     tails: dict[Name, Tail] = field(default_factory=dict)
     listed: list[dict[str, Any]] = field(default_factory=list)
-    queues: tuple[QueueDifference, ...] = ()
+    queues: tuple[DifferingQueue, ...] = ()
     configs: tuple[ConfigDifference, ...] = ()
 
     @property
@@ -83,7 +83,7 @@ class Comparison:
         return "same"
 
     @property
-    def own_queue_differences(self) -> list[QueueDifference]:
+    def own_queue_differences(self) -> list[DifferingQueue]:
         """The queues that differ though the logs do not."""
         return [queue for queue in self.queues if not queue.is_explained]
 
@@ -130,14 +130,14 @@ class Comparison:
         return Exit.OK if self.verdict == "same" else Exit.FINDINGS
 
 
-def compare(a: Side, b: Side, request: Request, progress: Progress) -> Comparison:
+def compare(a: Side, b: Side, request: DiffRequest, progress: Progress) -> StoreComparison:
     """Compare two stores; raises RmqtoolError where a log's range or a queue directory cannot be read."""
     start, end = max(a.start, b.start), min(a.end, b.end)
     epochs = compare_epochs(a, b)
     ranges = samples(a, b, start, end) if request.fast else [(start, end)]
     extents = differing_extents(a, b, ranges, progress) if start < end else []
     parting = parting_of(a, b, extents, end, all_compared=not request.fast)
-    begun = Comparison(a, b, request, epochs, parting)
+    begun = StoreComparison(a, b, request, epochs, parting)
     if request.fast:
         return begun
     tails: dict[Name, Tail] = {}
@@ -150,4 +150,4 @@ def compare(a: Side, b: Side, request: Request, progress: Progress) -> Compariso
     listed = []
     if request.only in tails:
         listed = messages_from(a if request.only == "a" else b, begun.common_end, request.limit)
-    return Comparison(a, b, request, epochs, parting, tails, listed, queues, tuple(compare_configs(a, b)))
+    return StoreComparison(a, b, request, epochs, parting, tails, listed, queues, tuple(compare_configs(a, b)))

@@ -27,23 +27,23 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Extent:
+class DifferingExtent:
     """Physical offsets of the first differing byte and behind the last one."""
 
     start: int
     end: int
 
 
-def differing_extents(a: Side, b: Side, ranges: Sequence[tuple[int, int]], progress: Progress) -> list[Extent]:
+def differing_extents(a: Side, b: Side, ranges: Sequence[tuple[int, int]], progress: Progress) -> list[DifferingExtent]:
     """The extents of some ranges in which the logs differ; files that cannot be read are left out."""
-    extents: list[Extent] = []
+    extents: list[DifferingExtent] = []
     done = 0
     with closing(_Pair(a, b)) as pair:
         for start, end in ranges:
             for low, high in pair.blocks(start, end, _BLOCK_SIZE):
                 for extent in pair.differing(low, high):
                     near = bool(extents) and extent.start - extents[-1].end <= _NEAR
-                    extents.append(Extent(extents.pop().start, extent.end) if near else extent)
+                    extents.append(DifferingExtent(extents.pop().start, extent.end) if near else extent)
                 progress(done + high - start)
             done += end - start
     return extents
@@ -97,14 +97,14 @@ class _Pair:
             for position in range(low, high, size):
                 yield position, min(position + size, high)
 
-    def differing(self, low: int, high: int) -> Iterator[Extent]:
+    def differing(self, low: int, high: int) -> Iterator[DifferingExtent]:
         """The extents of one block that differ."""
         files = [file_at(side.files, low) for side in self._sides]
         if self._unreadable.intersection(files):
             return
         first, second = files
         if first is None or second is None:
-            yield Extent(low, high)
+            yield DifferingExtent(low, high)
             return
         other = self._pool.submit(self._read, 1, second, low, high)
         data, other_data = self._read(0, first, low, high), other.result()
@@ -114,7 +114,7 @@ class _Pair:
         breaks = np.flatnonzero(np.diff(positions) > _NEAR)
         starts, ends = positions[[0, *(breaks + 1).tolist()]], positions[[*breaks.tolist(), -1]]
         for begin, last in zip(starts.tolist(), ends.tolist(), strict=True):
-            yield Extent(low + begin, low + last + 1)
+            yield DifferingExtent(low + begin, low + last + 1)
 
     def _read(self, number: int, mapped: MappedFile, low: int, high: int) -> NDArray[Any] | None:
         """The bytes of one log, with zeros up to a whole word; None where they cannot be read."""

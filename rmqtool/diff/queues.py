@@ -19,7 +19,7 @@ _Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class QueueDifference:
+class DifferingQueue:
     """A queue that differs: its range in each store, None where it is missing, and the first unit that differs.
 
     `is_explained` when the logs differ in the same messages: the queues hold what their logs hold.
@@ -34,7 +34,7 @@ class QueueDifference:
     is_explained: bool
 
 
-def compare_queues(a: Side, b: Side, common_end: int) -> Iterator[QueueDifference]:
+def compare_queues(a: Side, b: Side, common_end: int) -> Iterator[DifferingQueue]:
     """The queues that differ; `common_end` is the physical offset up to which the logs are the same."""
     first, second = _queues_of(a), _queues_of(b)
     for key in sorted(first.keys() | second.keys()):
@@ -62,7 +62,7 @@ class _Comparison:
     b: Queue | None
     common_end: int
 
-    def difference(self, key: _Key) -> QueueDifference | None:
+    def difference(self, key: _Key) -> DifferingQueue | None:
         """What differs, None where nothing does."""
         range_a, range_b = self._range(self.side_a, self.a), self._range(self.side_b, self.b)
         if self.a is None or self.b is None or range_a is None or range_b is None:
@@ -70,7 +70,7 @@ class _Comparison:
             if present is None or its_range is None or its_range.max_offset <= its_range.min_offset:
                 return None
             explained = self._is_behind(present, _units(present, its_range)[0])
-            return QueueDifference(*key, range_a, range_b, None, explained)
+            return DifferingQueue(*key, range_a, range_b, None, explained)
         units_a, units_b = _units(self.a, range_a), _units(self.b, range_b)
         start, stop = max(units_a[0], units_b[0]), min(units_a[1], units_b[1])
         unit = _first_different_unit(self.a, self.b, start, stop)
@@ -83,7 +83,7 @@ class _Comparison:
         elif range_a.max_offset != range_b.max_offset:
             longer = self.a if range_a.max_offset > range_b.max_offset else self.b
             explained &= self._is_behind(longer, stop)
-        return QueueDifference(*key, range_a, range_b, unit, explained)
+        return DifferingQueue(*key, range_a, range_b, unit, explained)
 
     def _range(self, side: Side, queue: Queue | None) -> QueueRange | None:
         """The range by the rules of one release, so that equal files have equal ranges."""

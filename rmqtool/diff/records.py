@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rmqtool.base.errors import UnreadableError
-from rmqtool.diff.log_bytes import Extent, first_difference
+from rmqtool.diff.log_bytes import DifferingExtent, first_difference
 from rmqtool.diff.side import SIDES, Name, Side
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.scan.events import Blank
@@ -87,7 +87,7 @@ class Parting:
         return tuple(name for name in SIDES if any(name in difference.damaged for difference in self.differences))
 
 
-def parting_of(a: Side, b: Side, extents: Sequence[Extent], end: int, *, all_compared: bool = True) -> Parting:
+def parting_of(a: Side, b: Side, extents: Sequence[DifferingExtent], end: int, *, all_compared: bool = True) -> Parting:
     """Read the records of the extents; `end` is where the common range ends.
 
     Logs of one broker agree byte by byte up to where they part, and never again. Where they do agree again, one of
@@ -111,7 +111,7 @@ def parting_of(a: Side, b: Side, extents: Sequence[Extent], end: int, *, all_com
     return Parting(tuple(found), len(extents) if found else 0, diverged)
 
 
-def _differences_in(a: Side, b: Side, extent: Extent) -> Iterator[Difference]:
+def _differences_in(a: Side, b: Side, extent: DifferingExtent) -> Iterator[Difference]:
     """The first differences of one extent, without filler."""
     places = _Places(a, extent), _Places(b, extent)
     offset: int | None = extent.start
@@ -128,7 +128,7 @@ def _differences_in(a: Side, b: Side, extent: Extent) -> Iterator[Difference]:
 class _Places:
     """What covers offsets that ascend, from one scan of one log."""
 
-    def __init__(self, side: Side, extent: Extent) -> None:
+    def __init__(self, side: Side, extent: DifferingExtent) -> None:
         # A record that covers the extent's beginning begins before it.
         start = max(side.start, extent.start - LONGEST_BLANK)
         self._events = _events(side, start, max(extent.end, extent.start + 1))

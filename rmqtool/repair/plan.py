@@ -23,7 +23,7 @@ _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One step: what to do in a sentence, the command that does it, what that changes, and what stays lost."""
 
     text: str
@@ -43,7 +43,7 @@ class Plan:
     No broker may be started before step number `start_after`, counted from 1, is done; None: it may.
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
     start_after: int | None = None
     remaining: tuple[str, ...] = ()
 
@@ -66,9 +66,9 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
     if not found:
         return Plan()
     if diagnosis.snapshot.holder is not None or "stop" in found:
-        return Plan((Step("Stop the broker that runs on the store, and verify it again:",
+        return Plan((PlanStep("Stop the broker that runs on the store, and verify it again:",
                           diagnosis.command("verify")),))  # fmt: skip
-    ending = Step("End the run of rmqtool that was interrupted, and verify again (rmqtool undo takes it back):",
+    ending = PlanStep("End the run of rmqtool that was interrupted, and verify again (rmqtool undo takes it back):",
                   diagnosis.command("repair"))  # fmt: skip
     if any(each.file != _STAGED for each in found.get("interrupted", ())):
         return Plan((ending,), 1)  # what was found may be half old and half new
@@ -76,7 +76,7 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         first = [ending] if "interrupted" in found else []
         steps = [*first]
         if found.keys() - {"interrupted", "acknowledge", "running"}:
-            steps.append(Step("Start the broker: its start mends this, and no message is lost by it."))
+            steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
         return Plan((*steps, *_acknowledgement(diagnosis)), len(first) or None)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = by_treatment(judged_now(diagnosis, repairs))
@@ -92,24 +92,25 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
 
 def _steps_before(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], notes: Sequence[NotHealed]
-) -> Iterator[Step]:
+) -> Iterator[PlanStep]:
     """What people must do before a repair."""
     for finding in found.get("access", ())[:1]:
-        yield Step(f"Let the broker's user read and write {_files(found['access'])}; copy a failing disk with a tool "
-                   "that skips bad sectors, and verify the copy.",
-                   permission_command(diagnosis.snapshot, finding))  # fmt: skip
+        text = f"Let the broker's user read and write {_files(found['access'])}; copy a failing disk with a tool that "
+        yield PlanStep(
+            f"{text}skips bad sectors, and verify the copy.", permission_command(diagnosis.snapshot, finding)
+        )
     needed = [note for note in notes if note.needed and not note.codes & UNREADABLE]
     if needed or "restore" in found:
         files = ", ".join(_some(tuple(file for note in needed for file in note.needed))) or "what is missing"
-        yield Step(
+        yield PlanStep(
             f"Restore {files} from a backup or a replica, and verify again. If there is none, go on.",
             lost=_some(tuple(dict.fromkeys(_first_part(finding.message) for finding in found.get("restore", ())))),
         )
     for finding in _one_of_each(found.get("decide", ()))[:_MAX_NAMED]:
-        yield Step(f"{finding.message}: {CATALOGUE[finding.code].repair}")
+        yield PlanStep(f"{finding.message}: {CATALOGUE[finding.code].repair}")
     if "release" in found and not _has_newer_records(found):
-        yield Step("Find out the release of the broker (its lib/ names it), and name it: starts of the releases that "
-                   "fit differ.", f"{diagnosis.command('verify')} --broker-version VERSION")  # fmt: skip
+        text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
+        yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
 
 
 def _one_of_each(findings: Sequence[Finding]) -> list[Finding]:
@@ -121,7 +122,7 @@ def _has_newer_records(found: Mapping[Treatment, Sequence[Finding]]) -> bool:
     return any(finding.code == NEWER_RECORDS for finding in found.get("decide", ()))
 
 
-def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> Step:
+def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) -> PlanStep:
     wanted = {*(["simple"] if repairs.queues else []), *(["index"] if repairs.index else [])}
     unknown = sorted(wanted & unknown_sizes(diagnosis.snapshot))
     text = "Repair the store (rmqtool undo takes it back):"
@@ -132,7 +133,7 @@ def _repair_step(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool) 
     changes, lost = _changes(diagnosis, repairs)
     if repairs.goes_on:
         changes.append("then verify again, and repair what is left")
-    return Step(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
+    return PlanStep(text, diagnosis.command("repair", *more), tuple(changes), tuple(lost))
 
 
 def _changes(diagnosis: Diagnosis, repairs: Repairs) -> tuple[list[str], list[str]]:
@@ -162,30 +163,30 @@ def _damaged_bodies(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _steps_after(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
-) -> Iterator[Step]:
+) -> Iterator[PlanStep]:
     """What is left once the store is repaired."""
     if "settings" in found:
         what = _codes(found["settings"])
-        yield Step(f"Change broker.conf before a broker of the named release starts ({what}).")
+        yield PlanStep(f"Change broker.conf before a broker of the named release starts ({what}).")
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
     if _has_newer_records(found):
-        yield Step("Start no broker of the named release: it would destroy the records that it cannot read.")
+        yield PlanStep("Start no broker of the named release: it would destroy the records that it cannot read.")
     elif saving:
-        yield Step("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
+        yield PlanStep("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
         is_repaired or ("refused" not in found and found.keys() & {"start", "restore"})
     ):
-        yield Step("Start the broker.")
+        yield PlanStep("Start the broker.")
     for finding in found.get("running", ()):
-        yield Step(f"Later: {finding.message}.", finding.remedy)
+        yield PlanStep(f"Later: {finding.message}.", finding.remedy)
     yield from _acknowledgement(diagnosis)
 
 
-def _acknowledgement(diagnosis: Diagnosis) -> Iterator[Step]:
+def _acknowledgement(diagnosis: Diagnosis) -> Iterator[PlanStep]:
     recorded = diagnosis.by_treatment.get("acknowledge")
     if recorded:
-        yield Step("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
+        yield PlanStep("A loss is on record; once everybody knows of it:", diagnosis.command("repair", "--acknowledge"),
                    lost=_some(tuple(finding.message for finding in recorded)))  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rmqtool.diff.advice import next_steps
-from rmqtool.diff.comparison import Comparison
+from rmqtool.diff.comparison import StoreComparison
 from rmqtool.diff.epochs import EpochComparison, Following, SideEpochs
 from rmqtool.diff.records import Difference
 from rmqtool.diff.side import Side
@@ -14,12 +14,12 @@ from rmqtool.diff.tails import Tail
 from rmqtool.show.output import Style, error_json, write_document
 
 
-def write_diff(comparison: Comparison, style: Style) -> None:
+def write_diff(comparison: StoreComparison, style: Style) -> None:
     """Print the one document."""
     write_document("diff", style.store, diff_json(comparison), status=comparison.status)
 
 
-def diff_json(comparison: Comparison) -> dict[str, Any]:
+def diff_json(comparison: StoreComparison) -> dict[str, Any]:
     """The `result` of ``diff A B``."""
     limit, parting = comparison.request.limit, comparison.parting
     has_overlap = comparison.start < comparison.end

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from rmqtool.base.times import rfc3339
 from rmqtool.diff.advice import next_steps
-from rmqtool.diff.comparison import Comparison
+from rmqtool.diff.comparison import StoreComparison
 from rmqtool.diff.epochs import Following
-from rmqtool.diff.queues import QueueDifference
+from rmqtool.diff.queues import DifferingQueue
 from rmqtool.diff.records import Difference, Place
 from rmqtool.diff.side import Name, Side
 from rmqtool.diff.tails import Tail
@@ -21,7 +21,7 @@ _WIDTH = 72  # columns of the picture
 _TOPICS = 8  # topics of a count
 
 
-def show_diff(comparison: Comparison, style: Style) -> None:
+def show_diff(comparison: StoreComparison, style: Style) -> None:
     """Print what was found."""
     lines = [*_heads(comparison), "", *_picture(comparison), "", _sentence(comparison)]
     for section in (_differences, _epochs, _tails, _listed, _queues, _configs, _left_out):
@@ -31,7 +31,7 @@ def show_diff(comparison: Comparison, style: Style) -> None:
     write_text("".join(f"{visible(line)}\n" for line in lines))
 
 
-def _heads(comparison: Comparison) -> Iterator[str]:
+def _heads(comparison: StoreComparison) -> Iterator[str]:
     for name, side in (("A", comparison.a), ("B", comparison.b)):
         yield f"{name}  {side.snapshot.store.root}"
         if not side.files:
@@ -44,7 +44,7 @@ def _heads(comparison: Comparison) -> Iterator[str]:
             yield f"   {side.data_end - side.end} bytes behind the last whole record: torn, damaged, or left over"
 
 
-def _picture(comparison: Comparison) -> Iterator[str]:
+def _picture(comparison: StoreComparison) -> Iterator[str]:
     """Both logs on one scale: ``=`` the same, ``#`` different, ``>`` only here."""
     sides = [side for side in (comparison.a, comparison.b) if not side.is_empty]
     if not sides:
@@ -57,7 +57,7 @@ def _picture(comparison: Comparison) -> Iterator[str]:
     yield "   = the same   # different   > only here"
 
 
-def _cell(comparison: Comparison, side: Side, offset: int) -> str:
+def _cell(comparison: StoreComparison, side: Side, offset: int) -> str:
     if not side.start <= offset < side.end:
         return " "
     if not comparison.start <= offset < comparison.end:
@@ -66,7 +66,7 @@ def _cell(comparison: Comparison, side: Side, offset: int) -> str:
     return "#" if diverged and offset >= diverged.start else "="
 
 
-def _marked(comparison: Comparison, low: int, high: int, side: Side, cells: str) -> str:
+def _marked(comparison: StoreComparison, low: int, high: int, side: Side, cells: str) -> str:
     """Differences are too small for the scale: each gets a cell."""
     marked = list(cells)
     for difference in comparison.parting.differences:
@@ -76,7 +76,7 @@ def _marked(comparison: Comparison, low: int, high: int, side: Side, cells: str)
     return "".join(marked)
 
 
-def _sentence(comparison: Comparison) -> str:
+def _sentence(comparison: StoreComparison) -> str:
     a, b, verdict = comparison.a, comparison.b, comparison.verdict
     match verdict:
         case "same":
@@ -101,7 +101,7 @@ def _sentence(comparison: Comparison) -> str:
     return f"diverged {before} {comparison.common_end}: from there on no message is the same"
 
 
-def _what_differs(comparison: Comparison) -> str:
+def _what_differs(comparison: StoreComparison) -> str:
     a, b = comparison.a, comparison.b
     parts = [f"from {comparison.start} on"] if a.start != b.start else []
     parts += ["epochs differ"] if comparison.epochs and comparison.epochs.differ else []
@@ -111,7 +111,7 @@ def _what_differs(comparison: Comparison) -> str:
     return ", ".join(parts)
 
 
-def _differences(comparison: Comparison) -> Iterator[str]:
+def _differences(comparison: StoreComparison) -> Iterator[str]:
     parting = comparison.parting
     if not parting.differences:
         return
@@ -143,7 +143,7 @@ def _place(place: Place) -> str:
     return f"{where}: {queue}, stored {rfc3339(message['store_timestamp'])}{key}{wrong}"
 
 
-def _epochs(comparison: Comparison) -> Iterator[str]:
+def _epochs(comparison: StoreComparison) -> Iterator[str]:
     epochs = comparison.epochs
     if epochs is None:
         return
@@ -179,7 +179,7 @@ def _count(tail: Tail) -> str:
     return f"{messages} in {byte_size(tail.size)}" + (f" ({topics}{more})" if topics else "")
 
 
-def _tails(comparison: Comparison) -> Iterator[str]:
+def _tails(comparison: StoreComparison) -> Iterator[str]:
     names: tuple[Name, ...] = ("a", "b")
     for name in names:
         if name in comparison.tails:
@@ -187,7 +187,7 @@ def _tails(comparison: Comparison) -> Iterator[str]:
             yield f"Only {name.upper()} has {_count(comparison.tails[name])}, from {comparison.tails[name].start} on"
 
 
-def _listed(comparison: Comparison) -> Iterator[str]:
+def _listed(comparison: StoreComparison) -> Iterator[str]:
     if comparison.listed:
         yield ""
     for message in comparison.listed:
@@ -195,7 +195,7 @@ def _listed(comparison: Comparison) -> Iterator[str]:
         yield f"  {message['physical_offset']}  {place}  {message['store_time']}  {message['unique_key'] or '-'}"
 
 
-def _queues(comparison: Comparison) -> Iterator[str]:
+def _queues(comparison: StoreComparison) -> Iterator[str]:
     if not comparison.queues:
         return
     own, limit = comparison.own_queue_differences, comparison.request.limit
@@ -209,7 +209,7 @@ def _queues(comparison: Comparison) -> Iterator[str]:
         yield f"  {explained} queues differ as their logs do"
 
 
-def _queue(queue: QueueDifference) -> str:
+def _queue(queue: DifferingQueue) -> str:
     unit = "" if queue.first_unit is None else f", first different unit {queue.first_unit}"
     return f"{queue.topic} queue {queue.queue_id}: A {_range(queue.a)}, B {_range(queue.b)}{unit}"
 
@@ -218,7 +218,7 @@ def _range(offsets: QueueRange | None) -> str:
     return "missing" if offsets is None else f"{offsets.min_offset} to {offsets.max_offset}"
 
 
-def _configs(comparison: Comparison) -> Iterator[str]:
+def _configs(comparison: StoreComparison) -> Iterator[str]:
     if not comparison.configs:
         return
     counts, limit = Counter(entry.file for entry in comparison.configs), comparison.request.limit
@@ -237,7 +237,7 @@ def _lag(a: int | str | None, b: int | str | None) -> str:
     return f" ({b - a:+d})" if isinstance(a, int) and isinstance(b, int) else ""
 
 
-def _left_out(comparison: Comparison) -> Iterator[str]:
+def _left_out(comparison: StoreComparison) -> Iterator[str]:
     lines = [f"  {text}" for text in comparison.not_compared]
     lines += [f"  cannot be read: {error}" for error in comparison.unread]
     if lines:

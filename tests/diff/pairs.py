@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rmqtool.base.files import RateLimit
-from rmqtool.diff.comparison import Comparison, Request, compare
+from rmqtool.diff.comparison import DiffRequest, StoreComparison, compare
 from rmqtool.diff.side import side_of
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
@@ -36,11 +36,11 @@ def log_of(
     return builder
 
 
-def compared(a: Path, b: Path, request: Request | None = None, limit: RateLimit | None = None) -> Comparison:
+def compared(a: Path, b: Path, request: DiffRequest | None = None, limit: RateLimit | None = None) -> StoreComparison:
     """Compare two stores, which stay as they are."""
     with unchanged(a), unchanged(b):
         sides = side_of("a", Snapshot(open_store(a), limit=limit)), side_of("b", Snapshot(open_store(b), limit=limit))
-        return compare(*sides, request or Request(), lambda done: None)
+        return compare(*sides, request or DiffRequest(), lambda done: None)
 
 
 def pair(directory: Path, a: StoreBuilder, b: StoreBuilder) -> tuple[Path, Path]:

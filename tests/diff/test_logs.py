@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rmqtool.base.errors import Exit
 from rmqtool.base.files import RateLimit
-from rmqtool.diff.comparison import Request
+from rmqtool.diff.comparison import DiffRequest
 from tests.diff.pairs import FILE_SIZE, RECORDS, change, compared, log_file, log_of, pair
 
-FAST = Request(fast=True)
+FAST = DiffRequest(fast=True)
 BODY_AT = 88  # behind the fixed fields of a record
 
 
@@ -54,7 +54,7 @@ def test_diverged(at: int, length: int) -> None:
     """From any record on, with tails of any length: the place, and both tails."""
     with TemporaryDirectory() as directory:
         other = log_of(min(RECORDS, at + 1 + length), parted_at=at)
-        found = compared(*pair(Path(directory), log_of(), other), Request(only="b", limit=100))
+        found = compared(*pair(Path(directory), log_of(), other), DiffRequest(only="b", limit=100))
     assert (found.verdict, found.common_end) == ("diverged", other.offsets[at])
     assert found.tails["a"].messages == RECORDS - at
     assert [message["physical_offset"] for message in found.listed] == other.offsets[at:]
