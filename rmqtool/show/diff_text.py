@@ -13,6 +13,7 @@ from rmqtool.diff.queues import DifferingQueue
 from rmqtool.diff.records import Difference, Place
 from rmqtool.diff.side import Name, Side
 from rmqtool.diff.tails import Tail
+from rmqtool.findings.finding import counted
 from rmqtool.scan.events import REASON_MEANINGS
 from rmqtool.show.output import Style, byte_size, visible, write_text
 from rmqtool.store.queue_range import QueueRange
@@ -37,7 +38,7 @@ def _heads(comparison: StoreComparison) -> Iterator[str]:
         if not side.files:
             yield "   no commit log file"
             continue
-        files = f"{len(side.files)} files of {byte_size(side.snapshot.log.file_size)}"
+        files = f"{counted(len(side.files), 'file')} of {byte_size(side.snapshot.log.file_size)}"
         running = "; a broker runs on it" if side.snapshot.holder else ""
         yield f"   commit log {side.start} to {side.end}, {files}{running}"
         if side.data_end > side.end:
