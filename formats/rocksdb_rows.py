@@ -108,12 +108,17 @@ PopKey = Struct(
     "names" / GreedyBytes * "group@topic@, queue id (4 bytes), @, queue offset (8 bytes)",
 )
 
+INDEX_HOUR = 3_600_000
+"""Index entries are grouped by hours of the store time, ms."""
+INDEXED_TO = b"lastOffsetPy"
+"""The key with the physical offset of the last message in the index."""
+
 _UNIT_KEY_END = struct.Struct(">bibq")  # behind the topic
 _UNIT_VALUE = struct_of(dtype_of(QueueUnitValue), *(field.name for field in QueueUnitValue.subcons))
 _UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
-_PROGRESS = (b"lastOffsetPy", b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
+_PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
 _TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
 _DATA_VERSION, _DATA = 1, 2
 _VERSION_NAME = b"data_version"
@@ -180,6 +185,22 @@ def config_entry(key: bytes, value: bytes) -> Row:
     if not value.startswith(_JSON_MARK):
         raise FormatError(f"a value that begins with {value[:1].hex() or 'nothing'} instead of 01 for JSON")
     return Row("config-entry", named | _fields(NameRest, fields["rest"]), json=decode_text(value[1:]))
+
+
+def index_prefix(hour: int, topic: str | None = None, key_type: str = "", key: str = "") -> bytes:
+    """What the index keys of an hour, epoch ms, begin with, or those of one key of a topic in it."""
+    names = "" if topic is None else f"@{topic}@{key_type}@{key}@"
+    return hour.to_bytes(_OFFSET_SIZE, "big") + names.encode()
+
+
+def indexed_hour(key: bytes) -> int | None:
+    """The hour of an index key, epoch ms; None for what is no index key."""
+    return None if not key or key in _PROGRESS else int.from_bytes(key[:_OFFSET_SIZE], "big")
+
+
+def indexed_message(key: bytes, value: bytes) -> tuple[int, int]:
+    """Physical offset and store timestamp, epoch ms, of an index entry."""
+    return int.from_bytes(key[-_OFFSET_SIZE:], "big", signed=True), int.from_bytes(value, "big", signed=True)
 
 
 def index_entry(key: bytes, value: bytes) -> Row:
