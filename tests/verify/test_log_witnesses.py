@@ -10,7 +10,6 @@ import pytest
 
 from rmqtool.cli import run
 from rmqtool.rules.broker_conf import BrokerConf
-from rmqtool.transaction import recorded_losses
 from tests.golden import stores
 from tests.verify.lost_parts import Loss, both, emptied, last_log_file_gone, last_log_file_zeroed, without
 from tests.verify.verifying import codes_of, verify
@@ -56,17 +55,15 @@ def test_it_says_what_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_checkpoint_of_random_bytes_proves_nothing(tmp_path: Path) -> None:
-    """Neither that messages are lost, nor which release wrote it; it does not fit, and a repair writes it anew."""
+    """Neither that messages are lost, nor which release wrote it; the next start sets it right."""
     store = stores.unpack("4.9.7-clean", tmp_path)
     releases = verify(store).snapshot.releases
     fields = (-(1 << 60), 1 << 62, -5, 1 << 61, 1 << 61, 1 << 61)
     (store / "checkpoint").write_bytes(struct.pack(">6q", *fields).ljust(4096, b"\1"))
     outcome = verify(store)
     assert codes_of(outcome) == {"checkpoint.future", "checkpoint.logics-offset"}
+    assert outcome.verdict == "dirty"
     assert outcome.snapshot.releases == releases
-    assert run(["repair", str(store), "--yes", "--broker-version", "4.9.7"]) == 0
-    assert verify(store).verdict == "clean"
-    assert not recorded_losses(store)
 
 
 @pytest.mark.slow
