@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,3 +47,23 @@ def end_value(physical_offset: int, queue_offset: int) -> bytes:
 def with_fields(value: bytes, **fields: int) -> bytes:
     """The value of a unit with other fields."""
     return bytes(QueueUnitValue.build({**QueueUnitValue.parse(value), **fields}))
+
+
+def write_queues(store: Path, units: Sequence[tuple[str, int, int, bytes]], dispatched_end: int | None) -> None:
+    """A database of units: topic, queue id, queue offset and value of each; `dispatched_end` None for no such row."""
+    (store / "consumequeue").mkdir(parents=True, exist_ok=True)
+    opened = Rdict(str(store / "consumequeue"), Options(raw_mode=True))
+    opened.create_column_family("offset", Options(raw_mode=True))
+    opened.close()
+    with changed(store / "consumequeue") as families:
+        for topic, queue_id, queue_offset, value in units:
+            families["default"][unit_key(topic, queue_id, queue_offset)] = value
+            families["offset"][max_key(topic, queue_id)] = value[:8] + queue_offset.to_bytes(8, "big")
+        if dispatched_end is not None:
+            families["offset"][DISPATCHED_KEY] = dispatched_end.to_bytes(8, "big")
+
+
+def unit_value(physical_offset: int, message_size: int, tags_code: int, store_timestamp: int) -> bytes:
+    """The value of a unit."""
+    fields = {"physical_offset": physical_offset, "message_size": message_size, "tags_code": tags_code}
+    return bytes(QueueUnitValue.build({**fields, "store_timestamp": store_timestamp}))

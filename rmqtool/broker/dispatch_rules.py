@@ -74,6 +74,10 @@ class DispatchRules:
         )
         return replace(rules, in_rocksdb=snapshot.store.layout == "rocksdb")
 
+    def for_release(self, version: Version) -> DispatchRules:
+        """The same settings under the rules of one release alone."""
+        return replace(self, version=version, may_be_older=False)
+
     @property
     def indexes_tags(self) -> bool:
         """Whether tags are keys of the index too."""

@@ -116,8 +116,8 @@ class Outcome:
             return left_out or "--only leaves it out; --only start predicts it"
         if self.snapshot.holder is not None:
             return "a broker runs on this store"
-        if self.snapshot.store.layout == "rocksdb":
-            return "queues are in RocksDB, of which no start is predicted"
+        if self.snapshot.leaves_queues_out:
+            return "queues are in RocksDB, which needs the package rocksdict"
         return self.not_predicted or "interrupted"
 
     @property

@@ -134,7 +134,10 @@ class Verification:
         """The rules of the predicted start; None when none is predicted, as for a store in use."""
         snapshot = self.snapshot
         is_asked = self.request.selection.wants_any("start.")
-        if snapshot.holder is not None or snapshot.store.layout == "rocksdb" or not is_asked:
+        if snapshot.holder is not None or snapshot.leaves_queues_out or not is_asked:
+            return None
+        if snapshot.database and any(queue.files.files for queue in snapshot.queues):
+            self.not_predicted = "queues are in files and in RocksDB"
             return None
         return RecoveryRules.of(snapshot.release, snapshot.store.conf)
 

@@ -17,7 +17,11 @@ _SINCE = {
 
 def features(version: str) -> frozenset[str]:
     """Names of the features of `version`."""
-    return frozenset(name for name, since in _SINCE.items() if VERSIONS.index(version) >= VERSIONS.index(since))
+    return frozenset(name for name, since in _SINCE.items() if _numbers(version) >= _numbers(since))
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
 
 
 def family(version: str) -> str:
