@@ -167,6 +167,6 @@ CONSUME_QUEUE_FILES = (
             ("5.0 and later", "refuses to start: `The queue type of topic: ... should be ..., but is ...`."),
         ),
         repair="Set the attribute back to what the directories are; `rmqtool repair` does so.",
-        not_detected="What is in a RocksDB database is not compared.",
+        not_detected="Of queues in RocksDB the kind of the topic is not asked for.",
     ),
 )

@@ -126,6 +126,21 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
+        code="consumequeue.copies-differ",
+        fault="F33",
+        severity="error",
+        title="A queue in files and its copy in RocksDB differ",
+        what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
+        "missing.",
+        how="One of both was restored from another time, or is damaged.",
+        effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
+        "the files by default",
+        versions=(("5.3.1 and later", "does not compare them, but for their ends."),),
+        repair="The files are compared with the commit log: without another finding of the queue they are right, and "
+        "the rows are to be written anew.",
+        remedy=_REBUILD,
+    ),
+    Entry(
         code="consumequeue.stale-row",
         fault=None,
         severity="info",

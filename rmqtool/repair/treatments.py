@@ -52,6 +52,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("consumequeue.duplicate-unit", "consumequeue.tags-code", "consumequeue.pre-blank"),
         *("consumequeue.lmq-mismatch", "consumequeue.batch-unit", "consumequeue.ext-address"),
         *("consumequeue.database", "consumequeue.row", "consumequeue.wrong-end", "consumequeue.store-timestamp"),
+        "consumequeue.copies-differ",
         *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "consumequeue.empty-file"),
     ),
     "index": (

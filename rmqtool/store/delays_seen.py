@@ -58,12 +58,12 @@ def observed_delays(store: Store, database: QueueDatabase | None = None) -> dict
 
 
 def _queues(store: Store, database: QueueDatabase | None) -> Iterator[Queue]:
-    for topic, queue_id in database.lasts if database else ():
-        if database and topic == SCHEDULE_TOPIC:
-            yield queue_in(database, topic, queue_id)
     for entry in list_directory(store.root / CONSUME_QUEUE / SCHEDULE_TOPIC):
         if _QUEUE_ID.fullmatch(entry.name) and entry.is_dir():
             yield Queue(SCHEDULE_TOPIC, int(entry.name), "simple", list_mapped_files(Path(entry.path)))
+    for topic, queue_id in database.lasts if database else ():
+        if database and topic == SCHEDULE_TOPIC:
+            yield queue_in(database, topic, queue_id)
 
 
 def _newest(queue: Queue) -> NDArray[np.void] | None:

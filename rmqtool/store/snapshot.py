@@ -103,7 +103,7 @@ class Snapshot:
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
         """All consume queues, by kind, topic and queue id; of those that are in both those in files, not in RocksDB."""
-        in_files = tuple(list_queues(self.store, self._scope))
+        in_files = () if self.store.reads_only_rocksdb else tuple(list_queues(self.store, self._scope))
         if self.database is None:
             return in_files
         names = {(queue.topic, queue.queue_id) for queue in in_files}
@@ -135,7 +135,7 @@ class Snapshot:
 
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
-        queue = find_queue(self.store, topic, queue_id)
+        queue = None if self.store.reads_only_rocksdb else find_queue(self.store, topic, queue_id)
         if queue is None and self.database and (topic, queue_id) in self.database.lasts:
             queue = queue_in(self.database, topic, queue_id)
         if queue is None:

@@ -62,6 +62,16 @@ class Store:
         """Whether there are ext units, which units may point to."""
         return (self.root / CONSUME_QUEUE_EXT).is_dir()
 
+    @property
+    def reads_only_rocksdb(self) -> bool:
+        """Whether the broker's queues are in RocksDB, and files of queues, if there are any, left from before."""
+        return self.layout == "rocksdb" and (self.conf.text("storeType") or "").lower() == "defaultrocksdb"
+
+    @property
+    def writes_queues_twice(self) -> bool:
+        """Whether the broker writes queues into files and into RocksDB; light queues may be in RocksDB alone."""
+        return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
+
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
         return relative_to(path, self.root)

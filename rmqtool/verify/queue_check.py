@@ -16,6 +16,7 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.broker.dispatcher import Dispatcher
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
 from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.unit_files import UnitFiles
@@ -129,9 +130,9 @@ class QueueCheck:
         return reader.queues[kind, name]
 
     def _in_files(self, name: QueueName, kind: Kind) -> UnitFiles | None:
-        if not is_directory_name(name.topic) or name.queue_id < 0:
-            return None
         reader = self._reader
+        if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
+            return None
         directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
         files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
         queue = Queue(name.topic, name.queue_id, kind, files)
@@ -140,6 +141,8 @@ class QueueCheck:
     def _in_rocksdb(self, name: QueueName) -> UnitFiles | None:
         """The units in RocksDB; of a running broker, which has not flushed all of them, also where there is none."""
         database = self._reader.database
+        if self._reader.store.writes_queues_twice and not name.topic.startswith(LMQ_PREFIX):
+            return None  # its files count
         if database is None or not (self._live or database.holds(name)):
             return None
         queue = queue_in(database, *name)

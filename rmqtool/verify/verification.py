@@ -45,7 +45,7 @@ from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, wit
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
-from rmqtool.verify.rocksdb_checks import check_database
+from rmqtool.verify.rocksdb_checks import check_copy, check_database
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
@@ -279,6 +279,8 @@ class Verification:
             with self.read_errors.queue(name):
                 rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
                 check_kind(snapshot.topics, queue, self._report)
+                if snapshot.database and not queue.database:
+                    check_copy(queue, snapshot.database, reader, self._report)
                 head.add_queue(queue, reader.open_files)
                 ranges[name] = queue_range(queue, self.log_start, snapshot.release)
         if rest.beyond_files.total():

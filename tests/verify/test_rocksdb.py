@@ -13,10 +13,13 @@ import pytest
 
 from rmqtool.base.parallel import WorkerPool
 from rmqtool.findings.finding import Finding
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
+from rmqtool.store.unit_files import open_units
 from rmqtool.verify.outcome import Outcome, outcome_of
 from rmqtool.verify.verification import Verification, VerifyRequest
-from tests.changed_rocksdb import changed, end_value, max_key, unit_key, with_fields
+from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, with_fields, write_queues
 from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.golden.rocksdb import ROCKSDB
@@ -252,3 +255,62 @@ def test_without_the_library(store: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert codes_of(outcome) == set()
     assert any("pip install 'rmqtool[rocksdb]'" in gap.text for gap in outcome.gaps)
     assert outcome.verdict == "unproven"
+
+
+def test_the_end_of_the_log_is_lost(store: Path) -> None:
+    """After a clean stop the database knows of messages behind it."""
+    with changed(store / "consumequeue") as families:
+        families["offset"][DISPATCHED_KEY] = (1 << 30).to_bytes(8, "big")
+    [told] = found(verify(store), "commitlog.end-missing")
+    assert f"the queues in RocksDB know of messages up to {1 << 30}" in told.message
+
+
+@pytest.fixture
+def twice(unpacked: GoldenStore, tmp_path: Path) -> Path:
+    """A store whose queues are in files and in RocksDB."""
+    store = Path(shutil.copytree(unpacked("5.5.0-shop"), tmp_path / "twice"))
+    rows = []
+    for queue in Snapshot(open_store(store)).queues:
+        with open_units(queue) as units:
+            numbers = range(units.start, units.data_end if queue.kind == "simple" else 0)
+            rows += [(queue.topic, queue.queue_id, number, units.read(number, 1) + bytes(8)) for number in numbers]
+    write_queues(store, rows, None)
+    return store
+
+
+def test_files_and_rows_that_are_the_same(twice: Path) -> None:
+    """As a broker leaves them that writes both."""
+    outcome = verify(twice)
+    assert found(outcome, "consumequeue.copies-differ") == []
+    assert outcome.report.checked["consumequeue.copies-differ"] > 100
+    assert outcome.start_not_predicted == "queues are in files and in RocksDB"
+
+
+def test_files_and_rows_that_differ(twice: Path) -> None:
+    """A row that is gone and one that is another; the files, which a broker reads, are sound."""
+    with changed(twice / "consumequeue") as families:
+        families["default"].delete(unit_key(*ORDERS, 3))
+        put(families, 5, physical_offset=0)
+    outcome = verify(twice)
+    [told] = found(outcome, "consumequeue.copies-differ")
+    assert (told.queue_offset, told.count) == (3, 2)
+    assert "in RocksDB is no row" in told.message
+    assert "consumequeue.missing-unit" not in codes_of(outcome)
+
+
+def test_a_queue_whose_files_are_gone(twice: Path) -> None:
+    """Rows stand for it unless broker.conf says that both are written."""
+    shutil.rmtree(twice / "consumequeue" / "orders" / "1")
+    assert found(verify(twice), "consumequeue.missing-queue") == []
+    conf = BrokerConf({"rocksdbCQDoubleWriteEnable": "true"})
+    [told] = found(verify(twice, conf=conf, version="5.4.0"), "consumequeue.missing-queue")
+    assert (told.topic, told.queue_id) == ORDERS
+
+
+def test_files_that_are_left_from_before(twice: Path) -> None:
+    """With storeType=defaultRocksDB no broker reads them."""
+    for path in (twice / "consumequeue" / "orders" / "1").iterdir():
+        path.write_bytes(bytes(path.stat().st_size))
+    conf = BrokerConf({"storeType": "defaultRocksDB"})
+    assert "consumequeue.hole" not in codes_of(verify(twice, conf=conf))
+    assert codes_of(verify(twice))
