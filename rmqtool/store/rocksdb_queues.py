@@ -16,7 +16,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.formats.layout import FormatError
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, queue_bound, queue_prefix, queue_unit
 from rmqtool.store.rocksdb import RocksDb
-from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
+from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, is_rocksdb_directory
 
 _UNITS, _ENDS = "default", "offset"  # column families
 _MAX_OFFSET = (1 << 63) - 1
@@ -184,7 +184,7 @@ class QueueDatabase:
 def queue_database(store: Store) -> Path | None:
     """The database of the consume queues, None without one."""
     places = (store.root / name for name in (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE))
-    return next((path for path in places if holds_rocksdb(path)), None)
+    return next((path for path in places if is_rocksdb_directory(path)), None)
 
 
 def _offset_key(queue_offset: int) -> bytes:

@@ -31,7 +31,7 @@ ROCKSDB_CONFIGS = (f"{CONFIG}/consumerOffsets", f"{CONFIG}/metadata", f"{CONFIG}
 """Where brokers with RocksDB keep committed offsets: since 5.2.0, 5.3.4 and 5.3.2."""
 
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
-_ROCKSDB_MARK = "CURRENT"
+_ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
 _DLEDGER_PREFIX = "dledger-"
 
 
@@ -123,6 +123,11 @@ def holds_rocksdb(directory: Path) -> bool:
     return os.path.isfile(directory / _ROCKSDB_MARK)
 
 
+def is_rocksdb_directory(directory: Path) -> bool:
+    """Whether a directory is a RocksDB database, also one without the file that a broker looks for."""
+    return any(os.path.isfile(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY))
+
+
 def rocksdb_configs(store: Store) -> list[str]:
     """The databases in which a broker keeps committed offsets instead of in files."""
     return [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
@@ -158,7 +163,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _layout(root: Path, conf: BrokerConf) -> Layout:
-    if holds_rocksdb(root / CONSUME_QUEUE) or holds_rocksdb(root / SEPARATE_ROCKSDB_QUEUES):
+    if is_rocksdb_directory(root / CONSUME_QUEUE) or is_rocksdb_directory(root / SEPARATE_ROCKSDB_QUEUES):
         return "rocksdb"
     return "multi-path" if len(conf.commit_log_paths) > 1 else "default"
 

@@ -180,7 +180,8 @@ class Verification:
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """Check the log against queues and index, and the index files alone, part by part."""
         task = self.task
-        pool.grow(min(self.request.jobs, len(parts)) - 1)
+        if self.snapshot.database is None:  # whose library has threads by now, which a copy of this process would lack
+            pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
         pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
         self._merger = merger = PartMerger(parts, PartResult(task.report()))
