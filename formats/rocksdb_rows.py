@@ -114,8 +114,12 @@ INDEXED_TO = b"lastOffsetPy"
 """The key with the physical offset of the last message in the index."""
 
 _UNIT_KEY_END = struct.Struct(">bibq")  # behind the topic
-_UNIT_VALUE = struct_of(dtype_of(QueueUnitValue), *(field.name for field in QueueUnitValue.subcons))
+_BOUND_KEY_END = struct.Struct(">b3sbi")
+_BOUND_VALUE = struct_of(dtype_of(QueueBoundValue), *(field.name for field in QueueBoundValue.subcons))
+QUEUE_UNIT_DTYPE = dtype_of(QueueUnitValue)
+_UNIT_VALUE = struct_of(QUEUE_UNIT_DTYPE, *(field.name for field in QueueUnitValue.subcons))
 _UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
+_BOUND_FIELDS = tuple(field.name for field in QueueBoundValue.subcons)
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
 _PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
@@ -158,10 +162,18 @@ def queue_unit(key: bytes, value: bytes) -> Row:
 
 def queue_bound(key: bytes, value: bytes) -> Row:
     """The first or last unit of a queue, or the end of what was dispatched."""
-    fields = _fields(QueueBoundKey, key)
-    if fields["topic"] == CHECKPOINT_TOPIC.decode():
-        return Row("dispatched-end", fields, _fields(DispatchedValue, value))
-    return Row("queue-bound", fields, _fields(QueueBoundValue, value))
+    end = len(key) - _BOUND_KEY_END.size  # of the topic
+    try:
+        mark_2, bound, mark_3, queue_id = _BOUND_KEY_END.unpack_from(key, end)
+        if key[:5] != (end - 5).to_bytes(4, "big") + b"\x01" or not mark_2 == mark_3 == 1:
+            raise FormatError(f"{key.hex()} is no topic, bound and queue")
+        names = {"topic": decode_text(key[5:end]), "bound": decode_text(bound), "queue_id": queue_id}
+        if key[5:end] == CHECKPOINT_TOPIC:
+            return Row("dispatched-end", names, _fields(DispatchedValue, value))
+        fields = dict(zip(_BOUND_FIELDS, _BOUND_VALUE.unpack(value), strict=True))
+    except (struct.error, OverflowError) as error:
+        raise FormatError(f"the end of a queue has a key of 14 bytes and the topic, a value of 16: {error}") from error
+    return Row("queue-bound", names, fields)
 
 
 def json_entry(key: bytes, value: bytes) -> Row:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.delay_levels import DelayLevels, delay_levels_of
@@ -37,6 +37,7 @@ class DispatchRules:
     lmq: bool = False
     index_tags: bool | None = None
     may_be_older: bool = False
+    in_rocksdb: bool = False  # where the records of batches have no first offset of their own
 
     @classmethod
     def of(
@@ -64,13 +65,18 @@ class DispatchRules:
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> DispatchRules:
         """The rules of the newest release that fits a store."""
-        return cls.of(
+        rules = cls.of(
             snapshot.release,
             snapshot.store.conf,
             snapshot.delay_levels,
             has_light_queues=snapshot.has_light_queues,
             may_be_older=not snapshot.releases.is_named,
         )
+        return replace(rules, in_rocksdb=snapshot.store.layout == "rocksdb")
+
+    def for_release(self, version: Version) -> DispatchRules:
+        """The same settings under the rules of one release alone."""
+        return replace(self, version=version, may_be_older=False)
 
     @property
     def indexes_tags(self) -> bool:

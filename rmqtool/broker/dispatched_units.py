@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.formats import batch_consume_queue, consume_queue
+from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 
 _NO_COMPACTED_OFFSET = -1  # BatchConsumeQueue.INVALID_POS
 
@@ -73,6 +74,19 @@ class QueueUnits:
         units["physical_offset"] = self.physical_offsets
         units["message_size"] = self.message_sizes
         units["tags_code"] = self.tags_codes
+        return units
+
+    def as_rocksdb(self) -> NDArray[np.void]:
+        """The units of consecutive queue offsets as in RocksDB, `QUEUE_UNIT_DTYPE`.
+
+        Of the queue offsets of a batch only the first has a row; the others are zeros.
+        """
+        units = np.zeros(int(self.batch_sizes.sum(dtype=np.int64)), QUEUE_UNIT_DTYPE)
+        places = self.queue_offsets - self.queue_offsets[:1]
+        units["physical_offset"][places] = self.physical_offsets
+        units["message_size"][places] = self.message_sizes
+        units["tags_code"][places] = self.tags_codes
+        units["store_timestamp"][places] = self.store_timestamps
         return units
 
     def as_batch_consume_queue(self) -> NDArray[np.void]:

@@ -267,8 +267,10 @@ class Dispatched:
         if not is_batch.any():
             return offsets, sizes
         bases, counts = self._value_spans(names.INNER_BASE), self._value_spans(names.INNER_NUM)
-        rows, offsets = np.flatnonzero(is_batch & (bases[1] > 0) & (counts[1] > 0)), offsets.copy()
-        for row, base in self._integers(rows, *bases, _MAX_LONG):
+        counted = is_batch & (counts[1] > 0)
+        with_base = counted & (bases[1] > 0)
+        rows, offsets = np.flatnonzero(counted if self._rules.in_rocksdb else with_base), offsets.copy()
+        for row, base in self._integers(np.flatnonzero(with_base), *bases, _MAX_LONG):
             offsets[row] = base
         for row, count in self._integers(rows, *counts, _MAX_SHORT):
             sizes[row] = count

@@ -22,7 +22,8 @@ class ScanFrom:
 class QueueChange:
     """A queue that a start changes; offsets as the broker reports them before and after it.
 
-    `truncated` units vanish from its end, `dispatched` ones are derived anew from the log.
+    `truncated` units vanish from its end, `dispatched` ones are derived anew from the log. `lost` messages get no unit
+    then nor later, though they are in the log.
     """
 
     kind: Kind
@@ -34,6 +35,7 @@ class QueueChange:
     max_offset: int
     truncated: int
     dispatched: int
+    lost: int = 0
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 from rmqtool.formats.java import string_hash
@@ -14,6 +15,7 @@ from rmqtool.rules.versions import (
     FILTERED_BYTES_INCLUSIVE,
     FILTERED_IN_BYTES,
     PULL_BY_UNITS,
+    ROWS_ONE_BY_ONE,
     Version,
 )
 from rmqtool.store.log_reader import LogBytes
@@ -154,7 +156,8 @@ class _Walk:
                 self._answer.next_begin_offset = self._queue.next_file(self._answer.next_begin_offset)
                 break
             self._skip_until = None
-            self._walk_file(units)
+            is_limited = self._queue.queue.database and self._version < ROWS_ONE_BY_ONE
+            self._walk_file(islice(units, self._max_count) if is_limited else units)
         return self._answer
 
     def _walk_file(self, units: Iterator[Unit]) -> None:

@@ -23,6 +23,7 @@ from rmqtool.broker.prediction import Mode, QueueChange, ScanFrom, StartPredicti
 from rmqtool.broker.queue_dispatch import Dispatching, Queues, QueueSizes
 from rmqtool.broker.queue_recovery import RecoveredQueue, recover_queue
 from rmqtool.broker.queue_simulation import SimulatedQueue
+from rmqtool.broker.rocksdb_recovery import RocksDbRecovery
 from rmqtool.broker.start_file import Checkpoint, abnormal_start, normal_start
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE
 from rmqtool.formats.file_name import MAX_OFFSET
@@ -89,7 +90,8 @@ class Recovery:
         if mode == "normal":
             first = normal_start(files, self.max_physical, known, self.rules)
         else:
-            first = abnormal_start(files, known, self.rules)
+            end = self.in_rocksdb.dispatched_end if self.in_rocksdb else None
+            first = abnormal_start(files, known, self.rules, end)
         return self._cut_behind(first, end_of(files, first, self._walks))
 
     @cached_property
@@ -110,7 +112,13 @@ class Recovery:
     @cached_property
     def max_physical(self) -> int:
         """`getMaxPhyOffsetInConsumeQueue` before the log is scanned."""
-        return self._queues().max_physical
+        return self.in_rocksdb.dispatched_end if self.in_rocksdb else self._queues().max_physical
+
+    @cached_property
+    def in_rocksdb(self) -> RocksDbRecovery | None:
+        """The queues in RocksDB, None where they are in files."""
+        database = self.snapshot.database
+        return RocksDbRecovery(self.snapshot, database, self.rules) if database else None
 
     def _checkpoint(self, given: Checkpoint | None) -> Checkpoint:
         return given if given is not None else self.snapshot.checkpoint or NO_CHECKPOINT
@@ -143,7 +151,7 @@ class Recovery:
         files = self.loaded.files
         if len(files) == 1 and self.rules.log_file_size is None and files[0].size != DEFAULT_LOG_FILE_SIZE:
             yield f"the one commit log file is taken to have the configured size: {files[0].size} bytes"
-        if self.snapshot.store.layout == "rocksdb":
+        if self.snapshot.leaves_queues_out:
             yield "the consume queues are in RocksDB, which is not read: where the scan begins may differ"
 
     def _scan_from(self, cut: LogCut) -> ScanFrom:
@@ -168,6 +176,13 @@ class Recovery:
 
     def _recovered(self, outline: StartPrediction, cut: LogCut, checkpoint: Checkpoint) -> StartPrediction:
         queues = self._queues(cut.end.offset)
+        if self.in_rocksdb:
+            base = cut.files[cut.first].start_offset
+            return replace(
+                self._with_cut(outline, cut),
+                files_deleted=self._deleted(cut.deleted, queues, outline.mode, checkpoint),
+                queues=list(self.in_rocksdb.changes(cut.files, outline.mode, base, cut.end.offset)),
+            )
         before = queues.max_physical
         self._dispatch(queues, cut, outline.mode, before)
         if (queues.max_physical if self.rules.recounts_before_cut else before) >= cut.end.offset:

@@ -36,12 +36,21 @@ def normal_start(files: Sequence[MappedFile], max_physical: int, checkpoint: Che
     return file_number
 
 
-def abnormal_start(files: Sequence[MappedFile], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Index of the file where a start after a crash begins to scan."""
+def abnormal_start(
+    files: Sequence[MappedFile], checkpoint: Checkpoint, rules: RecoveryRules, dispatched_end: int | None = None
+) -> int:
+    """Index of the file where a start after a crash begins to scan.
+
+    With queues in RocksDB not the checkpoint decides, but `dispatched_end`, which their database tells.
+    """
     left = rules.recovered_files
     for file_number in reversed(range(len(files))):
         left -= 1
-        if _is_old_enough(files[file_number], checkpoint, rules) or (rules.limits_recovered_files and left <= 0):
+        if dispatched_end is None:
+            is_old_enough = _is_old_enough(files[file_number], checkpoint, rules)
+        else:
+            is_old_enough = _has_units(files[file_number], dispatched_end, checkpoint, rules)
+        if is_old_enough or (rules.limits_recovered_files and left <= 0):
             return file_number
     return 0
 

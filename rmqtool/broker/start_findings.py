@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 
@@ -13,6 +13,9 @@ from rmqtool.broker.record_parser import NOTHING_WRITTEN
 from rmqtool.broker.recovery import NO_CHECKPOINT, LogCut, Recovery
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
+
+WHOLE_LOG = "commitLogRecoverMaxNum=1000000"
+"""The setting with which a start looks at the whole log."""
 
 QueueEnds = Mapping[tuple[str, int], int]
 """Of each queue, by topic and queue id, the offset behind its last message in the commit log."""
@@ -34,6 +37,7 @@ def start_findings(recovery: Recovery, start: StartPrediction, ends: QueueEnds |
     if start.messages_lost:
         yield _data_loss(recovery, start)
     yield from _queue_losses(recovery, start, ends or {})
+    yield from _rows_lost(recovery, start)
     if not start.refuses:
         yield from _other_starts(recovery, start)
 
@@ -71,6 +75,20 @@ def _queue_losses(recovery: Recovery, start: StartPrediction, ends: QueueEnds) -
             message = f"would end at offset {queue.max_offset}, {counted(missing, 'message')} before its last one"
             yield finding("start.queue-loss", message, store=recovery.snapshot.store.root, topic=queue.topic,
                           queue_id=queue.queue_id, queue_offset=queue.max_offset)  # fmt: skip
+
+
+def _rows_lost(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:
+    """Queues in RocksDB of which messages in the log never get a row again."""
+    files, read = len(recovery.loaded.files), recovery.rules.recovered_files
+    why = f"the start looks at the last {read} of {counted(files, 'commit log file')}, and {WHOLE_LOG} at all"
+    if not recovery.rules.limits_recovered_files or files <= read:
+        why = "after a clean stop a start does not look for them"
+    for queue in start.queues:
+        if queue.lost:
+            message = f"{counted(queue.lost, 'message')} behind its last row would never get one: {why}"
+            lost = finding("start.rows-lost", message, store=recovery.snapshot.store.root, topic=queue.topic,
+                           queue_id=queue.queue_id, queue_offset=queue.max_offset_before)  # fmt: skip
+            yield replace(lost, count=queue.lost)
 
 
 def _other_starts(recovery: Recovery, start: StartPrediction) -> Iterator[Finding]:

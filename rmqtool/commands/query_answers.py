@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.errors import Exit, UnsupportedError, UsageError
 from rmqtool.base.times import rfc3339
 from rmqtool.commands.query_options import one_queue
 from rmqtool.rules.releases import release_before
@@ -121,6 +121,9 @@ def offsets_at(style: Style, snapshot: Snapshot, asked: dict[str, Any], notes: N
         if queue is None:
             notes.add(why_no_queue(snapshot, topic, queue_id))
             continue
+        if queue.queue.database:
+            raise UnsupportedError("a search by time in queues in RocksDB", file=queue.queue.database.path,
+                                   hint=f"--scan --topic {topic} --since TIME looks at the commit log")  # fmt: skip
         times = QueueTimes(queue, snapshot.log_bytes)
         answer, older = times.broker(timestamp, snapshot.release), times.broker(timestamp, snapshot.releases.oldest)
         if older != answer:
@@ -163,8 +166,8 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     lines = [offset.as_json() for offset in group_offsets(snapshot, name)]
     if rocksdb_configs(snapshot.store) and not is_readable():
         notes.add("consumer offsets are kept in RocksDB, which needs the package rocksdict", lossy=True)
-    if snapshot.store.layout == "rocksdb":
-        notes.add("consume queues are kept in RocksDB, which is not read here: rmqtool inspect shows lag", lossy=True)
+    if snapshot.leaves_queues_out:
+        notes.add("consume queues are kept in RocksDB, which needs the package rocksdict", lossy=True)
     if snapshot.committed.file.problem:
         notes.add(f"consumer offsets: {snapshot.committed.file.problem}", lossy=True)
     if not lines:

@@ -112,6 +112,59 @@ CONSUME_QUEUES = (
         remedy=_REBUILD,
     ),
     Entry(
+        code="consumequeue.wrong-end",
+        fault="F33",
+        severity="error",
+        title="A queue in RocksDB does not end with its last unit",
+        what="The max row, by which a broker knows the end of a queue, names another unit than the last one, or one "
+        "of another message; or rows have no max row.",
+        how="Rows were changed by another program, a fault of the broker.",
+        effect="messages behind the end are not consumed, and new ones get their queue offsets; before it consumers "
+        "wait for units that do not exist",
+        versions=(("5.2.0 and later", "trusts the row."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.copies-differ",
+        fault="F33",
+        severity="error",
+        title="A queue in files and its copy in RocksDB differ",
+        what="The broker writes each unit twice, into queue files and into RocksDB, and one of both is another or "
+        "missing.",
+        how="One of both was restored from another time, or is damaged.",
+        effect="a broker that reads the wrong one serves other messages: combineCQPreferCQType says which it reads, "
+        "the files by default",
+        versions=(("5.3.1 and later", "does not compare them, but for their ends."),),
+        repair="The files are compared with the commit log: without another finding of the queue they are right, and "
+        "the rows are to be written anew.",
+        remedy=_REBUILD,
+    ),
+    Entry(
+        code="consumequeue.stale-row",
+        fault=None,
+        severity="info",
+        title="Rows behind the end of a queue in RocksDB",
+        what="Rows of messages that are not in the commit log stand behind the end that the queue has.",
+        how="A start has cut the commit log after a crash: it moves the ends of queues back, and leaves the rows.",
+        effect="none: the next messages of the queue are written over them",
+        versions=(("5.2.0 and later", "does not read them."),),
+        repair="None is needed.",
+    ),
+    Entry(
+        code="consumequeue.store-timestamp",
+        fault="F33",
+        severity="warning",
+        title="A unit's store time is not that of its message",
+        what="Units in RocksDB and batch units hold the time at which the broker stored the message; it differs from "
+        "the record's.",
+        how="A flipped bit.",
+        effect="a search by time may find another offset; messages and their order are not concerned",
+        versions=(("5.2.0 and later", "trusts the unit."),),
+        repair="Rebuild the consume queue.",
+        remedy=_REBUILD,
+    ),
+    Entry(
         code="consumequeue.shifted",
         fault="F24",
         severity="warning",

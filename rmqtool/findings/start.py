@@ -110,4 +110,22 @@ STARTS = (
         repair="Rebuild the consume queue before the broker starts.",
         remedy="rmqtool rebuild-cq {store} --topic {topic} --queue {queue_id} --dry-run",
     ),
+    Entry(
+        code="start.rows-lost",
+        fault=None,
+        severity="error",
+        title="A start would leave out queue entries in RocksDB for good",
+        what="The broker was killed before it had flushed the rows of these messages, and the next start looks for "
+        "them in the newest commit log files only. The messages are in older ones.",
+        how="Rows are in memory until 128 MiB of them are full, about 1.4 million messages, and have no log of their "
+        "own. Where so many messages fill more than ten commit log files, a kill costs those before the tenth last.",
+        effect="the broker starts without a word, and these messages are never consumed: their offsets have no entry",
+        versions=(
+            ("5.2.0 to 5.3.4", "after a crash makes them again from where they end, however far back."),
+            ("5.4.0 and later", "looks at the last commitLogRecoverMaxNum files, 10 by default."),
+        ),
+        repair="Before the broker starts, put commitLogRecoverMaxNum=1000000 into broker.conf: it then makes all of "
+        "them again. After such a start they are missing (consumequeue.missing-unit), and only queues written anew "
+        "from the log bring them back.",
+    ),
 )

@@ -118,7 +118,7 @@ STORE = (
         effect="none: the broker reads them",
         versions=(("before 5.2.0", "cannot read them."), ("5.2.0 and later", "reads them.")),
         repair="None is needed.",
-        not_detected="`inspect` shows the queues when the package rocksdict is installed; nothing compares them.",
+        not_detected="Without the package rocksdict they are not read.",
     ),
     Entry(
         code="store.rocksdb-side-store",

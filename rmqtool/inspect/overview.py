@@ -30,13 +30,9 @@ from rmqtool.store.file_findings import (
 )
 from rmqtool.store.lock import ABORT_FILE, LOCK_FILE, Holder
 from rmqtool.store.queue_range import QueueRange, queue_range
-from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.rocksdb_queues import RocksDbQueue, queue_database, queues_in
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT, Store
 from rmqtool.transaction.findings import interrupted_findings
-
-AnyQueue = Queue | RocksDbQueue
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class Overview:
     signs: tuple[Sign, ...]
     log_range: LogRange | None
     older_range: LogRange | None
-    queues: tuple[tuple[AnyQueue, QueueRange], ...]
+    queues: tuple[tuple[Queue, QueueRange], ...]
     checkpoint: dict[str, int] | None
     unread: tuple[RmqtoolError, ...]
     findings: tuple[Finding, ...] = ()
@@ -111,7 +107,7 @@ def overview_of(store: Store, version: Version | None = None, limit: RateLimit |
     return replace(overview, unread=tuple(unread.errors), findings=findings)
 
 
-def _log_range(snapshot: Snapshot, queues: Iterable[tuple[AnyQueue, QueueRange]]) -> LogRange:
+def _log_range(snapshot: Snapshot, queues: Iterable[tuple[Queue, QueueRange]]) -> LogRange:
     """The range of the log, whose end is near where the queues' last units point."""
     files, reading = snapshot.log.files, snapshot.reading
     if snapshot.store.layout == "dledger":
@@ -129,20 +125,16 @@ def _last_exit(store: Store, holder: Holder | None) -> str:
     return "clean" if (store.root / CHECKPOINT).exists() or (store.root / LOCK_FILE).exists() else "unknown"
 
 
-def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[AnyQueue, QueueRange]]:
+def _with_range(snapshot: Snapshot, scope: ReadScope) -> Iterator[tuple[Queue, QueueRange]]:
     """The queues that can be read, each with its range."""
     log = snapshot.older_log.files or snapshot.log.files
     log_min_offset = log[0].start_offset if log else -1
-    in_files = set()
     for queue in snapshot.queues:
-        in_files.add((queue.topic, queue.queue_id))
         with scope():
             yield queue, queue_range(queue, log_min_offset, snapshot.version or NEWEST)
-    database = queue_database(snapshot.store)
-    if database and is_readable():
+    if snapshot.database:
         with scope():
-            in_rocksdb = queues_in(database, log_min_offset)
-            yield from ((queue, found) for queue, found in in_rocksdb if (queue.topic, queue.queue_id) not in in_files)
+            snapshot.database.rows.check_tables()
 
 
 def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
@@ -151,7 +143,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     with unread.scope():
         yield from interrupted_findings(store.root)
     yield from (unread_finding(store, error) for error in unread.errors)
-    yield from layout_findings(store, shows_queues=True)
+    yield from layout_findings(store)
     if overview.last_exit == "unclean":
         message = "the last broker was killed or crashed: the file abort is there and no broker runs"
         yield finding("store.unclean-stop", message, store=store.root, file=ABORT_FILE)
@@ -159,8 +151,7 @@ def _findings(overview: Overview, unread: ReadErrors) -> Iterator[Finding]:
     yield from log_findings(store, snapshot.older_log, releases)
     yield from log_findings(store, snapshot.log, releases, live=is_live)
     if not is_live:  # a file that a broker has just created gets its size a moment later
-        queues = [queue for queue, _ in overview.queues if isinstance(queue, Queue)]
-        yield from one_of_each(each for queue in queues for each in queue_findings(store, queue, releases))
+        yield from one_of_each(each for queue, _ in overview.queues for each in queue_findings(store, queue, releases))
     unread_files = {error.file for error in unread.errors}
     for file, geometry in snapshot.index_geometries:
         if geometry is None and file.keys and str(file.path) not in unread_files:

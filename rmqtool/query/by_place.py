@@ -123,12 +123,12 @@ def _why_inside(snapshot: Snapshot, physical_offset: int) -> tuple[str, bool]:
 
 
 def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
-    """Why there is no such queue; raises UnsupportedError when it may be in RocksDB, which is not read."""
-    if snapshot.store.layout == "rocksdb":
+    """Why there is no such queue; raises UnsupportedError when it may be in RocksDB, without the library for it."""
+    if snapshot.leaves_queues_out:
         raise UnsupportedError(
-            "the consume queues are kept in RocksDB, which is not read",
+            "the consume queues are kept in RocksDB, which needs the package rocksdict",
             file=snapshot.store.root,
-            hint=f"--scan --topic {quote(topic)} looks at the commit log",
+            hint=f"pip install 'rmqtool[rocksdb]'; --scan --topic {quote(topic)} looks at the commit log",
         )
     ids = snapshot.queue_ids(topic)
     if ids:

@@ -80,7 +80,7 @@ def _group_offset(snapshot: Snapshot, item: CommittedOffset) -> GroupOffset:
     queue = snapshot.queue(item.topic, item.queue_id)
     last = queue.unit_at(item.offset - 1) if queue and 0 < item.offset <= queue.range.max_offset else None
     timestamp = snapshot.log_bytes.store_timestamp(last.physical_offset, last.message_size) if last else -1
-    in_rocksdb = snapshot.store.layout == "rocksdb"
+    in_rocksdb = snapshot.leaves_queues_out
     consumed = None if timestamp < 0 else timestamp
     return GroupOffset(item.group, item.topic, item.queue_id, item.offset, queue, consumed, in_rocksdb)
 

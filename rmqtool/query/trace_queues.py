@@ -12,11 +12,13 @@ from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.scan.frames import RecordRun
 from rmqtool.store.queue_units import LoadedQueue, Unit
+from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.snapshot import Snapshot
 
 State = Literal["ok", "expired", "deleted", "behind", "differs", "missing", "no-queue", "unread"]
 """ok: the unit is there. expired: it is below the minimum. deleted: with its file. behind: the queue ends before
-it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: the queue is in RocksDB."""
+it. differs: another unit is there. missing: not written. no-queue: no such queue. unread: in RocksDB, which is
+damaged, or whose library is not installed."""
 
 _SECOND = 1000  # ms: levels are whole seconds
 _LONGEST_DELAY = 366 * 86_400_000  # ms
@@ -114,14 +116,13 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
     state: State
     for queue_index, queue_offset, physical_offset, size, tags_code, tags_hash, timestamp in rows:
         topic, queue_id = dispatcher.queues[queue_index]
-        queue = snapshot.queue(topic, queue_id)
+        queue, is_read = _queue(snapshot, topic, queue_id)
         unit = queue.unit_at(queue_offset) if queue and queue_offset < queue.range.max_offset else None
         same = unit is not None and (unit.physical_offset, unit.message_size) == (physical_offset, size)
         if same and unit is not None and unit.tags_code not in (tags_code, tags_hash):
             is_delay = topic == SCHEDULE_TOPIC and _is_delay(unit.tags_code - timestamp)
             same = is_delay or is_ext_address(unit.tags_code)
-        in_rocksdb = queue is None and snapshot.store.layout == "rocksdb"
-        state = "unread" if in_rocksdb else _state(queue, queue_offset, unit, same=same)
+        state = "unread" if not is_read else _state(queue, queue_offset, unit, same=same)
         other = queue.find(physical_offset) if queue and not same else None
         traces.append(
             QueueTrace(
@@ -130,6 +131,15 @@ def _traces(snapshot: Snapshot, dispatcher: Dispatcher, units: QueueUnits) -> li
             )
         )  # fmt: skip
     return traces
+
+
+def _queue(snapshot: Snapshot, topic: str, queue_id: int) -> tuple[LoadedQueue | None, bool]:
+    """A queue, None without it, and whether all that may hold it can be read."""
+    try:
+        queue = snapshot.queue(topic, queue_id)
+    except DamagedDatabaseError:
+        return None, False
+    return queue, queue is not None or not snapshot.leaves_queues_out
 
 
 def _is_delay(ms: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rmqtool.broker.start_findings import WHOLE_LOG
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.findings.report import UNREADABLE
@@ -111,6 +112,10 @@ def _steps_before(
     if "release" in found and not _has_newer_records(found):
         text = "Find out the release of the broker (its lib/ names it), and name it: starts of the releases that fit "
         yield PlanStep(f"{text}differ.", f"{diagnosis.command('verify')} --broker-version VERSION")
+    if "whole-log" in found:
+        messages = counted(sum(finding.count for finding in found["whole-log"]), "message")
+        yield PlanStep(f"Put {WHOLE_LOG} into broker.conf before the broker starts: without it the queue entries of "
+                       f"{messages} are lost.")  # fmt: skip
 
 
 def _one_of_each(findings: Sequence[Finding]) -> list[Finding]:
@@ -175,7 +180,7 @@ def _steps_after(
     elif saving:
         yield PlanStep("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
-        is_repaired or ("refused" not in found and found.keys() & {"start", "restore"})
+        is_repaired or ("refused" not in found and found.keys() & {"start", "restore", "whole-log"})
     ):
         yield PlanStep("Start the broker.")
     for finding in found.get("running", ()):

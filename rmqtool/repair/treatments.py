@@ -10,16 +10,16 @@ from rmqtool.findings.finding import Finding
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
 
 Treatment = Literal[
-    "stop", "access", "restore", "decide", "release", "interrupted", "files", "neutralise", "queues", "index", "config",
-    "start", "running", "settings", "acknowledge", "none", "refused",
+    "stop", "access", "restore", "decide", "release", "whole-log", "interrupted", "files", "neutralise", "queues",
+    "index", "config", "start", "running", "settings", "acknowledge", "none", "refused",
 ]  # fmt: skip
 """How a finding is treated, in the order of a plan.
 
 `stop` the broker first; give `access` to what cannot be read; `restore` what is missing; `decide` what only people
-know; name the `release`; end a run of ours that was `interrupted`; mend `files`, put inert records in place of damage
-(`neutralise`), rebuild `queues` or `index`, mend `config` files: those a repair does; the next `start` mends it; once
-the broker is `running`; change `settings` before an upgrade; `acknowledge` that something is lost; `none` is needed;
-`refused`: another finding says why a start is refused.
+know; name the `release`; have the next start read the `whole-log`; end a run of ours that was `interrupted`; mend
+`files`, put inert records in place of damage (`neutralise`), rebuild `queues` or `index`, mend `config` files: those a
+repair does; the next `start` mends it; once the broker is `running`; change `settings` before an upgrade;
+`acknowledge` that something is lost; `none` is needed; `refused`: another finding says why a start is refused.
 """
 
 _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
@@ -31,6 +31,7 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
     ),
     "decide": ("store.mixed", "commitlog.magic-code-v2"),
     "release": ("start.depends-on-release",),
+    "whole-log": ("start.rows-lost",),
     "interrupted": ("store.interrupted-run",),
     "files": (
         *("store.wrong-kind", "commitlog.file-size", "commitlog.empty-file", "commitlog.stray"),
@@ -50,6 +51,8 @@ _BY_CODE: Mapping[Treatment, tuple[str, ...]] = {
         *("consumequeue.missing-unit", "consumequeue.hole", "consumequeue.wrong-record"),
         *("consumequeue.duplicate-unit", "consumequeue.tags-code", "consumequeue.pre-blank"),
         *("consumequeue.lmq-mismatch", "consumequeue.batch-unit", "consumequeue.ext-address"),
+        *("consumequeue.database", "consumequeue.row", "consumequeue.wrong-end", "consumequeue.store-timestamp"),
+        "consumequeue.copies-differ",
         *("consumequeue.missing-queue", "consumequeue.behind", "consumequeue.ahead", "consumequeue.empty-file"),
     ),
     "index": (

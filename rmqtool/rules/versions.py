@@ -32,6 +32,7 @@ EXPIRED_QUEUE_MIN_IS_MAX = Version(5, 0, 0)  # ConsumeQueue#correctMinOffset, wh
 BEYOND_MAX_TO_MAX = Version(4, 9, 4)  # DefaultMessageStore#getMessage: a pull beyond the maximum began anew at 0
 PULL_BY_UNITS = Version(5, 0, 0)  # the same, with an iterator over units, batches and several files
 FILTERED_IN_BYTES = Version(5, 1, 0)  # the same: units that one pull reads are limited in bytes, in 5.0 in number
+ROWS_ONE_BY_ONE = Version(5, 5, 0)  # RocksDBConsumeQueue#iterateFrom: before it read no more rows than were asked for
 FILTERED_BYTES_INCLUSIVE = Version(5, 3, 3)  # the same: the unit at the limit itself is no longer read
 TIME_BY_RECORDS = Version(5, 1, 1)  # ConsumeQueue#getOffsetInQueueByTime: no longer by modification times of files
 TIME_WITHIN_RANGE = Version(5, 0, 0)  # DefaultMessageStore#getOffsetInQueueByTime: clamped to the queue's range

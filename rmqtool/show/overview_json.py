@@ -7,8 +7,9 @@ from typing import Any
 
 from rmqtool.base.times import rfc3339
 from rmqtool.inspect.log_statistics import LogStatistics, LogTotals
-from rmqtool.inspect.overview import AnyQueue, Overview
+from rmqtool.inspect.overview import Overview
 from rmqtool.inspect.summary import bytes_per_hour, group_failures, index_coverage, out_of_range, waiting
+from rmqtool.store.consume_queues import Queue
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_range import QueueRange
 from rmqtool.store.store import Store
@@ -104,11 +105,11 @@ def _coverage(overview: Overview) -> dict[str, Any] | None:
     }
 
 
-def _queue(queue: AnyQueue, offsets: QueueRange, statistics: LogStatistics | None) -> dict[str, Any]:
+def _queue(queue: Queue, offsets: QueueRange, statistics: LogStatistics | None) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "topic": queue.topic,
         "queue_id": queue.queue_id,
-        "kind": queue.kind,
+        "kind": queue.shown_kind,
         "min_offset": offsets.min_offset,
         "max_offset": offsets.max_offset,
         "files": len(queue.files.files),

@@ -93,7 +93,7 @@ _STATES = {
     "differs": "another message's unit is there",
     "missing": "no unit is there",
     "no-queue": "the queue does not exist",
-    "unread": "the queue is in RocksDB, which is not read",
+    "unread": "the queue is in RocksDB, which cannot be read",
 }
 
 

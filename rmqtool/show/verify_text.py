@@ -151,6 +151,8 @@ def _show_start(console: Console, start: StartPrediction, findings: Sequence[Fin
         text += f"; lost: {', '.join(lost)}" if start.messages_lost else "; no messages would be lost"
         changed = sum(bool(change.truncated or change.dispatched) for change in start.queues)
         text += f"; {counted(changed, 'queue')} will change" if changed else ""
+        without = sum(change.lost for change in start.queues)
+        text += f"; {counted(without, 'message')} would never get a queue entry" if without else ""
         lost = sorted({str(finding.file) for finding in findings if finding.code == "config.missing"})
         text += f"; it would start without the contents of {', '.join(lost)}" if lost else ""
     print_labelled(console, _label("start"), text)

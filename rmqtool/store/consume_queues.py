@@ -1,4 +1,4 @@
-"""The consume queues of a store, and how their units are stored (`ConsumeQueue`, `BatchConsumeQueue`)."""
+"""The consume queues of a store, and how their units are stored (`ConsumeQueue`, `BatchConsumeQueue`, in RocksDB)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,6 +18,7 @@ from rmqtool.base.mapped_files import MappedFiles, list_mapped_files
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.formats import batch_consume_queue, consume_queue
 from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.store.rocksdb_queues import QueueDatabase
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 
 Kind = Literal["simple", "batch"]
@@ -45,12 +46,13 @@ UNIT_FORMATS: dict[Kind, UnitFormat] = {
 
 @dataclass(frozen=True)
 class Queue:
-    """One consume queue on disk."""
+    """One consume queue on disk: in files, or in a `database`, where units are those of a simple queue."""
 
     topic: str
     queue_id: int
     kind: Kind
     files: MappedFiles
+    database: QueueDatabase | None = field(default=None, compare=False, repr=False)
 
     @property
     def format(self) -> UnitFormat:
@@ -61,6 +63,16 @@ class Queue:
     def unit_size(self) -> int:
         """Size of a unit, bytes."""
         return self.format.dtype.itemsize
+
+    @property
+    def shown_kind(self) -> str:
+        """The kind, or that it is in RocksDB."""
+        return "rocksdb" if self.database else self.kind
+
+
+def queue_in(database: QueueDatabase, topic: str, queue_id: int) -> Queue:
+    """A queue in RocksDB."""
+    return Queue(topic, queue_id, "simple", MappedFiles(), database)
 
 
 def list_queues(store: Store, scope: ReadScope = nullcontext) -> Iterator[Queue]:
@@ -73,6 +85,14 @@ def list_queues(store: Store, scope: ReadScope = nullcontext) -> Iterator[Queue]
             numbered = [entry for entry in _directories_in(Path(topic.path), scope) if _QUEUE_ID.fullmatch(entry.name)]
             for entry in sorted(numbered, key=lambda entry: int(entry.name)):
                 yield Queue(topic.name, int(entry.name), kind, list_mapped_files(Path(entry.path), scope=scope))
+
+
+def list_rocksdb_queues(database: QueueDatabase, scope: ReadScope = nullcontext) -> Iterator[Queue]:
+    """All queues of a database that have a last unit, by topic and queue id; read in a `scope`."""
+    names: list[tuple[str, int]] = []
+    with scope():
+        names += sorted(database.lasts)
+    yield from (queue_in(database, *name) for name in names)
 
 
 def has_light_queues(store: Store, scope: ReadScope = nullcontext) -> bool:

@@ -57,15 +57,11 @@ def unread_finding(store: Store, error: RmqtoolError) -> Finding:
     return finding("store.unreadable", message, file=file, offset=error.offset)
 
 
-def layout_findings(store: Store, *, shows_queues: bool = False) -> Iterator[Finding]:
-    """Findings for queues and consumer offsets in RocksDB; without its library they are not shown.
-
-    `shows_queues` where the queues of RocksDB are shown.
-    """
+def layout_findings(store: Store) -> Iterator[Finding]:
+    """Findings for queues and consumer offsets in RocksDB; without its library they are not shown."""
     missing = "" if is_readable() else ", which needs the package rocksdict (pip install 'rmqtool[rocksdb]')"
     if store.layout == "rocksdb":
         below = f"{missing}: queues and lag below may be missing" if missing else ""
-        below = below or ("" if shows_queues else ", which is not read here: rmqtool inspect shows them")
         yield finding("store.rocksdb-queues", f"consume queues are kept in RocksDB{below}")
     databases = rocksdb_configs(store)
     if databases:

@@ -1,4 +1,4 @@
-"""The minimum and maximum offset of a queue as a broker reports them, from its files as they stand."""
+"""The minimum and maximum offset of a queue as a broker reports them, from its files or rows as they stand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from rmqtool.rules.versions import Version
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_minimum import SimpleQueue, batch_min_offset, end_of_batch
+from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, QueueKey
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 
@@ -25,10 +26,12 @@ class QueueRange:
 
 
 def queue_range(queue: Queue, log_min_offset: int, version: Version, min_offset: int = 0) -> QueueRange:
-    """The range of a queue's files as they stand; `log_min_offset` is the commit log's minimum, -1 without a file.
+    """The range of a queue as it stands; `log_min_offset` is the commit log's minimum, -1 without a file.
 
     `min_offset` is the queue's minimum so far, which stays when no unit is found; a broker that starts begins with 0.
     """
+    if queue.database:
+        return _rocksdb_range(queue.database, (queue.topic, queue.queue_id), log_min_offset)
     files = queue.files.files
     if not files:
         return QueueRange(0 if queue.kind == "simple" else -1, 0)
@@ -54,6 +57,16 @@ def moved_range(queue: Queue, known: QueueRange, log_min_offset: int, version: V
         return queue_range(queue, log_min_offset, version, known.min_offset)
     with open_units(queue) as units:
         return _simple_range(units, written, known, log_min_offset, version)
+
+
+def _rocksdb_range(database: QueueDatabase, key: QueueKey, log_min_offset: int) -> QueueRange:
+    """The range of a queue in RocksDB, which ends where its `max` row says."""
+    last = database.lasts.get(key, NO_UNIT)
+    first = database.first_live(key, log_min_offset)
+    is_expired = 0 <= last.queue_offset < first
+    return QueueRange(
+        first, last.queue_offset + 1, last.physical_offset if last.queue_offset >= 0 else None, is_expired
+    )
 
 
 def _simple_range(

@@ -23,6 +23,11 @@ _OPTIONS = "OPTIONS-"  # of classes that only the broker has
 _TABLE = ".sst"
 _MAX_SHOWN = 3
 _ATTEMPTS = 3  # a running broker deletes files between listing and opening
+_NO_ACCESS = ("Permission denied", "Input/output error")
+
+
+class DamagedDatabaseError(UnreadableError):
+    """A database of which a file is missing or damaged, so that RocksDB does not read it, or not all of it."""
 
 
 def is_readable() -> bool:
@@ -38,6 +43,7 @@ class RocksDb:
         self.directory = directory
         self._stack = ExitStack()
         self._database: Any = None
+        self._cursors: dict[str, Any] = {}
 
     def __enter__(self) -> RocksDb:
         """Open it; raise UnsupportedError without the library, UnreadableError when the database cannot be opened."""
@@ -60,6 +66,7 @@ class RocksDb:
 
     def close(self) -> None:
         """Close the database and remove the links."""
+        self._cursors.clear()
         self._database = None
         self._stack.close()
 
@@ -79,13 +86,43 @@ class RocksDb:
         while cursor.valid() and (key := cursor.key()).startswith(prefix):
             yield key, cursor.value()
             cursor.next()
+        self._check(cursor)
+        self.check_tables()
+
+    def some_rows(self, family: str, start: bytes, stop: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of at most `most` rows with keys from `start` to before `stop`; raises UnreadableError.
+
+        Tables that are left over do not count: what is missing then is told by whom the rows are compared with.
+        """
+        cursor = self._cursor(family)
+        cursor.seek(start)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        while len(keys) < most and cursor.valid() and (key := cursor.key()) < stop:
+            keys.append(key)
+            values.append(cursor.value())
+            cursor.next()
+        self._check(cursor)
+        return keys, values
+
+    def check_tables(self) -> None:
+        """Raise UnreadableError when tables are left over."""
+        if self.left_over:
+            tables = ", ".join(self.left_over[:_MAX_SHOWN])
+            raise self._unreadable(f"the MANIFEST names fewer tables than there are, not {tables}: rows may be missing")
+
+    def _cursor(self, family: str) -> Any:
+        if family not in self._cursors:
+            if family not in self._families:
+                raise self._unreadable(f"it has no column family {family}")
+            self._cursors[family] = self._database.get_column_family(family).iter()
+        return self._cursors[family]
+
+    def _check(self, cursor: Any) -> None:
         try:
             cursor.status()  # a cursor that meets damage ends as if there were nothing more
         except Exception as error:
             raise self._unreadable(str(error)) from error
-        if self._unnamed:
-            tables = ", ".join(self._unnamed[:_MAX_SHOWN])
-            raise self._unreadable(f"the MANIFEST names fewer tables than there are, not {tables}: rows may be missing")
 
     def _names(self) -> list[str]:
         return sorted(
@@ -111,9 +148,10 @@ class RocksDb:
             named = {file["name"].lstrip("/") for file in self._database.live_files()}
         except Exception as error:
             raise self._unreadable(str(error).replace(f"{shadow}/", "")) from error
-        self._unnamed = sorted({name for name in names if name.endswith(_TABLE)} - named)
+        self.left_over = sorted({name for name in names if name.endswith(_TABLE)} - named)
 
     def _unreadable(self, message: str) -> UnreadableError:
         text = " ".join(message.split())
         hint = "restore it from a backup or a replica; the log does not need it"
-        return UnreadableError(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)
+        kind = UnreadableError if any(why in text for why in _NO_ACCESS) else DamagedDatabaseError
+        return kind(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)

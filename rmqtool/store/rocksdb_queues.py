@@ -1,74 +1,191 @@
-"""Consume queues in RocksDB (`RocksDBConsumeQueueStore`): which there are, and their ranges."""
+"""The database of consume queues in RocksDB (`RocksDBConsumeQueueStore`): which there are, their ends, their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import compress
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
-from rmqtool.base.mapped_files import MappedFiles
-from rmqtool.formats.rocksdb_rows import queue_bound, queue_prefix, queue_unit
-from rmqtool.store.queue_range import QueueRange
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqtool.base.errors import RmqtoolError
+from rmqtool.formats.layout import FormatError
+from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE, Row, queue_bound, queue_prefix, queue_unit
 from rmqtool.store.rocksdb import RocksDb
-from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
+from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, is_rocksdb_directory
+
+_UNITS, _ENDS = "default", "offset"  # column families
+_MAX_OFFSET = (1 << 63) - 1
+_OFFSET_SIZE = 8
+
+QueueKey = tuple[str, int]
+"""Topic and queue id."""
 
 
-@dataclass(frozen=True)
-class RocksDbQueue:
-    """One consume queue in RocksDB, which has no files."""
+class LastUnit(NamedTuple):
+    """The last unit of a queue by its `max` row; a queue offset of -1 means an empty queue."""
 
-    topic: str
-    queue_id: int
-    kind: Literal["rocksdb"] = "rocksdb"
-    files: MappedFiles = field(default_factory=MappedFiles)
+    queue_offset: int
+    physical_offset: int
+
+
+NO_UNIT = LastUnit(-1, -1)
+
+
+class BadRow(NamedTuple):
+    """A row of another form than the rows of its family have."""
+
+    key: bytes
+    why: str
+
+
+class Rows(NamedTuple):
+    """Rows of one queue: their queue offsets, ascending, and their values, `QUEUE_UNIT_DTYPE`."""
+
+    offsets: NDArray[np.int64]
+    values: NDArray[np.void]
+
+
+class QueueDatabase:
+    """The consume queues of one database, which is opened when it is first read, and closed with its last user."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the database."""
+        self.path = path
+        self.bad_units: set[bytes] = set()  # keys of rows among the units that are of another form
+        self._error: RmqtoolError | None = None
+
+    @cached_property
+    def rows(self) -> RocksDb:
+        """The database; raises UnreadableError, or UnsupportedError without its library."""
+        if self._error:
+            raise self._error
+        try:
+            database = RocksDb(self.path).__enter__()
+        except RmqtoolError as error:
+            self._error = error  # which each queue meets
+            raise
+        weakref.finalize(self, database.close)
+        return database
+
+    def close(self) -> None:
+        """Close the database; it is opened again when it is read again."""
+        if "rows" in self.__dict__:
+            self.rows.close()
+            del self.rows
+
+    @cached_property
+    def _offset_rows(self) -> tuple[Mapping[QueueKey, LastUnit], int | None, list[BadRow]]:
+        lasts: dict[QueueKey, LastUnit] = {}
+        dispatched, bad = None, []
+        keys, values = self.rows.some_rows(_ENDS, b"", b"\xff" * 5, _MAX_OFFSET)
+        for key, value in zip(keys, values, strict=True):
+            try:
+                row = queue_bound(key, value)
+            except FormatError as error:
+                bad.append(BadRow(key, str(error)))
+                continue
+            if row.kind == "dispatched-end":
+                dispatched = row.fields["dispatched_end"]
+            elif row.key["bound"] == "max":
+                last = LastUnit(row.fields["queue_offset"], row.fields["physical_offset"])
+                lasts[row.key["topic"], row.key["queue_id"]] = last
+        return lasts, dispatched, bad
+
+    @property
+    def lasts(self) -> Mapping[QueueKey, LastUnit]:
+        """The last unit of each queue that has a `max` row, in the order of the keys."""
+        return self._offset_rows[0]
+
+    @property
+    def dispatched_end(self) -> int | None:
+        """Physical offset behind the last record that was dispatched, by CHECKPOINT_TOPIC; None without the row."""
+        return self._offset_rows[1]
+
+    def bad_rows(self) -> Iterator[BadRow]:
+        """Rows of another form than they must have."""
+        yield from self._offset_rows[2]
+        for key, row in self._first_rows():
+            if isinstance(row, str):
+                yield BadRow(key, row)
+
+    def with_rows(self) -> set[QueueKey]:
+        """The queues of which there is a row, whether or not they have an end."""
+        return {(row.key["topic"], row.key["queue_id"]) for _, row in self._first_rows() if isinstance(row, Row)}
+
+    def _first_rows(self) -> Iterator[tuple[bytes, Row | str]]:
+        """The first row of each queue, and each row of no queue with the reason; the others are not read."""
+        start = b""
+        while True:
+            keys, values = self.rows.some_rows(_UNITS, start, b"\xff" * 5, 1)
+            if not keys:
+                return
+            try:
+                row = queue_unit(keys[0], values[0])
+                yield keys[0], row
+                start = keys[0][:-_OFFSET_SIZE] + b"\xff" * (_OFFSET_SIZE + 1)
+            except FormatError as error:
+                yield keys[0], str(error)
+                start = keys[0] + b"\0"
+
+    def holds(self, queue: QueueKey) -> bool:
+        """Whether a queue has an end or a row."""
+        return queue in self.lasts or self._unit_from(queue, 0, _MAX_OFFSET) is not None
+
+    def first_live(self, queue: QueueKey, log_min_offset: int) -> int:
+        """The queue offset of the first unit at or behind `log_min_offset`; behind the last one where there is none.
+
+        A broker looks for it when it is asked (`RocksDBConsumeQueueOffsetTable#correctMinCqOffset`): rows of deleted
+        messages stay until a compaction.
+        """
+        low, high = 0, self.lasts.get(queue, NO_UNIT).queue_offset + 1
+        first = self._unit_from(queue, low, high)
+        if first is None or first[1] >= log_min_offset:  # as in most queues
+            return first[0] if first else high
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._unit_from(queue, middle, high)
+            if unit is None or unit[1] >= log_min_offset:
+                high = middle
+            else:
+                low = unit[0] + 1
+        unit = self._unit_from(queue, low, self.lasts[queue].queue_offset + 1)
+        return unit[0] if unit else self.lasts[queue].queue_offset + 1
+
+    def _unit_from(self, queue: QueueKey, first: int, stop: int) -> tuple[int, int] | None:
+        """The queue offset and physical offset of the first unit from `first` to before `stop`; None without one."""
+        rows = self.units(queue, first, stop, most=1)
+        return (int(rows.offsets[0]), int(rows.values["physical_offset"][0])) if len(rows.offsets) else None
+
+    def units(self, queue: QueueKey, first: int, stop: int, most: int = _MAX_OFFSET) -> Rows:
+        """At most `most` rows of a queue, of queue offsets from `first` to before `stop`; raises UnreadableError.
+
+        Rows of another form are left out and kept in `bad_units`.
+        """
+        prefix = queue_prefix(queue[0].encode(), queue[1])
+        keys, values = self.rows.some_rows(_UNITS, prefix + _offset_key(first), prefix + _offset_key(stop), most)
+        key_size, value_size = len(prefix) + _OFFSET_SIZE, QUEUE_UNIT_DTYPE.itemsize
+        all_keys, all_values = b"".join(keys), b"".join(values)
+        if len(all_keys) != len(keys) * key_size or len(all_values) != len(values) * value_size:
+            good = [len(key) == key_size and len(value) == value_size for key, value in zip(keys, values, strict=True)]
+            self.bad_units.update(key for key, is_good in zip(keys, good, strict=True) if not is_good)
+            all_keys, all_values = b"".join(compress(keys, good)), b"".join(compress(values, good))
+        offsets = np.frombuffer(all_keys, np.uint8).reshape(-1, key_size)[:, -_OFFSET_SIZE:]
+        return Rows(
+            np.ascontiguousarray(offsets).view(">i8").ravel().astype(np.int64),
+            np.frombuffer(all_values, QUEUE_UNIT_DTYPE),
+        )
 
 
 def queue_database(store: Store) -> Path | None:
     """The database of the consume queues, None without one."""
     places = (store.root / name for name in (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE))
-    return next((path for path in places if holds_rocksdb(path)), None)
+    return next((path for path in places if is_rocksdb_directory(path)), None)
 
 
-def queues_in(path: Path, log_min_offset: int) -> Iterator[tuple[RocksDbQueue, QueueRange]]:
-    """The queues of a database, each with its range, in the order of their keys.
-
-    A queue is there when it has a last unit; its minimum is that of the first unit at or behind `log_min_offset`,
-    which a broker looks for when it is asked (`RocksDBConsumeQueueOffsetTable#correctMinCqOffset`).
-    """
-    with RocksDb(path) as database:
-        for key, value in database.rows("offset"):
-            row = queue_bound(key, value)
-            if row.kind != "queue-bound" or row.key["bound"] != "max":
-                continue
-            topic, queue_id = row.key["topic"], row.key["queue_id"]
-            last, last_physical = row.fields["queue_offset"], row.fields["physical_offset"]
-            first = _first_live(database, queue_prefix(topic.encode(), queue_id), last, log_min_offset)
-            is_expired = first > last
-            reported = QueueRange(first, last + 1, last_physical if last >= 0 else None, is_expired and last >= 0)
-            yield RocksDbQueue(topic, queue_id), reported
-
-
-def _first_live(database: RocksDb, prefix: bytes, last: int, log_min_offset: int) -> int:
-    """The queue offset of the first unit at or behind `log_min_offset`; behind the last one where there is none."""
-    first = _unit_from(database, prefix, 0)
-    low, high = 0, last + 1
-    if first is None or first[1] >= log_min_offset:  # as in most queues
-        return first[0] if first else high
-    while low < high:
-        middle = (low + high) // 2
-        unit = _unit_from(database, prefix, middle)
-        if unit is None or unit[1] >= log_min_offset:
-            high = middle
-        else:
-            low = unit[0] + 1
-    unit = _unit_from(database, prefix, low)
-    return unit[0] if unit else last + 1
-
-
-def _unit_from(database: RocksDb, prefix: bytes, queue_offset: int) -> tuple[int, int] | None:
-    """The queue offset and physical offset of the first unit at or behind a queue offset; None without one."""
-    for key, value in database.rows("default", prefix, prefix + queue_offset.to_bytes(8, "big", signed=True)):
-        row = queue_unit(key, value)
-        return row.key["queue_offset"], row.fields["physical_offset"]
-    return None
+def _offset_key(queue_offset: int) -> bytes:
+    return queue_offset.to_bytes(_OFFSET_SIZE, "big", signed=True)

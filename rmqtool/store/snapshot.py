@@ -11,18 +11,22 @@ from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.rules.delay_levels import DelayLevels
 from rmqtool.rules.releases import Releases
+from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Version
 from rmqtool.store.checkpoint import read_checkpoint
 from rmqtool.store.commit_log import LogRange, log_range
-from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues
+from rmqtool.store.consume_queues import Queue, has_light_queues, list_queues, list_rocksdb_queues, queue_in
 from rmqtool.store.consumer_offsets import CommittedOffsets, load_offsets
 from rmqtool.store.delays_seen import delay_levels_of_store
 from rmqtool.store.index_files import Geometry, IndexFile, geometry_or_none, list_index_files
 from rmqtool.store.index_query import Index, open_index
+from rmqtool.store.loaded_rows import LoadedRows
 from rmqtool.store.lock import Holder, lock_holder
 from rmqtool.store.log_reader import LogBytes
 from rmqtool.store.queue_range import queue_range
 from rmqtool.store.queue_units import LoadedQueue, find_queue
+from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
 from rmqtool.store.topics import Topics, load_topics
 from rmqtool.store.version_signs import (
@@ -98,20 +102,46 @@ class Snapshot:
 
     @cached_property
     def queues(self) -> tuple[Queue, ...]:
-        """All consume queues, by kind, topic and queue id."""
-        return tuple(list_queues(self.store, self._scope))
+        """All consume queues, by kind, topic and queue id; of those that are in both those in files, not in RocksDB."""
+        in_files = () if self.store.reads_only_rocksdb else tuple(list_queues(self.store, self._scope))
+        if self.database is None:
+            return in_files
+        names = {(queue.topic, queue.queue_id) for queue in in_files}
+        in_rocksdb = list_rocksdb_queues(self.database, self._scope)
+        return (*in_files, *(queue for queue in in_rocksdb if (queue.topic, queue.queue_id) not in names))
+
+    @property
+    def leaves_queues_out(self) -> bool:
+        """Whether queues may be in RocksDB that are not read, without the library."""
+        return self.store.layout == "rocksdb" and self.database is None
+
+    @cached_property
+    def database(self) -> QueueDatabase | None:
+        """The database of the consume queues, None without one or without the library."""
+        path = queue_database(self.store)
+        return QueueDatabase(path) if path and is_readable() else None
 
     @cached_property
     def has_light_queues(self) -> bool:
-        """Whether there are light queues, by the names of the topics' directories."""
-        return has_light_queues(self.store, self._scope)
+        """Whether there are light queues, by the names of the topics' directories or the rows of a database."""
+        in_rocksdb = any(topic.startswith(LMQ_PREFIX) for topic in self._topics_in_rocksdb)
+        return in_rocksdb or has_light_queues(self.store, self._scope)
+
+    @cached_property
+    def _topics_in_rocksdb(self) -> set[str]:
+        with suppress(RmqtoolError):  # whoever reads the queues meets it again
+            return {topic for topic, _ in self.database.lasts} if self.database else set()
+        return set()
 
     def _queue(self, topic: str, queue_id: int) -> LoadedQueue | None:
         """One queue as a broker has loaded it, None when it does not exist."""
-        queue = find_queue(self.store, topic, queue_id)
+        queue = None if self.store.reads_only_rocksdb else find_queue(self.store, topic, queue_id)
+        if queue is None and self.database and (topic, queue_id) in self.database.lasts:
+            queue = queue_in(self.database, topic, queue_id)
         if queue is None:
             return None
-        return LoadedQueue(queue, queue_range(queue, self.log_min_offset, self.release))
+        loaded = LoadedRows if queue.database else LoadedQueue
+        return loaded(queue, queue_range(queue, self.log_min_offset, self.release))
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queue ids of a topic's queues."""
@@ -173,7 +203,7 @@ class Snapshot:
             for entry in list_directory(self.store.root / directory)
             if entry.is_dir()
         }
-        return sorted(with_queues | set(self.topics.by_name))
+        return sorted(with_queues | self._topics_in_rocksdb | set(self.topics.by_name))
 
     @cached_property
     def committed(self) -> CommittedOffsets:
@@ -188,7 +218,7 @@ class Snapshot:
     @cached_property
     def delay_levels(self) -> DelayLevels:
         """The delay levels of the store's broker."""
-        return delay_levels_of_store(self.store)
+        return delay_levels_of_store(self.store, self.database)
 
     @cached_property
     def record_signs(self) -> set[str]:

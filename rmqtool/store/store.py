@@ -34,7 +34,7 @@ SIDE_STORE = "rocksdbstore"
 """Where brokers since 5.4.0 may keep index, timers and half messages in RocksDB; every one of them makes it."""
 
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
-_ROCKSDB_MARK = "CURRENT"
+_ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
 _DLEDGER_PREFIX = "dledger-"
 
 
@@ -64,6 +64,16 @@ class Store:
     def has_ext_units(self) -> bool:
         """Whether there are ext units, which units may point to."""
         return (self.root / CONSUME_QUEUE_EXT).is_dir()
+
+    @property
+    def reads_only_rocksdb(self) -> bool:
+        """Whether the broker's queues are in RocksDB, and files of queues, if there are any, left from before."""
+        return self.layout == "rocksdb" and (self.conf.text("storeType") or "").lower() == "defaultrocksdb"
+
+    @property
+    def writes_queues_twice(self) -> bool:
+        """Whether the broker writes queues into files and into RocksDB; light queues may be in RocksDB alone."""
+        return (self.conf.text("rocksdbCQDoubleWriteEnable") or "").lower() == "true"
 
     def relative(self, path: Path) -> str:
         """`path` as output shows it: relative to the store, absolute when outside."""
@@ -116,6 +126,11 @@ def holds_rocksdb(directory: Path) -> bool:
     return os.path.isfile(directory / _ROCKSDB_MARK)
 
 
+def is_rocksdb_directory(directory: Path) -> bool:
+    """Whether a directory is a RocksDB database, also one without the file that a broker looks for."""
+    return any(os.path.isfile(directory / mark) for mark in (_ROCKSDB_MARK, _ROCKSDB_IDENTITY))
+
+
 def rocksdb_configs(store: Store) -> list[str]:
     """The databases in which a broker keeps committed offsets instead of in files."""
     return [name for name in ROCKSDB_CONFIGS if holds_rocksdb(store.root / name)]
@@ -151,7 +166,7 @@ def _is_missing(path: Path) -> bool:
 
 
 def _layout(root: Path, conf: BrokerConf) -> Layout:
-    if holds_rocksdb(root / CONSUME_QUEUE) or holds_rocksdb(root / SEPARATE_ROCKSDB_QUEUES):
+    if is_rocksdb_directory(root / CONSUME_QUEUE) or is_rocksdb_directory(root / SEPARATE_ROCKSDB_QUEUES):
         return "rocksdb"
     return "multi-path" if len(conf.commit_log_paths) > 1 else "default"
 

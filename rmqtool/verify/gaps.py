@@ -13,6 +13,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.files import list_directory
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
+from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, Store, holds_rocksdb
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
@@ -81,8 +82,9 @@ def gaps_of_store(store: Store, *, has_log: bool) -> Iterator[Gap]:
             "new, or all of it is lost, or it lies elsewhere"
         )
         yield Gap("anything, for the store is empty", "empty", text)
-    if store.layout == "rocksdb":
-        text = "consume queues: they are kept in RocksDB, which this version does not compare with the log"
+    if store.layout == "rocksdb" and not is_readable():
+        text = "consume queues: they are kept in RocksDB, which needs the package rocksdict "
+        text += "(pip install 'rmqtool[rocksdb]')"
         yield Gap("queues in RocksDB", "not-supported", text, NEEDING_QUEUES)
     yield from _side_store(store)
     for name in ROCKSDB_CONFIGS:

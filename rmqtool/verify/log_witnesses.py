@@ -55,7 +55,7 @@ class ScannedLog:
 
     def witnesses(self) -> list[Witness]:
         """The files that refer to newer messages than the log's last."""
-        return [*_of_checkpoint(self), *_of_index(self), *_of_epochs(self)]
+        return [*_of_checkpoint(self), *_of_index(self), *_of_epochs(self), *_of_rocksdb(self)]
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,15 @@ def _of_epochs(log: ScannedLog) -> Iterator[Witness]:
     epoch, _, start = (text.split() or [""])[-1].partition("-")
     if epoch.isdecimal() and start.isdecimal() and int(start) > log.end:
         yield Witness(f"{_EPOCHS} has epoch {epoch} begin at {start}", int(start))
+
+
+def _of_rocksdb(log: ScannedLog) -> Iterator[Witness]:
+    """The end of what was dispatched to queues in RocksDB, which each start moves back to the end of the log."""
+    end = None
+    with suppress(RmqtoolError):  # which has its own finding
+        end = log.snapshot.database.dispatched_end if log.snapshot.database else None
+    if end is not None and end > log.end:
+        yield Witness(f"the queues in RocksDB know of messages up to {end}", end - 1)
 
 
 def _of_offsets(store: Store, committed: Sequence[CommittedOffset]) -> Iterator[str]:

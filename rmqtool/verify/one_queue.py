@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from rmqtool.broker.dispatched_units import QueueUnits
 from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.unit_files import UnitFiles, count_leading
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import MAX_EXAMPLES, MAX_LOOKUPS, QueueProgress, report_jump
@@ -46,6 +47,8 @@ class OneQueue:
         state.last_physical_offset = int(units.physical_offsets[last])
         if files is None:
             self._add_missing("consumequeue.missing-queue", units[rows[:MAX_EXAMPLES]], len(rows))
+        elif isinstance(files, RocksDbUnits):
+            self._compare_rows(files, units[rows])
         elif files.queue.kind == "batch":
             run = units[rows]
             self._compare_run(files, run, run.as_batch_consume_queue().tobytes())
@@ -53,6 +56,31 @@ class OneQueue:
             self._prove(offset + self._shift, offset + self._shift + len(rows))
         else:
             self._compare_run(files, units[rows], expected)
+
+    def _compare_rows(self, files: RocksDbUnits, run: QueueUnits) -> None:
+        """Compare with the rows of a queue in RocksDB, where a batch has one, at its first queue offset."""
+        expected, first = run.as_rocksdb(), int(run.queue_offsets[0])
+        behind = run[run.queue_offsets >= files.data_end]
+        if len(behind):
+            self._check_behind_end(files, behind)
+        if files.read(first, len(expected)) == expected.tobytes():
+            self._prove(first, first + len(expected))
+        elif len(expected) == len(run):
+            self._compare_run(files, run, expected.tobytes())
+        else:
+            for row in range(len(run)):
+                one = run[row : row + 1]
+                self._compare_run(files, one, one.as_rocksdb()[:1].tobytes())
+
+    def _check_behind_end(self, files: RocksDbUnits, units: QueueUnits) -> None:
+        """Note records whose rows stand behind the end that the `max` row gives the queue."""
+        first, stop = int(units.queue_offsets[0]), int(units.queue_offsets[-1]) + 1
+        rows = files.rows(first, stop)
+        known = np.isin(
+            units.queue_offsets, rows.offsets[np.isin(rows.values["physical_offset"], units.physical_offsets)]
+        )
+        if known.any():
+            self._add_missing("consumequeue.wrong-end", units[known])
 
     def _compare_run(self, files: UnitFiles, units: QueueUnits, expected: bytes) -> None:
         done = 0
@@ -101,7 +129,8 @@ class OneQueue:
             self._differ(units[:stop], stored[:stop], unit_number)
             self._next = unit_number + stop
             return stop
-        moved = files.find(int(units.physical_offsets[0]))
+        # A row stands at the queue offset that its record says, whatever is before it.
+        moved = None if files.queue.database else files.find(int(units.physical_offsets[0]))
         if moved is not None and moved != unit_number:
             # Batch units follow each other, whatever records between them cannot be read.
             self._shift = moved - int(units.queue_offsets[0]) if files.queue.kind == "simple" else 0
@@ -135,15 +164,16 @@ class OneQueue:
         blank = is_pre_blank(stored) if simple else np.zeros(len(stored), dtype=np.bool_)
         unwritten = ~files.is_written(stored)
         beyond = unit_numbers >= files.data_end
-        for code, rows in (
-            ("consumequeue.behind", beyond),
-            ("consumequeue.missing-unit", (unit_numbers < files.start) | blank),
-            ("consumequeue.hole", unwritten & ~beyond),
+        hole = "consumequeue.missing-unit" if files.queue.database else "consumequeue.hole"
+        for code, rows, is_hole in (
+            ("consumequeue.behind", beyond, False),
+            ("consumequeue.missing-unit", (unit_numbers < files.start) | blank, False),
+            (hole, unwritten & ~beyond, True),
         ):
             if rows[0]:
                 count = count_leading(rows)
                 self._add_missing(code, units[:count])
-                if code == "consumequeue.hole":
+                if is_hole:
                     self.state.prove(unit_number, unit_number + count)
                 return count
         if simple:

@@ -116,8 +116,8 @@ class Outcome:
             return left_out or "--only leaves it out; --only start predicts it"
         if self.snapshot.holder is not None:
             return "a broker runs on this store"
-        if self.snapshot.store.layout == "rocksdb":
-            return "queues are in RocksDB, which this version does not read"
+        if self.snapshot.leaves_queues_out:
+            return "queues are in RocksDB, which needs the package rocksdict"
         return self.not_predicted or "interrupted"
 
     @property
@@ -167,6 +167,10 @@ def _unproven(outcome: Outcome) -> Iterator[str]:
         deleted = ", ".join(store.relative(Path(path)) for path in outcome.total.deleted)
         yield f"log files that the running broker has deleted meanwhile: {deleted}"
     if outcome.snapshot.holder is not None:
+        missing = (state.missing.get("consumequeue.behind") for state in outcome.total.states.values())
+        if outcome.snapshot.database and (count := sum(each.count for each in missing if each)):
+            messages = counted(count, "message")
+            yield f"the consume queue rows of the last {messages}, which the running broker has not flushed"
         yield "what the running broker has written since this verification began"
 
 

@@ -16,11 +16,14 @@ from rmqtool.base.mapped_files import list_mapped_files
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName, QueueUnits, group
 from rmqtool.broker.dispatcher import Dispatcher
-from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue, queue_in
+from rmqtool.store.rocksdb_units import RocksDbUnits
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.one_queue import OneQueue
 from rmqtool.verify.part_result import PartResult
 from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.rocksdb_checks import report_bad_units
 from rmqtool.verify.task import StoreReader
 
 BATCH = (32 if memory_is_short() else 256) << 10
@@ -99,6 +102,8 @@ class QueueCheck:
                     self._compare(queue_number, units, rows)
                 if name in errors.queues:
                     self._result.states.pop(name, None)
+        if self._reader.database:
+            report_bad_units(self._reader.database, self._result.report)
 
     def _compare(
         self, queue_number: int, units: QueueUnits, runs: list[tuple[NDArray[np.intp], NDArray[np.void]]]
@@ -113,20 +118,35 @@ class QueueCheck:
         if queue is None:
             name = self._dispatcher.queues[queue_number]
             files, state = self._files_of(name), self._result.states.setdefault(name, QueueProgress(name))
+            state.may_jump = isinstance(files, RocksDbUnits) and self._dispatcher.is_batch_topic(name.topic)
             queue = self._queues[queue_number] = OneQueue(self._reader, self._result, state, files)
         return queue
 
     def _files_of(self, name: QueueName) -> UnitFiles | None:
-        if not is_directory_name(name.topic) or name.queue_id < 0:
-            return None
         reader = self._reader
         kind: Kind = "batch" if self._dispatcher.is_batch_topic(name.topic) else "simple"
         if (kind, name) not in reader.queues:
-            directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
-            files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
-            queue = Queue(name.topic, name.queue_id, kind, files)
-            reader.queues[kind, name] = UnitFiles(queue, reader.open_files, live=self._live) if files.files else None
+            reader.queues[kind, name] = self._in_files(name, kind) or self._in_rocksdb(name)
         return reader.queues[kind, name]
+
+    def _in_files(self, name: QueueName, kind: Kind) -> UnitFiles | None:
+        reader = self._reader
+        if reader.store.reads_only_rocksdb or not is_directory_name(name.topic) or name.queue_id < 0:
+            return None
+        directory = reader.store.root / UNIT_FORMATS[kind].directory / name.topic / str(name.queue_id)
+        files = list_mapped_files(directory, scope=skip_wrong_type)  # where no directory stands, units are missing
+        queue = Queue(name.topic, name.queue_id, kind, files)
+        return UnitFiles(queue, reader.open_files, live=self._live) if files.files else None
+
+    def _in_rocksdb(self, name: QueueName) -> UnitFiles | None:
+        """The units in RocksDB; of a running broker, which has not flushed all of them, also where there is none."""
+        database = self._reader.database
+        if self._reader.store.writes_queues_twice and not name.topic.startswith(LMQ_PREFIX):
+            return None  # its files count
+        if database is None or not (self._live or database.holds(name)):
+            return None
+        queue = queue_in(database, *name)
+        return RocksDbUnits(queue, database, self._reader.open_files, self._reader.log_start)
 
 
 def is_directory_name(topic: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -14,12 +15,15 @@ from rmqtool.base.files import OpenFiles
 from rmqtool.broker.dispatched_record import Lookups
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.broker.prediction import StartPrediction
+from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats.consume_queue import is_pre_blank
+from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.rules.releases import ANY_RELEASE, Releases
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.file_findings import queue_findings
+from rmqtool.store.rocksdb_units import RocksDbUnits, units_of
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.bad_extents import UNREAD, Extents
@@ -57,21 +61,25 @@ class UnmatchedUnits:
     beyond_files: Counter[str] = field(default_factory=Counter)
     releases: Releases = ANY_RELEASE
     start: StartPrediction | None = None
+    batch_topics: Collection[str] = ()
     _lookups_made: int = 0
 
     def check(self, queue: Queue, state: QueueProgress | None) -> None:
         """Check one queue that is on disk."""
         self._lookups_made = 0
         self._check_files(queue)
-        if not queue.files.files:
+        if not queue.files.files and not queue.database:
             return
-        files = UnitFiles(queue, self.open_files, live=self.bounds.live)
+        files = units_of(queue, self.open_files, self.bounds.start, live=self.bounds.live)
         self.report.check("consumequeue.wrong-record", max(0, files.data_end - files.start))
-        self._check_end(files, state)
+        if isinstance(files, RocksDbUnits):
+            self._check_last_row(files)
+        else:
+            self._check_end(files, state)
         rest = [(files.start, files.data_end)]
         if state is not None:
             rest = state.unproven(files.start, files.data_end)
-        prefix = self._pre_blank_stop(files) if queue.kind == "simple" else files.start
+        prefix = self._pre_blank_stop(files) if queue.kind == "simple" and queue.files.files else files.start
         for start, stop in rest:
             for low, high, held in files.stretches(max(start, prefix), stop):
                 if not held:
@@ -127,11 +135,39 @@ class UnmatchedUnits:
 
     def _check_hole(self, files: UnitFiles, first: int, stop: int) -> None:
         """Report units without a file."""
-        if first < self._last_written(files):
+        if files.queue.database:
+            self._check_no_rows(files, np.arange(first, min(stop, first + _CHUNK)), stop - first)
+        elif first < self._last_written(files):
             self._add(_hole_code(files), "in no file, before units of messages", files, first, stop - first)
+
+    def _check_no_rows(self, files: UnitFiles, unit_numbers: NDArray[np.intp], count: int) -> None:
+        """Report queue offsets without a row and without a record; those of a batch have one at its first offset."""
+        if files.queue.topic not in self.batch_topics and len(unit_numbers):
+            self._add("consumequeue.hole", "no row, before rows of messages", files, int(unit_numbers[0]), count,
+                      effect="a pull that begins here gets nothing, and one before it ends here")  # fmt: skip
+
+    def _check_last_row(self, files: RocksDbUnits) -> None:
+        """Check that a queue ends with a row of the message that its `max` row names, and what is behind it."""
+        self.report.check("consumequeue.wrong-end")
+        if files.last.physical_offset >= max(self.bounds.start, 1):
+            rows = files.rows(files.data_end - 1, files.data_end)
+            found = [int(offset) for offset in rows.values["physical_offset"]]
+            if found != [files.last.physical_offset]:
+                row = f"there is one of {found[0]}" if found else "there is none"
+                message = f"the max row ends it with a unit of {files.last.physical_offset}, and {row}"
+                self._add("consumequeue.wrong-end", message, files, files.data_end - 1, 1)
+        behind = files.rows(files.data_end, MAX_OFFSET, most=_CHUNK)
+        stale = int(np.count_nonzero(behind.values["physical_offset"] >= self.bounds.end))
+        if stale and not self.bounds.live:
+            message = f"{counted(stale, 'row')} behind its end, of messages behind the end of the commit log"
+            self._add("consumequeue.stale-row", message, files, files.data_end, stale)
 
     def _check_unwritten(self, files: UnitFiles, unit_numbers: NDArray[np.intp]) -> None:
         if not len(unit_numbers):
+            return
+        if files.queue.database:
+            for run in np.split(unit_numbers, np.flatnonzero(np.diff(unit_numbers) != 1) + 1):
+                self._check_no_rows(files, run, len(run))
             return
         last = self._last_written(files)
         inside = unit_numbers[unit_numbers < last]
@@ -199,12 +235,12 @@ class UnmatchedUnits:
                 return
             self._add(code, message, files, unit_number, count)
 
-    def _add(self, code: str, message: str, files: UnitFiles, unit_number: int, count: int) -> None:
+    def _add(self, code: str, message: str, files: UnitFiles, unit_number: int, count: int, **details: Any) -> None:
         path, position = files.location_of(unit_number)
         file = None if path is None else self.store.relative(path)
         more = f" ({count} units)" if count > 1 else ""
         self.report.add(code, message + more, count=count, file=file, offset=position, topic=files.queue.topic,
-                        queue_id=files.queue.queue_id, queue_offset=unit_number)  # fmt: skip
+                        queue_id=files.queue.queue_id, queue_offset=unit_number, **details)  # fmt: skip
 
 
 def _hole_code(files: UnitFiles) -> str:

@@ -50,6 +50,7 @@ class QueueProgress:
     proven: list[list[int]] = field(default_factory=list)
     missing: dict[str, MissingUnits] = field(default_factory=dict)
     optional: set[int] = field(default_factory=set)
+    may_jump: bool = False  # a queue of batches in RocksDB, of whose last one a start knows the first offset only
 
     def add_optional(self, offset: int) -> None:
         """Note a record without a unit to which only older releases give one."""
@@ -94,6 +95,7 @@ class QueueProgress:
         if not self.records:
             self.first_offset, self.first_physical_offset = later.first_offset, later.first_physical_offset
         self.records += later.records
+        self.may_jump |= later.may_jump
         self.restarts += later.restarts
         self.next_offset, self.last_physical_offset = later.next_offset, later.last_physical_offset
 
@@ -113,7 +115,7 @@ class QueueProgress:
 
 def report_jump(state: QueueProgress, offset: int, physical_offset: int, report: Report, extents: Extents) -> None:
     """Report a record whose queue offset does not follow that of the last record of its queue."""
-    if offset == state.next_offset:
+    if offset == state.next_offset or state.may_jump:
         return
     details: dict[str, Any] = {"topic": state.name.topic, "queue_id": state.name.queue_id, "offset": physical_offset}
     if offset < state.next_offset:

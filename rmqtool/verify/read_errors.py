@@ -13,7 +13,8 @@ from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding
-from rmqtool.store.store import INDEX, Store
+from rmqtool.store.rocksdb import DamagedDatabaseError
+from rmqtool.store.store import CONSUME_QUEUE, INDEX, SEPARATE_ROCKSDB_QUEUES, Store
 
 INDEX_UNREAD = -1
 """Stands for the number of an index unit when the index could not be read."""
@@ -72,6 +73,9 @@ class UnreadFiles:
 def _finding(store: Store, error: UnreadableError) -> Finding:
     hint = f" ({error.hint})" if error.hint else ""
     file = store.relative(Path(error.file)) if error.file else None
+    is_damaged = isinstance(error, DamagedDatabaseError) and file in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES)
+    if is_damaged:
+        return finding("consumequeue.database", error.message, store=str(store.root), file=file)
     message = f"{error.message}: nothing of it is verified{hint}"
     return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
 

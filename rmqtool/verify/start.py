@@ -20,8 +20,9 @@ from rmqtool.rules.versions import Version
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.verify.queue_progress import QueueProgress
 
-_CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss")
-_QUEUE_LOSS = "start.queue-loss"
+_CODES = ("start.data-loss", "start.other-mode-data-loss", "start.refuses", "start.hangs", "start.queue-loss",
+          "start.rows-lost")  # fmt: skip
+_OF_QUEUES = ("start.queue-loss", "start.rows-lost")
 _MAX_READ = 256 << 20  # bytes that the predictions for older releases may read again
 _PER_QUEUE = 16 << 10  # bytes that reading a queue's ends costs
 _DEPENDS = "start.depends-on-release"
@@ -45,7 +46,7 @@ class Prediction:
 
     def has(self, code: str) -> bool:
         """Whether a start has a finding of a code, or may have one that was not checked."""
-        return code in {each.code for each in self.findings} or (self.log_only and code == _QUEUE_LOSS)
+        return code in {each.code for each in self.findings} or (self.log_only and code in _OF_QUEUES)
 
     @property
     def sentence(self) -> str:

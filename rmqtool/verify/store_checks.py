@@ -122,7 +122,8 @@ def check_checkpoint(log: ScannedLog, report: Report, *, is_end_read: bool) -> N
         message = f"{' and '.join(ahead)}: {rfc3339(newest) or newest}, the newest message is of " \
                   f"{rfc3339(log.totals.latest)}"  # fmt: skip
         report.add("checkpoint.future", message, file=CHECKPOINT)
-    if checkpoint["physic_message_timestamp"] == 0 or checkpoint["logics_message_timestamp"] == 0:
+    of_queues = 1 if log.store.layout == "rocksdb" else checkpoint["logics_message_timestamp"]  # 0 since 5.3.3
+    if checkpoint["physic_message_timestamp"] == 0 or of_queues == 0:
         effect = "a start after a crash scans the whole log, since 5.4.0 the last ten files of it"
         report.add("checkpoint.behind", "a timestamp is 0", file=CHECKPOINT, effect=effect)
     offset = checkpoint["logics_physical_offset"]

@@ -15,6 +15,8 @@ from rmqtool.rules.recovery import RecoveryRules
 from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.consume_queues import Kind
+from rmqtool.store.rocksdb import is_readable
+from rmqtool.store.rocksdb_queues import QueueDatabase, queue_database
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import UnitFiles
 from rmqtool.verify.index_duty import IndexDuty
@@ -68,8 +70,12 @@ class StoreReader:
         self.open_files = OpenFiles(self.reading)
         self.lookups = Lookups(task.files, task.dispatcher())
         self.index = IndexUnits(task.index_files, self.open_files)
-        self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without files
+        self.queues: dict[tuple[Kind, QueueName], UnitFiles | None] = {}  # queues read so far; None without units
+        path = queue_database(task.store) if is_readable() else None
+        self.database = QueueDatabase(path) if path else None
 
     def close(self) -> None:
         """Close what was opened."""
         self.open_files.close()
+        if self.database:
+            self.database.close()

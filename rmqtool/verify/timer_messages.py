@@ -20,10 +20,12 @@ from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity, counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_log
+from rmqtool.formats.consume_queue import is_written
 from rmqtool.formats.properties import decode_properties
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import find_queue
+from rmqtool.store.rocksdb_queues import NO_UNIT
 from rmqtool.store.store import Store
 from rmqtool.store.unit_files import count_leading, open_units
 from rmqtool.verify.task import StoreReader
@@ -34,6 +36,7 @@ _DUE = "TIMER_OUT_MS"
 _MAX_UNITS = 1 << 22  # newest units of the queue that are checked; a delay is three days at most
 _MAX_READ = 10_000  # newest messages whose time of delivery is read
 _LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
+_ROWS = 1 << 16  # of RocksDB that are read at once
 _PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
 
 
@@ -110,23 +113,33 @@ def _is_elsewhere(store: Store) -> bool:
 
 
 def _read_queue(reader: StoreReader) -> TimerQueue | None:
-    log, queue = reader.files, find_queue(reader.store, TIMER_TOPIC, 0)
-    if queue is None or not log or queue.kind != "simple":
-        return None
-    queue_offsets, physical_offsets, count = [], [], 0
-    with open_units(queue, reader.reading) as files:
-        for mapped in reversed(files.files):
-            if count >= _MAX_UNITS:
-                break
-            units = files.units_in(mapped, 0, files.room_of(mapped))
-            targets = units["physical_offset"].astype(np.int64)
-            rows = files.is_written(units) & (targets >= log[0].start_offset) & (targets < log[-1].end_offset)
-            queue_offsets.append(mapped.start_offset // files.size + np.flatnonzero(rows))
-            physical_offsets.append(targets[rows])
-            count += len(targets)
+    log, queue_offsets, physical_offsets, count = reader.files, [], [], 0
+    for numbers, units in _newest_units(reader) if log else ():
+        targets = units["physical_offset"].astype(np.int64)
+        rows = is_written(units) & (targets >= log[0].start_offset) & (targets < log[-1].end_offset)
+        queue_offsets.append(numbers[rows])
+        physical_offsets.append(targets[rows])
+        count += len(targets)
+        if count >= _MAX_UNITS:
+            break
     if not sum(map(len, queue_offsets)):
         return None
     return TimerQueue(np.concatenate(queue_offsets[::-1]), np.concatenate(physical_offsets[::-1]))
+
+
+def _newest_units(reader: StoreReader) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+    """Numbers of units and the units of the timer's queue, piece by piece, the newest first."""
+    queue = find_queue(reader.store, TIMER_TOPIC, 0)
+    if queue is None and reader.database:
+        name = TIMER_TOPIC, 0
+        for stop in range(reader.database.lasts.get(name, NO_UNIT).queue_offset + 1, 0, -_ROWS):
+            yield reader.database.units(name, max(0, stop - _ROWS), stop)
+    if queue is None or queue.kind != "simple":
+        return
+    with open_units(queue, reader.reading) as files:
+        for mapped in reversed(files.files):
+            units = files.units_in(mapped, 0, files.room_of(mapped))
+            yield mapped.start_offset // files.size + np.arange(len(units)), units
 
 
 def _next_read(reader: StoreReader, state: TimerState, queue: TimerQueue) -> NextRead:

@@ -34,6 +34,12 @@ def differences(units: QueueUnits, stored: NDArray[np.void], *, has_ext_units: b
     for row in np.flatnonzero(~is_size_equal).tolist():
         message = f"size {int(stored['message_size'][row])}, the record has {int(units.message_sizes[row])}"
         yield UnitDifference(row, "consumequeue.wrong-record", message)
+    if "batch_size" not in (stored.dtype.names or ()) and "store_timestamp" in (stored.dtype.names or ()):
+        is_time_equal = stored["store_timestamp"] == units.store_timestamps
+        for row in np.flatnonzero(~is_time_equal).tolist():
+            message = f"store time {int(stored['store_timestamp'][row])}, the record has "
+            message += str(int(units.store_timestamps[row]))
+            yield UnitDifference(row, "consumequeue.store-timestamp", message)
     if "batch_size" in (stored.dtype.names or ()):
         for row in np.flatnonzero(is_size_equal & is_code_equal).tolist():
             message = "other times, offsets or counts than the record gives"

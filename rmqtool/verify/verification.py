@@ -23,10 +23,11 @@ from rmqtool.rules.versions import Version
 from rmqtool.store.commit_log import log_start
 from rmqtool.store.index_files import Geometry, IndexFile
 from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.rocksdb import is_readable
 from rmqtool.store.single_messages import SingleMessages
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import PART_SIZE, log_parts
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, Store
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.verify.config_witnesses import check_witnesses
 from rmqtool.verify.disk_and_time_checks import check_environment, check_times, first_records, latest_modification
 from rmqtool.verify.index_chains import check_headers, check_timestamps
@@ -44,6 +45,7 @@ from rmqtool.verify.parts import AnyPart, index_parts, live_parts, order_of, wit
 from rmqtool.verify.queue_leftovers import LogBounds, UnmatchedUnits
 from rmqtool.verify.read_errors import UnreadFiles
 from rmqtool.verify.record_checks import finish_end, finish_times
+from rmqtool.verify.rocksdb_checks import check_copy, check_database
 from rmqtool.verify.start import Prediction, Predictor, report_starts
 from rmqtool.verify.store_checks import (
     check_abort_missing,
@@ -114,7 +116,7 @@ class Verification:
             max_examples=request.max_examples,
             bodies=request.bodies,
             live=live,
-            queues=store.layout != "rocksdb" and any(map(selection.wants_any, NEEDING_QUEUES)),
+            queues=(store.layout != "rocksdb" or is_readable()) and any(map(selection.wants_any, NEEDING_QUEUES)),
             index=wants_index and not (self.read_errors.index_in(store) or changes_too_fast),
             index_files=tuple(index_files),
             index_duty=IndexDuty.of(snapshot),
@@ -132,7 +134,10 @@ class Verification:
         """The rules of the predicted start; None when none is predicted, as for a store in use."""
         snapshot = self.snapshot
         is_asked = self.request.selection.wants_any("start.")
-        if snapshot.holder is not None or snapshot.store.layout == "rocksdb" or not is_asked:
+        if snapshot.holder is not None or snapshot.leaves_queues_out or not is_asked:
+            return None
+        if snapshot.database and any(queue.files.files for queue in snapshot.queues):
+            self.not_predicted = "queues are in files and in RocksDB"
             return None
         return RecoveryRules.of(snapshot.release, snapshot.store.conf)
 
@@ -175,7 +180,8 @@ class Verification:
     def _check_parts(self, parts: list[AnyPart], progress: Callable[[int], None], pool: WorkerPool[PartResult]) -> None:
         """Check the log against queues and index, and the index files alone, part by part."""
         task = self.task
-        pool.grow(min(self.request.jobs, len(parts)) - 1)
+        if self.snapshot.database is None:  # whose library has threads by now, which a copy of this process would lack
+            pool.grow(min(self.request.jobs, len(parts)) - 1)
         check = PartCheck(task, parts)
         pool.begin(partial(PartCheck, task, parts), order_of(parts), check)
         self._merger = merger = PartMerger(parts, PartResult(task.report()))
@@ -240,6 +246,8 @@ class Verification:
         store, topics = snapshot.store, snapshot.topics
         head = LogHead(self.log_start)
         ranges = self._match_queues(reader, total, head)
+        if snapshot.database:
+            check(check_database, snapshot.database, total.states, report, live=live)
         for state in total.states.values():
             check(report_missing_units, state, topics, report, self.start, snapshot.releases, live=live)
         if not ranges and report.all_totals().get("commitlog.deleted-topic"):
@@ -265,12 +273,15 @@ class Verification:
         bounds = LogBounds(self.log_start, self.log_end, files_end, total.extents, self.task.live)
         ranges: dict[QueueName, QueueRange] = {}
         rest = UnmatchedUnits(snapshot.store, self._report, bounds, reader.open_files, reader.lookups, self.lost,
-                              releases=snapshot.releases, start=self.start)  # fmt: skip
+                              releases=snapshot.releases, start=self.start,
+                              batch_topics=snapshot.topics.with_batch_queues or ())  # fmt: skip
         for queue in snapshot.queues:
             name = QueueName(queue.topic, queue.queue_id)
             with self.read_errors.queue(name):
                 rest.check(queue, None if name in self.read_errors.queues else total.states.get(name))
                 check_kind(snapshot.topics, queue, self._report)
+                if snapshot.database and not queue.database:
+                    check_copy(queue, snapshot.database, reader, self._report)
                 head.add_queue(queue, reader.open_files)
                 ranges[name] = queue_range(queue, self.log_start, snapshot.release)
         if rest.beyond_files.total():
@@ -281,7 +292,7 @@ class Verification:
     def _predict(self, total: PartResult) -> None:
         if self.task.recovery is None:
             return
-        if self.read_errors.any_in(self.snapshot.store, CONSUME_QUEUE, BATCH_CONSUME_QUEUE):
+        if self.read_errors.any_in(self.snapshot.store, CONSUME_QUEUE, BATCH_CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES):
             self.not_predicted = "not all of the queues could be read"
             return
         try:

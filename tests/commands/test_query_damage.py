@@ -192,15 +192,18 @@ def test_consumer_offsets_that_cannot_be_read(store: Path) -> None:
     assert "consumer offsets:" in result.err
 
 
-def test_queues_in_rocksdb(store: Path) -> None:
-    """What is in a database is not read, and nothing is said of it that may be wrong; the log is."""
+@pytest.mark.parametrize("kind", ["unsupported", "unreadable"])
+def test_queues_in_rocksdb(kind: str, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its library, or damaged, nothing is said of a database that may be wrong; the log is read."""
+    if kind == "unsupported":
+        monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
     shutil.rmtree(store / "consumequeue")
     (store / "consumequeue").mkdir()
     (store / "consumequeue" / "CURRENT").touch()
     for question in (("--queue-offset", "3"), ("--pull", "--queue-offset", "3"), ("--at", "0")):
         result = query(store, "--json", *ORDERS, *question)
         assert result.status == 4
-        assert result.document["error"]["kind"] == "unsupported"
+        assert result.document["error"]["kind"] == kind
     (traced,) = query(store, "--json", "--offset", "0", "--trace").lines
     assert traced["places"]["consume_queue"]["state"] == "unread"
     assert traced["places"]["contradictions"] == []

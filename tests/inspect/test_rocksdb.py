@@ -10,7 +10,9 @@ import pytest
 
 from rmqtool.formats.consume_queue import build_unit
 from rmqtool.inspect.overview import overview_of
-from rmqtool.store.rocksdb_queues import queues_in
+from rmqtool.rules.versions import NEWEST
+from rmqtool.store.queue_range import queue_range
+from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import open_store
 from tests.commands.running import inspect, listing, query, rmqtool
 from tests.conftest import GoldenStore
@@ -34,7 +36,7 @@ def test_queues_end_where_the_broker_says(name: str, golden_store: GoldenStore) 
         if queue_name != BATCHES:
             offsets = range(ranges[queue_name].min_offset, ranges[queue_name].max_offset)
             assert [offset for offset, *_ in queue["messages"]] == list(offsets)
-    assert all(queue.kind == "rocksdb" for queue, _ in overview.queues)
+    assert all(queue.shown_kind == "rocksdb" for queue, _ in overview.queues)
     assert ("%LMQ%alice/0" in ranges) == ("5.2.0" not in name)  # which gives light queues no units in RocksDB
 
 
@@ -132,12 +134,15 @@ def test_without_the_library(golden_store: GoldenStore, monkeypatch: pytest.Monk
     assert "pip install 'rmqtool[rocksdb]'" in result.err
 
 
-def test_a_group_is_shown_without_lag(golden_store: GoldenStore) -> None:
-    """`query` does not read queues in RocksDB, and says so."""
+def test_a_group_is_shown_with_its_lag(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with files; without the library its queues are not read."""
+    result = query(golden_store(FIRST), "--group", "desk", "--json")
+    assert result.status == 0
+    assert {line["lag"] for line in result.of_kind("consumer")} == {2}
+    monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
     result = query(golden_store(FIRST), "--group", "desk", "--json")
     assert result.status == 3
     assert {line["state"] for line in result.of_kind("consumer")} == {"unread"}
-    assert {line["committed_offset"] for line in result.of_kind("consumer")} == {15}
 
 
 def test_the_second_of_both_is_listed_by_its_name(unpacked: GoldenStore, tmp_path: Path) -> None:
@@ -166,7 +171,8 @@ def test_a_queue_begins_with_the_first_message_of_the_log(log_min_offset: int, g
         if row["row"] == "queue-unit":
             offsets = units.setdefault((row["key"]["topic"], row["key"]["queue_id"]), [])
             offsets += [row["key"]["queue_offset"]] if row["value"]["physical_offset"] >= log_min_offset else []
-    for queue, found in queues_in(database, log_min_offset):
+    for queue in Snapshot(open_store(database.parent)).queues:
+        found = queue_range(queue, log_min_offset, NEWEST)
         live = units[queue.topic, queue.queue_id]
         assert found.min_offset == (live[0] if live else found.max_offset)
         assert found.expired is not bool(live)

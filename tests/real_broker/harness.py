@@ -49,6 +49,8 @@ SHOP_SETTINGS = {
     "mappedFileSizeTimerLog": "5200",  # 100 units
 }
 _WRITTEN_AS = {"compacted": "extras"}  # the same messages under other settings
+_WRITING_AT_MOST_S = 60
+_POLL_S = 0.05
 _WRITING_S = 0.05  # between the first endless append and the kill
 _SCENARIOS = ("clean", "killed", "trimmed", "empty", "single", "example", "differing")
 _MORE_SETTINGS = {
@@ -191,12 +193,23 @@ class Harness:
             return [answers[line] for line in lines]
 
     @contextmanager
-    def hold(self, root: Path, messages_per_second: int = 0) -> Iterator[int]:
-        """Keep a store running on `root`, yield its process id, stop it cleanly at the end."""
-        with self._jvm(["hold", str(root), str(messages_per_second)]) as jvm:
+    def hold(self, root: Path, messages_per_second: int = 0, settings: dict[str, str] | None = None) -> Iterator[int]:
+        """Keep a store running on `root`, yield its process id, stop it cleanly at the end, unless it is killed."""
+        with self._jvm(["hold", str(root), str(messages_per_second)], settings) as jvm:
             jvm.wait_ready()
             yield jvm.pid
             jvm.finish()
+
+    def append_and_kill(self, root: Path, size: int, settings: dict[str, str]) -> None:
+        """Append messages until the log has `size` bytes, and kill the process."""
+        with self._jvm(["hold", str(root), "20000"], settings) as jvm:
+            jvm.wait_ready()
+            until = time.monotonic() + _WRITING_AT_MOST_S
+            while sum(1 << 16 for _ in (root / "commitlog").iterdir()) < size:
+                if time.monotonic() > until:
+                    raise HarnessError(f"{root} has not {size} bytes of messages yet")
+                time.sleep(_POLL_S)
+            jvm.kill()
 
     def _answer(self, command: str, root: Path) -> dict[str, Any]:
         with TemporaryDirectory(prefix="rmqtool-harness-") as scratch:

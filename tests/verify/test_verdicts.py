@@ -81,7 +81,6 @@ _CONF = {"indexRocksDBEnable": "true", "timerRocksDBEnable": "true"}
 @pytest.mark.parametrize(
     ("names", "conf", "what"),
     [
-        (["consumequeue_rocksdb/CURRENT"], {}, ["queues in RocksDB"]),
         (["rocksdbstore/CURRENT"], {}, []),
         (["rocksdbstore/CURRENT", "rocksdbstore/000012.sst"], {}, ["index, timers or transactions in rocksdbstore"]),
         (["rocksdbstore/CURRENT"], _CONF, ["index and timers in rocksdbstore"]),
@@ -150,6 +149,13 @@ def test_topics_that_may_be_deleted_or_lost(tmp_path: Path) -> None:
     assert claim(verify(store)) == ("unproven", Exit.FINDINGS, ["whether topics were deleted"])
 
 
+@pytest.fixture
+def no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that for RocksDB."""
+    monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("no_library")
 def test_queues_that_were_not_asked_for(store: Path) -> None:
     """Without them it matters nothing that they are in RocksDB; with them it does."""
     database("consumequeue_rocksdb")(store)
@@ -159,6 +165,7 @@ def test_queues_that_were_not_asked_for(store: Path) -> None:
     assert verify(store, selection=only("consumequeue")).status == Exit.LOSSY
 
 
+@pytest.mark.usefixtures("no_library")
 def test_findings_decide_first(store: Path) -> None:
     """What was not looked at is said beside them."""
     database("consumequeue_rocksdb")(store)

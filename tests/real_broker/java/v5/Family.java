@@ -16,6 +16,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.topic.TopicValidator;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -30,8 +31,15 @@ final class Family {
 
     static DefaultMessageStore open(MessageStoreConfig config, ConcurrentMap<String, TopicConfig> topics)
         throws Exception {
-        DefaultMessageStore store = new DefaultMessageStore(config, new BrokerStatsManager("harness", false),
-            (topic, queue, offset, tags, time, bits, properties) -> { }, new BrokerConfig(), topics);
+        BrokerStatsManager statistics = new BrokerStatsManager("harness", false);
+        MessageArrivingListener listener = (topic, queue, offset, tags, time, bits, properties) -> { };
+        DefaultMessageStore store;
+        if ("defaultRocksDB".equalsIgnoreCase(config.getStoreType())) { // 5.1.4 has no such class
+            store = (DefaultMessageStore) Class.forName("org.apache.rocketmq.store.RocksDBMessageStore")
+                .getConstructors()[0].newInstance(config, statistics, listener, new BrokerConfig(), topics);
+        } else {
+            store = new DefaultMessageStore(config, statistics, listener, new BrokerConfig(), topics);
+        }
         silence(store);
         return store;
     }

@@ -1,0 +1,78 @@
+"""The units of one consume queue in RocksDB, read as those of a queue in files.
+
+Where a queue has no row its unit is zeros, as in a file. Each read takes one seek, however many units it is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from rmqtool.base.files import OpenFiles
+from rmqtool.formats.file_name import MAX_OFFSET
+from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
+from rmqtool.store.consume_queues import Queue
+from rmqtool.store.rocksdb_queues import NO_UNIT, QueueDatabase, Rows
+from rmqtool.store.unit_files import UnitFiles
+
+_STRETCH = 1 << 16  # units
+
+
+class RocksDbUnits(UnitFiles):
+    """Reads units by their number in the queue, which is their queue offset; each also has the store timestamp.
+
+    `start` is the number of the first unit of a message at or behind `log_min_offset`: a compaction takes away the
+    rows before it. `data_end` is where the `max` row ends the queue; rows behind it are not part of it.
+    """
+
+    def __init__(self, queue: Queue, database: QueueDatabase, open_files: OpenFiles, log_min_offset: int = 0) -> None:
+        """`database` holds the rows of the queue."""
+        super().__init__(queue, open_files)
+        self.dtype = QUEUE_UNIT_DTYPE
+        self.size = QUEUE_UNIT_DTYPE.itemsize
+        self.last = database.lasts.get((queue.topic, queue.queue_id), NO_UNIT)
+        self.start = database.first_live((queue.topic, queue.queue_id), log_min_offset)
+        self._database = database
+
+    def rows(self, first: int, stop: int, most: int = MAX_OFFSET) -> Rows:
+        """At most `most` rows of the units from `first` to before `stop`."""
+        return self._database.units((self.queue.topic, self.queue.queue_id), first, stop, most)
+
+    def read(self, first: int, count: int) -> bytes:
+        """Units `first` to before ``first + count``; zeros where there is no row."""
+        rows = self.rows(first, first + count)
+        if len(rows.offsets) == count:
+            return rows.values.tobytes()
+        units = np.zeros(count, self.dtype)
+        units[rows.offsets - first] = rows.values
+        return units.tobytes()
+
+    def stretches(self, first: int, stop: int) -> Iterator[tuple[int, int, bool]]:
+        """Units from `first` to before `stop` as ranges (begin, end, whether the first of them has a row)."""
+        while first < stop:
+            offsets = self.rows(first, stop, most=1).offsets
+            begin = int(offsets[0]) if len(offsets) else stop
+            if first < begin:
+                yield first, begin, False
+            first = min(begin + _STRETCH, stop)
+            if begin < first:
+                yield begin, first, True
+
+    @cached_property
+    def data_end(self) -> int:
+        """Number behind the last unit."""
+        return self.last.queue_offset + 1
+
+    def location_of(self, number: int) -> tuple[Path | None, int]:  # noqa: ARG002
+        """The database, and no position: a unit has a key instead."""
+        return self._database.path, 0
+
+
+def units_of(queue: Queue, open_files: OpenFiles, log_min_offset: int = 0, *, live: bool = False) -> UnitFiles:
+    """The units of a queue, wherever they are; with `live` a broker writes to the queue."""
+    if queue.database:
+        return RocksDbUnits(queue, queue.database, open_files, log_min_offset)
+    return UnitFiles(queue, open_files, live=live)

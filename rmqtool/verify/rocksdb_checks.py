@@ -1,0 +1,74 @@
+"""The database of the consume queues as a whole: rows that belong to no queue, and how far it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.findings.finding import counted
+from rmqtool.findings.report import Report
+from rmqtool.store.consume_queues import Queue, queue_in
+from rmqtool.store.rocksdb_queues import QueueDatabase
+from rmqtool.store.rocksdb_units import RocksDbUnits
+from rmqtool.store.unit_files import UnitFiles
+from rmqtool.verify.queue_progress import QueueProgress
+from rmqtool.verify.task import StoreReader
+
+_MAX_SHOWN = 3
+_CHUNK = 1 << 16  # units
+_FIELDS = ("physical_offset", "message_size", "tags_code")
+
+
+def check_database(
+    database: QueueDatabase, states: Mapping[QueueName, QueueProgress], report: Report, *, live: bool
+) -> None:
+    """Check the rows that belong to no queue, and the tables; `states` are the queues by the log."""
+    details: dict[str, Any] = {"file": database.path.name}
+    report.check("consumequeue.row")
+    report_bad_units(database, report)
+    for key, why in database.bad_rows():
+        report.add("consumequeue.row", f"key {key.hex()}: {why}", **details)
+    if database.rows.left_over and not live:
+        tables = ", ".join(database.rows.left_over[:_MAX_SHOWN])
+        message = f"{counted(len(database.rows.left_over), 'table')}, such as {tables}"
+        report.add("consumequeue.left-over-table", message, count=len(database.rows.left_over), **details)
+    for topic, queue_id in sorted(database.with_rows() - database.lasts.keys()):
+        if QueueName(topic, queue_id) not in states:
+            message = "rows without a max row, and no message in the log"
+            report.add("consumequeue.row", message, topic=topic, queue_id=queue_id, **details)
+
+
+def report_bad_units(database: QueueDatabase, report: Report) -> None:
+    """Report rows of another form that were met among the units of queues."""
+    for key in sorted(database.bad_units):
+        message = f"key {key.hex()} among the units of a queue: its key or its value is too long or too short"
+        report.add("consumequeue.row", message, file=database.path.name)
+    database.bad_units.clear()
+
+
+def check_copy(queue: Queue, database: QueueDatabase, reader: StoreReader, report: Report) -> None:
+    """Compare the files of a queue with its rows, where a broker writes both (`CombineConsumeQueueStore`).
+
+    Only the units that both hold: rows may begin later, and end where the last flush before a kill was.
+    """
+    name = queue.topic, queue.queue_id
+    if queue.kind != "simple" or name not in database.lasts:
+        return
+    rows = RocksDbUnits(queue_in(database, *name), database, reader.open_files, reader.log_start)
+    files = UnitFiles(queue, reader.open_files, live=reader.task.live)
+    start, stop = max(files.start, rows.start), min(files.data_end, rows.data_end)
+    report.check("consumequeue.copies-differ", max(0, stop - start))
+    for low, high, is_held in files.stretches(start, stop):
+        for first in range(low, high, _CHUNK) if is_held else ():
+            count = min(_CHUNK, high - first)
+            unit, row = files.units(first, count), rows.units(first, count)
+            differs = np.any([unit[field] != row[field] for field in _FIELDS], axis=0)
+            if differs.any():
+                at = int(np.argmax(differs))
+                shown = f"{int(row['physical_offset'][at])}" if row["message_size"][at] else "no row"
+                message = f"the file's unit points to {int(unit['physical_offset'][at])}, in RocksDB is {shown}"
+                report.add("consumequeue.copies-differ", message, count=int(np.count_nonzero(differs)),
+                           topic=queue.topic, queue_id=queue.queue_id, queue_offset=first + at)  # fmt: skip

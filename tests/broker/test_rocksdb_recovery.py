@@ -1,0 +1,102 @@
+"""Starts on queues in RocksDB: where they begin, what they make again, and what gets no row ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker.prediction import QueueChange, StartPrediction
+from rmqtool.broker.recovery import Recovery
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.recovery import RecoveryRules
+from rmqtool.rules.versions import parse_version
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.building import START_TIME, LogBuilder
+from tests.changed_rocksdb import changed, end_value, max_key, unit_key, unit_value, with_fields, write_queues
+from tests.unchanged import unchanged
+
+PER_FILE = 4
+MESSAGES = 14 * PER_FILE  # in files that hold four of them
+QUEUES = 2
+
+
+@pytest.fixture
+def log() -> LogBuilder:
+    builder = LogBuilder(file_size=4 * 200 + 50)
+    for number in range(MESSAGES):
+        builder.add(topic="orders", queue_id=number % QUEUES, queue_offset=number // QUEUES, body=b"x" * 80)
+    return builder
+
+
+def flushed(log: LogBuilder, store: Path, count: int) -> Path:
+    """A killed store whose first `count` messages had their rows flushed."""
+    log.write(store)
+    (store / "abort").touch()
+    ends = [*log.offsets[1:], log.end]
+    size = log.offsets[1] - log.offsets[0]
+    units = [("orders", number % QUEUES, number // QUEUES, unit_value(log.offsets[number], size, 0, START_TIME + 1))
+             for number in range(count)]  # fmt: skip
+    write_queues(store, units, ends[count - 1] if count else None)
+    return store
+
+
+def predict(store: Path, version: str, conf: BrokerConf | None = None) -> StartPrediction:
+    with unchanged(store):
+        snapshot = Snapshot(open_store(store, conf), parse_version(version))
+        return Recovery(snapshot, RecoveryRules.of(parse_version(version), snapshot.store.conf)).predict()
+
+
+def lost(start: StartPrediction) -> list[int]:
+    return [queue.lost for queue in start.queues]
+
+
+def test_the_log_has_files_of_four(log: LogBuilder) -> None:
+    """So that the tenth last begins with the seventeenth message."""
+    assert len(log.files) == MESSAGES // PER_FILE
+
+
+@pytest.mark.parametrize(("version", "number"), [("5.2.0", 0), ("5.3.4", 0), ("5.4.0", 8), ("5.5.0", 8)])
+def test_without_any_row(version: str, number: int, log: LogBuilder, tmp_path: Path) -> None:
+    """Four of fourteen files are not looked at since 5.4.0."""
+    start = predict(flushed(log, tmp_path, 0), version)
+    assert start.queues == [
+        QueueChange("simple", "orders", queue, 0, 0, number, 28, 0, 28 - number, number) for queue in range(QUEUES)
+    ]
+
+
+@pytest.mark.parametrize(("count", "number"), [(1, 8), (10, 3), (15, 1), (16, 0), (40, 0), (MESSAGES, 0)])
+def test_behind_rows(count: int, number: int, log: LogBuilder, tmp_path: Path) -> None:
+    """From the end of what was dispatched to the tenth last file."""
+    start = predict(flushed(log, tmp_path, count), "5.5.0")
+    assert sum(lost(start)) == max(0, 16 - count)
+    assert max(lost(start), default=0) == number
+    assert sum(queue.dispatched for queue in start.queues) == min(40, MESSAGES - count)
+    assert all((queue.min_offset, queue.max_offset) == (0 if count > queue.queue_id else 8, 28)
+               for queue in start.queues)  # fmt: skip
+
+
+@pytest.mark.parametrize(("setting", "number"), [("1000000", 0), ("13", 4), ("11", 12)])
+def test_with_the_setting(setting: str, number: int, log: LogBuilder, tmp_path: Path) -> None:
+    """So many files are looked at."""
+    conf = BrokerConf({"commitLogRecoverMaxNum": setting})
+    assert sum(lost(predict(flushed(log, tmp_path, 0), "5.5.0", conf))) == number
+
+
+@pytest.mark.parametrize(("version", "number"), [("5.2.0", 16), ("5.3.3", 1), ("5.5.0", 1)])
+def test_after_a_clean_stop(version: str, number: int, log: LogBuilder, tmp_path: Path) -> None:
+    """Before 5.3.2 nothing is made again; since then all but the first, which begins where the rows end."""
+    store = flushed(log, tmp_path, 40)
+    (store / "abort").unlink()
+    assert sum(lost(predict(store, version))) == number
+
+
+def test_ends_behind_the_log_are_moved_back(log: LogBuilder, tmp_path: Path) -> None:
+    """The last messages were not on the disk: the end of each queue is its last message that is."""
+    store = flushed(log, tmp_path, MESSAGES)
+    with changed(store / "consumequeue") as families:
+        value = with_fields(families["default"][unit_key("orders", 1, 27)], physical_offset=log.end)
+        families["default"][unit_key("orders", 1, 28)] = value
+        families["offset"][max_key("orders", 1)] = end_value(log.end, 28)
+    assert predict(store, "5.5.0").queues == [QueueChange("simple", "orders", 1, 0, 29, 0, 28, 1, 0)]

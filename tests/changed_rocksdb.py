@@ -1,0 +1,69 @@
+"""Rows of a broker's RocksDB database, changed as no broker would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rocksdict import Options, Rdict
+
+from rmqtool.formats.rocksdb_rows import CHECKPOINT_TOPIC, QueueUnitValue, queue_prefix
+
+
+@contextmanager
+def changed(database: Path) -> Iterator[dict[str, Any]]:
+    """The column families of a database by name, to be written to like mappings of keys to values."""
+    names = Rdict.list_cf(str(database), Options(raw_mode=True))
+    families = {name: Options(raw_mode=True) for name in names}
+    opened = Rdict(str(database), Options(raw_mode=True), column_families=families)
+    yield {name: opened.get_column_family(name) for name in names}
+    for name in names:
+        opened.get_column_family(name).flush()
+    opened.close()
+    for left in ("rocksdict-config.json", "LOG"):
+        (database / left).unlink(missing_ok=True)
+
+
+def unit_key(topic: str, queue_id: int, queue_offset: int) -> bytes:
+    """The key of a unit."""
+    return queue_prefix(topic.encode(), queue_id) + queue_offset.to_bytes(8, "big")
+
+
+def max_key(topic: str, queue_id: int) -> bytes:
+    """The key of the row that ends a queue."""
+    return queue_prefix(topic.encode()) + b"max\x01" + queue_id.to_bytes(4, "big")
+
+
+DISPATCHED_KEY = max_key(CHECKPOINT_TOPIC.decode(), 0)
+
+
+def end_value(physical_offset: int, queue_offset: int) -> bytes:
+    """The value of a row that ends a queue."""
+    return physical_offset.to_bytes(8, "big") + queue_offset.to_bytes(8, "big", signed=True)
+
+
+def with_fields(value: bytes, **fields: int) -> bytes:
+    """The value of a unit with other fields."""
+    return bytes(QueueUnitValue.build({**QueueUnitValue.parse(value), **fields}))
+
+
+def write_queues(store: Path, units: Sequence[tuple[str, int, int, bytes]], dispatched_end: int | None) -> None:
+    """A database of units: topic, queue id, queue offset and value of each; `dispatched_end` None for no such row."""
+    (store / "consumequeue").mkdir(parents=True, exist_ok=True)
+    opened = Rdict(str(store / "consumequeue"), Options(raw_mode=True))
+    opened.create_column_family("offset", Options(raw_mode=True))
+    opened.close()
+    with changed(store / "consumequeue") as families:
+        for topic, queue_id, queue_offset, value in units:
+            families["default"][unit_key(topic, queue_id, queue_offset)] = value
+            families["offset"][max_key(topic, queue_id)] = value[:8] + queue_offset.to_bytes(8, "big")
+        if dispatched_end is not None:
+            families["offset"][DISPATCHED_KEY] = dispatched_end.to_bytes(8, "big")
+
+
+def unit_value(physical_offset: int, message_size: int, tags_code: int, store_timestamp: int) -> bytes:
+    """The value of a unit."""
+    fields = {"physical_offset": physical_offset, "message_size": message_size, "tags_code": tags_code}
+    return bytes(QueueUnitValue.build({**fields, "store_timestamp": store_timestamp}))

@@ -1,0 +1,70 @@
+"""Killed stores with queues in RocksDB: what a start never makes again is predicted, entry by entry."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.real_broker.harness import Harness
+from tests.verify.verifying import codes_of, verify
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+IN_ROCKSDB = {"storeType": "defaultRocksDB"}
+WHOLE_LOG = {"commitLogRecoverMaxNum": "1000000"}
+QUEUE = "live", 0
+SIZE = 18 << 16  # of a log, bytes: files that the start does not look at, and ten that it does
+
+
+def range_of(store: Path) -> tuple[int, int]:
+    loaded = Snapshot(open_store(store)).queue(*QUEUE)
+    assert loaded is not None
+    return loaded.range.min_offset, loaded.range.max_offset
+
+
+def offsets_of(store: Path) -> list[int]:
+    """Queue offsets that have a row."""
+    database = Snapshot(open_store(store)).database
+    assert database is not None
+    offsets: list[int] = database.units(QUEUE, 0, 1 << 40).offsets.tolist()
+    return offsets
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("version", ["5.3.3", "5.4.0", "5.5.0"])
+def test_what_a_start_leaves_out(
+    harness: Callable[[str], Harness], tmp_path: Path, version: str, flushed: bool
+) -> None:
+    """Also behind rows that an earlier broker had flushed; with the setting of the next step nothing is missing."""
+    broker, store = harness(version), tmp_path / "store"
+    store.mkdir()
+    if flushed:
+        with broker.hold(store, 2000, IN_ROCKSDB):
+            time.sleep(0.5)
+    before = len(offsets_of(store)) if flushed else 0
+    broker.append_and_kill(store, SIZE, IN_ROCKSDB)
+    outcome = verify(store, version=version)
+    [queue] = outcome.start.queues if outcome.start else []
+    assert queue.max_offset_before == before
+    assert (queue.lost > 1000) is (version != "5.3.3")
+    lost = [finding for finding in outcome.findings if finding.code == "start.rows-lost"]
+    assert sum(finding.count for finding in lost) == queue.lost
+    whole = Path(shutil.copytree(store, tmp_path / "whole"))
+    assert verify(whole, version=version, conf=BrokerConf(WHOLE_LOG)).verdict == "dirty"
+    for root, settings in ((store, {}), (whole, WHOLE_LOG)):
+        with broker.hold(root, 0, {**IN_ROCKSDB, **settings}):
+            pass
+    assert range_of(store) == (queue.min_offset, queue.max_offset)
+    rows = [*range(before), *range(before + queue.lost, before + queue.lost + queue.dispatched)]
+    assert offsets_of(store) == rows
+    assert offsets_of(whole) == [*range(queue.max_offset)]
+    assert verify(whole, version=version).verdict == "clean"
+    after = verify(store, version=version)
+    assert codes_of(after) == ({"consumequeue.missing-unit"} if queue.lost else set())
+    assert sum(finding.count for finding in after.findings if finding.severity == "error") == queue.lost
