@@ -51,7 +51,6 @@ _STATUSES = {
             "rmqtool rebuild-cq /data/rocketmq/store --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --topic orders --dry-run",
             "rmqtool rebuild-cq /data/rocketmq/store --output /data/rocketmq/store-new",
-            "rmqtool rebuild-cq /data/rocketmq/store --broker-conf broker.conf  # also where storeType=defaultRocksDB",
         ),
         _STATUSES,
     ),

@@ -25,6 +25,7 @@ from rmqtool.rebuild.queue_placement import SimpleQueues
 from rmqtool.rebuild.row_diff import RowComparison
 from rmqtool.rebuild.source import RebuildSource, derive, source_of
 from rmqtool.rebuild.version_choice import undecided_of
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
@@ -120,10 +121,22 @@ class RebuildPlan:
         return [queue for queue in self.queues if not queue.has_messages]
 
     def require_release(self) -> None:
-        """Raise UsageError where the result depends on the release while ``--broker-version`` does not name it."""
+        """Raise UsageError where the result depends on a release, or on delays, that no option names."""
         if self.undecided:
             needed = next(finding.message for finding in self.findings if finding.code == "rebuild.version-needed")
             raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
+        if self.source.snapshot.store.conf.path is None and any(map(self._assumes_delay, self.changed_queues)):
+            raise UsageError(
+                "delivery times of delayed messages follow from messageDelayLevel, which no row shows any more",
+                hint="give the broker's configuration with --broker-conf FILE; an empty file stands for a broker that "
+                "sets nothing. Nothing was changed",
+            )
+
+    def _assumes_delay(self, queue: QueuePlan) -> bool:
+        """Whether rows of delayed messages are written where none is left to show their delay."""
+        rows = self.source.rows
+        is_delayed = queue.kind == "rocksdb" and queue.name.topic == SCHEDULE_TOPIC
+        return is_delayed and (queue.name not in rows.lasts or rows.problem is not None)
 
     @property
     def is_lossy(self) -> bool:

@@ -275,6 +275,35 @@ def test_without_the_library(root: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         rebuilt(opened(root), options())
 
 
+def test_delays_that_no_row_shows(root: Path) -> None:
+    """Without broker.conf nothing is written: delayed messages would come at other times."""
+    tables_gone(root)
+    before = tree(root)
+    for command in ("rebuild-cq", "repair"):
+        refused = rmqtool(command, root, "--yes", "--broker-version", "5.5.0")
+        assert refused.status == Exit.USAGE
+        assert "messageDelayLevel" in refused.err
+    assert tree(root) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_repair(root: Path, tmp_path: Path, damage: Damage) -> None:
+    """`rmqtool repair` carries it out, and nothing is left of the damage."""
+    wanted = rows_of(root / "consumequeue")
+    damage(root)
+    before = tree(root)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in {**SHOP_SETTINGS, **ROCKSDB[NAME]}.items()))
+    options = ("--broker-version", "5.5.0", "--broker-conf", conf)
+    rmqtool("repair", root, "--yes", *options)
+    assert rows_of(root / "consumequeue") == wanted
+    planned = rmqtool("repair", root, "--dry-run", "--json", *options)
+    assert planned.document["result"]["state"] == "nothing"
+    assert rmqtool("undo", root, "--yes").status == Exit.OK
+    assert tree(root) == before
+
+
 def test_as_a_command(root: Path) -> None:
     """Plan, rebuild, nothing more to do, undo."""
     row_missing(root)
