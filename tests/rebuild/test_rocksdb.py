@@ -214,6 +214,8 @@ def test_one_topic_of_a_damaged_database(root: Path) -> None:
     """Refused where the rows of the others would be lost."""
     table_flipped(root)
     before = tree(root)
+    codes = {finding.code for finding in make_plan(open_source(opened(root), options())).findings}
+    assert codes == {"rebuild.rocksdb-unreadable"}
     with pytest.raises(UnreadableError, match="RocksDB cannot read it"):
         rebuilt(opened(root), options(NAME, "orders"))
     assert tree(root) == before
