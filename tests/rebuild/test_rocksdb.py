@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError
+from rmqtool.rebuild import derive
 from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import RebuildOptions
 from rmqtool.rebuild.output_tree import write_output
@@ -24,6 +25,7 @@ from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import Store, open_store
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.system import SYSTEM, System
+from tests.building import LogBuilder
 from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, unit_value, with_fields
 from tests.commands.running import rmqtool
 from tests.conftest import GoldenStore
@@ -286,6 +288,54 @@ def test_delays_that_no_row_shows(root: Path) -> None:
         assert refused.status == Exit.USAGE
         assert "messageDelayLevel" in refused.err
     assert tree(root) == before
+
+
+@pytest.fixture
+def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[LogBuilder], Store]:
+    """Opens a store that has nothing but a log; its units come a few at a time."""
+    monkeypatch.setattr(derive, "_FEW_UNITS", 4)
+    monkeypatch.setattr(derive, "_UNITS_PER_QUEUE", 1)
+    return lambda log: opened(log.write(tmp_path / "built"))
+
+
+def offsets_of(store: Store) -> list[int]:
+    return [int.from_bytes(key[-8:], "big") for key in rows_of(store.root / "consumequeue")["default"]]
+
+
+@pytest.mark.parametrize("begins_again_at", [0, 2, 5])
+def test_a_queue_that_began_again(built: Callable[[LogBuilder], Store], begins_again_at: int) -> None:
+    """The later messages count; rows of the earlier ones behind them are taken out."""
+    offsets = [*range(12), *range(begins_again_at, 9)]
+    store = built(LogBuilder().add_all({"queue_offset": offset} for offset in offsets))
+    rebuilt(store, options())
+    assert offsets_of(store) == [*range(9)]
+    assert make_plan(open_source(store, options())).is_empty
+
+
+def test_rows_below_the_log(built: Callable[[LogBuilder], Store]) -> None:
+    """They are no difference, for a broker never serves them; a new database is without them."""
+    store = built(LogBuilder().add_all({"queue_offset": offset} for offset in range(60)))
+    rebuilt(store, options())
+    min((store.root / "commitlog").iterdir()).unlink()
+    assert make_plan(open_source(store, options())).is_empty
+    with changed(store.root / "consumequeue") as families:
+        del families["default"][unit_key("orders", 0, 50)]
+    (queue,) = rebuilt(store, options()).changed_queues
+    assert (queue.difference.added, queue.difference.dropped) == (1, 0)
+    assert offsets_of(store) == [*range(queue.min_offset, 60)]
+    assert 0 < queue.min_offset < 50
+
+
+def test_rows_before_the_first(built: Callable[[LogBuilder], Store]) -> None:
+    """A broker serves them, though they lead to other messages: they are too many."""
+    store = built(LogBuilder().add_all({"queue_offset": offset} for offset in range(5, 20)))
+    rebuilt(store, options())
+    with changed(store.root / "consumequeue") as families:
+        for offset in (3, 4):
+            families["default"][unit_key("orders", 0, offset)] = unit_value(0, 100, 0, 0)
+    (queue,) = rebuilt(store, options()).changed_queues
+    assert queue.difference.dropped == 2
+    assert offsets_of(store) == [*range(5, 20)]
 
 
 @pytest.mark.slow
