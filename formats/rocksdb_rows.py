@@ -30,6 +30,7 @@ from .layout import FormatError, build, dtype_of, parse, struct_of
 
 _CONTROL = Const(1, Byte)  # AbstractRocksDBStorage.CTRL_1
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"  # RocksDBConsumeQueueOffsetTable: the end of what was dispatched
+LAST_UNIT = b"max"  # RocksDBConsumeQueueOffsetTable.MAX_BYTES
 
 QueueUnitKey = Struct(
     "topic_length" / Int32ub * "size of the topic, bytes",
@@ -145,6 +146,22 @@ def queue_prefix(topic: bytes, queue_id: int | None = None) -> bytes:
     """What the keys of a topic's units begin with, or those of one of its queues."""
     prefix = len(topic).to_bytes(4, "big") + b"\x01" + topic + b"\x01"
     return prefix if queue_id is None else prefix + queue_id.to_bytes(4, "big", signed=True) + b"\x01"
+
+
+def bound_key(topic: bytes, queue_id: int) -> bytes:
+    """The key of a queue's last unit."""
+    fields = {"topic_length": len(topic), "topic": topic, "bound": LAST_UNIT, "queue_id": queue_id}
+    return build(QueueBoundKey, fields)
+
+
+def bound_value(physical_offset: int, queue_offset: int) -> bytes:
+    """The value of a queue's first or last unit."""
+    return build(QueueBoundValue, {"physical_offset": physical_offset, "queue_offset": queue_offset})
+
+
+def dispatched_row(end: int) -> tuple[bytes, bytes]:
+    """The row that says up to which physical offset all records were dispatched."""
+    return bound_key(CHECKPOINT_TOPIC, 0), build(DispatchedValue, {"dispatched_end": end})
 
 
 def queue_unit(key: bytes, value: bytes) -> Row:

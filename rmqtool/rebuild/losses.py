@@ -85,6 +85,10 @@ def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:
 
 def _behind(plan: RebuildPlan, queue: QueuePlan, last: int) -> tuple[int, int]:
     """How many dropped units of one queue lead behind `last`, and the physical offset in its last unit."""
+    if queue.kind == "rocksdb":
+        rows = plan.source.rows.rows(queue.name, queue.max_offset).values["physical_offset"]
+        offsets = rows[rows > last][: queue.difference.dropped]
+        return len(offsets), int(offsets.max()) if len(offsets) else -1
     units = plan.source.existing[queue.kind].queues.get(queue.name)
     if units is None or not units.files:
         return 0, -1

@@ -102,7 +102,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     first = tuple(change for change in files if change.codes & BEFORE_REBUILDS)
     if first:
         return Repairs(first, goes_on=True)
-    is_rebuilt |= snapshot.store.layout == "rocksdb"  # whose queues are not rebuilt, and lead to what is damaged
+    is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
     # Without a log, queues and index are all that shows what is lost.
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
     is_damaged = "neutralise" in found and not is_rebuilt
