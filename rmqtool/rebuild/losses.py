@@ -144,8 +144,14 @@ def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Seque
 
 def _into(plan: RebuildPlan, queue: QueuePlan, extents: Sequence[Extent]) -> int:
     """How many units of a queue led into one of the extents, where a rebuild leaves it fewer units, or placeholders."""
+    if not (queue.difference.dropped or queue.neutral):
+        return 0
+    if queue.kind == "rocksdb":
+        offsets = plan.source.rows.rows(queue.name, 0).values["physical_offset"]
+        pieces = ((each.physical_offset, each.physical_offset + each.size) for each in extents)
+        return sum(int(((low <= offsets) & (offsets < high)).sum()) for low, high in pieces)
     units = plan.source.existing[queue.kind].queues.get(queue.name)
-    if units is None or not units.files or not (queue.difference.dropped or queue.neutral):
+    if units is None or not units.files:
         return 0
     with open_units(units.queue) as opened:
         return sum(

@@ -15,11 +15,10 @@ from rmqtool.store.config_json import backup_problem_of, load_config, read_confi
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
 from rmqtool.store.file_findings import offset_findings
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.store import CONFIG, Store, holds_rocksdb
+from rmqtool.store.store import CONFIG, SIDE_STORE, Store, holds_rocksdb
 from rmqtool.store.topics import TOPICS
 
 _CONFIG_NAME = re.compile(r"\w+\.json|timermetrics")
-_SIDE_STORE = "rocksdbstore"
 _SIDE_SETTINGS = ("indexRocksDBEnable", "timerRocksDBEnable", "transRocksDBEnable")
 VERSIONED_FILES = (TOPICS, "subscriptionGroup.json")
 """Files whose data version grows with each change of their main table; offsets change without it."""
@@ -105,14 +104,14 @@ def _differing(main: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[st
 
 def _check_side_store(store: Store, report: Report) -> None:
     """`rocksdbstore` counts only when index, timer or transactions are kept in it."""
-    if not holds_rocksdb(store.root / _SIDE_STORE):
+    if not holds_rocksdb(store.root / SIDE_STORE):
         return
     report.check("store.rocksdb-side-store")
     used = [name for name in _SIDE_SETTINGS if (store.conf.text(name) or "").lower() == "true"]
-    tables = [entry for entry in list_directory(store.root / _SIDE_STORE) if entry.name.endswith(".sst")]
+    tables = [entry for entry in list_directory(store.root / SIDE_STORE) if entry.name.endswith(".sst")]
     if used:
         message = f"{', '.join(used)}: whether the database fits the log is not known"
-        report.add("store.rocksdb-side-store", message, file=_SIDE_STORE)
+        report.add("store.rocksdb-side-store", message, file=SIDE_STORE)
     elif tables:
         message = f"{len(tables)} tables are in it: index, timers or transactions were kept there"
-        report.add("store.rocksdb-side-store", message, file=_SIDE_STORE)
+        report.add("store.rocksdb-side-store", message, file=SIDE_STORE)

@@ -14,7 +14,7 @@ from rmqtool.base.files import list_directory
 from rmqtool.findings.catalogue import CATALOGUE
 from rmqtool.findings.report import AROUND, NEEDING_QUEUES, Selection
 from rmqtool.store.rocksdb import is_readable
-from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, Store, holds_rocksdb
+from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE_EXT, ROCKSDB_CONFIGS, SIDE_STORE, Store, holds_rocksdb
 
 Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "not-supported", "empty"]
 """`changed`: by a running broker, faster than it could be read; `not-supported`: this version does not read it;
@@ -22,7 +22,6 @@ Why = Literal["only", "skip", "fast", "interrupted", "changed", "unreadable", "n
 
 _CHOSEN = ("only", "skip", "fast")
 _OF_OTHER_COMMANDS = ("clean.", "rebuild.", "export.")
-_SIDE_STORE = "rocksdbstore"
 _IN_SIDE_STORE = {"indexRocksDBEnable": "index", "timerRocksDBEnable": "timers", "transRocksDBEnable": "transactions"}
 _COMPACTION = "compaction"
 _COMPACTION_CHECKPOINT = "position-checkpoint"  # every broker since 5.1.0 writes it, without any compacted log too
@@ -136,19 +135,19 @@ def _has_started(store: Store) -> bool:
 
 def _side_store(store: Store) -> Iterator[Gap]:
     """The database `rocksdbstore`, which exists in all stores since 5.4.0, and is empty without its features."""
-    directory = store.root / _SIDE_STORE
+    directory = store.root / SIDE_STORE
     if not holds_rocksdb(directory):
         return
     used = [what for name, what in _IN_SIDE_STORE.items() if (store.conf.text(name) or "").lower() == "true"]
-    kept = [entry.name for entry in list_directory(directory) if _holds_units(entry)]
+    kept = [entry.name for entry in list_directory(directory) if holds_rows(entry)]
     if used or kept:
         what = " and ".join(used) or "index, timers or transactions"
         codes = ("store.rocksdb-side-store", *(f"{name}." for name in ("index", "timer") if name in what))
-        yield Gap(f"{what} in {_SIDE_STORE}", "not-supported",
-                  f"{what} in the RocksDB database {_SIDE_STORE}, which this version does not read", codes)  # fmt: skip
+        yield Gap(f"{what} in {SIDE_STORE}", "not-supported",
+                  f"{what} in the RocksDB database {SIDE_STORE}, which this version does not read", codes)  # fmt: skip
 
 
-def _holds_units(entry: os.DirEntry[str]) -> bool:
+def holds_rows(entry: os.DirEntry[str]) -> bool:
     """Whether a file of a database holds data: a table, or a log of data that is in no table yet."""
     if not entry.name.endswith(".log"):
         return entry.name.endswith(".sst")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.files import InputFile, ReadPolicy
+from rmqtool.base.files import InputFile, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFile, MappedFiles
 from rmqtool.base.times import rfc3339
 from rmqtool.findings.finding import Severity, counted
@@ -25,14 +25,17 @@ from rmqtool.formats.properties import decode_properties
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.queue_units import find_queue
+from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import NO_UNIT
-from rmqtool.store.store import Store
+from rmqtool.store.store import SIDE_STORE, Store, holds_rocksdb
 from rmqtool.store.unit_files import count_leading, open_units
+from rmqtool.verify.gaps import holds_rows
 from rmqtool.verify.task import StoreReader
 from rmqtool.verify.timer_wheel import newest_wheel, slots_lead_to
 
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 _DUE = "TIMER_OUT_MS"
+_FAMILY = "timer"
 _MAX_UNITS = 1 << 22  # newest units of the queue that are checked; a delay is three days at most
 _MAX_READ = 10_000  # newest messages whose time of delivery is read
 _LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
@@ -109,7 +112,19 @@ def check_timers(reader: StoreReader, state: TimerState, report: Report) -> None
 
 def _is_elsewhere(store: Store) -> bool:
     settings = (store.conf.text("timerWheelEnable") or "true").lower(), store.conf.text("timerRocksDBEnable") or ""
-    return settings[0] == "false" or settings[1].lower() == "true"
+    return settings[0] == "false" or settings[1].lower() == "true" or _are_in_rocksdb(store)
+
+
+def _are_in_rocksdb(store: Store) -> bool:
+    """Whether timers are in RocksDB, which no broker.conf may tell; without the library, whether anything is."""
+    directory = store.root / SIDE_STORE
+    if not holds_rocksdb(directory):
+        return False
+    try:
+        with RocksDb(directory) as database:
+            return _FAMILY in database.families and any(True for _ in database.rows(_FAMILY))
+    except RmqtoolError:
+        return any(map(holds_rows, list_directory(directory)))
 
 
 def _read_queue(reader: StoreReader) -> TimerQueue | None:

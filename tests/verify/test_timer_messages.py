@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rmqtool.findings.finding import Finding
 from rmqtool.rules.broker_conf import BrokerConf
+from tests.conftest import GoldenStore
 from tests.golden import stores
 from tests.verify.lost_parts import Loss, both, files_of, without, zero
 from tests.verify.timer_store import LOG_FILE_SIZE, READ_UNTIL, TIMERS, due_of, store_with_timers, write_check
@@ -151,3 +153,13 @@ def test_the_wheel_has_one_size(precision: str, tmp_path: Path) -> None:
     assert "timer.wheel-size" not in codes_of(verify(store, conf=conf))
     os.truncate(store / "timerwheel", 32)
     assert "timer.wheel-size" in codes_of(verify(store, conf=conf))
+
+
+@pytest.mark.parametrize("with_library", [True, False])
+def test_timers_in_rocksdb_are_not_missed(
+    with_library: bool, golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker.conf tells that they are there: the wheel's files are empty, and that is right."""
+    if not with_library:
+        monkeypatch.setitem(sys.modules, "rocksdict", None)
+    assert not {code for code in codes_of(verify(golden_store("more/5.5.0-rocksdb-side"))) if "timer." in code}
