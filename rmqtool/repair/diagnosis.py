@@ -154,8 +154,12 @@ def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
 def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
     if repairs.is_of_log:
         treatment = treatment_of(finding)
-        return treatment == "config" or (treatment == "restore" and repairs.renames)
-    return repairs.goes_on and (_is_held_against_queues(finding) or finding.code.startswith("checkpoint."))
+        return treatment == "config" or _is_done_last(finding) or (treatment == "restore" and repairs.renames)
+    return repairs.goes_on and (_is_held_against_queues(finding) or _is_done_last(finding))
+
+
+def _is_done_last(finding: Finding) -> bool:
+    return finding.code.startswith(("timer.", "checkpoint."))
 
 
 def _is_held_against_queues(finding: Finding) -> bool:
