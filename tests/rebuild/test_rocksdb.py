@@ -23,7 +23,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import Store, open_store
-from rmqtool.transaction import StagedFile, Transaction
+from rmqtool.transaction import StagedFile, Transaction, recorded_losses
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder
 from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, unit_value, with_fields
@@ -324,6 +324,23 @@ def test_rows_below_the_log(built: Callable[[LogBuilder], Store]) -> None:
     assert (queue.difference.added, queue.difference.dropped) == (1, 0)
     assert offsets_of(store) == [*range(queue.min_offset, 60)]
     assert 0 < queue.min_offset < 50
+
+
+@pytest.mark.parametrize("name", [NAME, "more/5.4.0-rocksdb-twice"])
+def test_lost_messages_are_recorded(built: Callable[[LogBuilder], Store], name: str) -> None:
+    """A row in place of each keeps the offsets of the others; the record counts each once."""
+    store = opened(built(LogBuilder().add_all({"queue_offset": offset} for offset in range(20))).root, name)
+    rebuilt(store, options())
+    values = rows_of(store.root / "consumequeue")["default"]
+    lost = int.from_bytes(values[unit_key("orders", 0, 7)][:8], "big")
+    with min((store.root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(lost)
+        file.write(bytes([0x55] * 60))
+    rebuilt(store, options())
+    assert offsets_of(store) == [*range(20)]
+    (recorded,) = recorded_losses(store.root)
+    assert recorded.loss is not None
+    assert recorded.loss.messages == {"orders": 1}
 
 
 def test_rows_before_the_first(built: Callable[[LogBuilder], Store]) -> None:
