@@ -75,12 +75,17 @@ def _last_known(plan: RebuildPlan) -> int:
 def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:
     """The units that lead behind `last` and go, by queue, and the largest physical offset in them, -1 without one."""
     dropped, furthest = [], -1
-    for queue in plan.changed_queues:
+    for queue in _once(plan, plan.changed_queues):
         count, offset = _behind(plan, queue, last) if queue.difference.dropped else (0, -1)
         if count:
             dropped.append(DroppedUnits(queue.name.topic, queue.name.queue_id, count))
             furthest = max(furthest, offset)
     return dropped, furthest
+
+
+def _once(plan: RebuildPlan, queues: Sequence[QueuePlan]) -> Iterator[QueuePlan]:
+    """Those of files, or those in RocksDB: where a broker writes to both, the same messages are in both."""
+    return (queue for queue in queues if not (queue.kind == "rocksdb" and plan.source.places.files))
 
 
 def _behind(plan: RebuildPlan, queue: QueuePlan, last: int) -> tuple[int, int]:
@@ -137,7 +142,7 @@ def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Seque
     counts: Counter[str] = Counter()
     for each in dropped:
         counts[each.topic] += each.units
-    for queue in plan.queues if extents else ():
+    for queue in _once(plan, plan.queues) if extents else ():
         counts[queue.name.topic] += max(queue.neutral, _into(plan, queue, extents))
     return {topic: count for topic, count in sorted(counts.items()) if count}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError
+from rmqtool.base.errors import Exit, UnreadableError, UnsupportedError, UnwritableError
 from rmqtool.rebuild import derive
 from rmqtool.rebuild.apply import apply_plan
 from rmqtool.rebuild.options import RebuildOptions
@@ -23,7 +23,7 @@ from rmqtool.rules.versions import parse_version
 from rmqtool.store.rocksdb import RocksDb
 from rmqtool.store.rocksdb_queues import queue_database
 from rmqtool.store.store import Store, open_store
-from rmqtool.transaction import Transaction
+from rmqtool.transaction import StagedFile, Transaction, recorded_losses
 from rmqtool.transaction.system import SYSTEM, System
 from tests.building import LogBuilder
 from tests.changed_rocksdb import DISPATCHED_KEY, changed, end_value, max_key, unit_key, unit_value, with_fields
@@ -227,16 +227,16 @@ def test_queues_of_which_the_log_holds_nothing(root: Path) -> None:
     """They stay: groups have committed offsets of them."""
     wanted = rows_of(root / "consumequeue")
     row_missing(root)
-    more = {unit_key("gone", 2, offset): unit_value(0, 100, 0, 0) for offset in (8, 9)}
+    more = {unit_key("gone", 2, offset): unit_value(1 << 40, 100, 0, 0) for offset in (8, 9)}
     with changed(root / "consumequeue") as families:
         for key, value in more.items():
             families["default"][key] = value
-        families["offset"][max_key("gone", 2)] = end_value(0, 9)
+        families["offset"][max_key("gone", 2)] = end_value(1 << 40, 9)
     rebuilt(opened(root), options())
 
     found = rows_of(root / "consumequeue")
     assert found["default"] == wanted["default"] | more
-    assert found["offset"] == wanted["offset"] | {max_key("gone", 2): end_value(0, 9)}
+    assert found["offset"] == wanted["offset"] | {max_key("gone", 2): end_value(1 << 40, 9)}
 
 
 def again(root: Path, system: System) -> None:
@@ -326,6 +326,23 @@ def test_rows_below_the_log(built: Callable[[LogBuilder], Store]) -> None:
     assert 0 < queue.min_offset < 50
 
 
+@pytest.mark.parametrize("name", [NAME, "more/5.4.0-rocksdb-twice"])
+def test_lost_messages_are_recorded(built: Callable[[LogBuilder], Store], name: str) -> None:
+    """A row in place of each keeps the offsets of the others; the record counts each once."""
+    store = opened(built(LogBuilder().add_all({"queue_offset": offset} for offset in range(20))).root, name)
+    rebuilt(store, options())
+    values = rows_of(store.root / "consumequeue")["default"]
+    lost = int.from_bytes(values[unit_key("orders", 0, 7)][:8], "big")
+    with min((store.root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(lost)
+        file.write(bytes([0x55] * 60))
+    rebuilt(store, options())
+    assert offsets_of(store) == [*range(20)]
+    (recorded,) = recorded_losses(store.root)
+    assert recorded.loss is not None
+    assert recorded.loss.messages == {"orders": 1}
+
+
 def test_rows_before_the_first(built: Callable[[LogBuilder], Store]) -> None:
     """A broker serves them, though they lead to other messages: they are too many."""
     store = built(LogBuilder().add_all({"queue_offset": offset} for offset in range(5, 20)))
@@ -336,6 +353,46 @@ def test_rows_before_the_first(built: Callable[[LogBuilder], Store]) -> None:
     (queue,) = rebuilt(store, options()).changed_queues
     assert queue.difference.dropped == 2
     assert offsets_of(store) == [*range(5, 20)]
+
+
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("trimmed", [False, True])
+@pytest.mark.parametrize("files_gone", [False, True])
+def test_rows_beside_files(built: Callable[[LogBuilder], Store], first: int, trimmed: bool, files_gone: bool) -> None:
+    """What files hold before the first message, filler and units below the log, is in no row."""
+    log = LogBuilder().add_all({"queue_offset": offset} for offset in range(first, 60))
+    store = opened(built(log).root, "more/5.4.0-rocksdb-twice")
+    rebuilt(store, options())
+    if trimmed:
+        min((store.root / "commitlog").iterdir()).unlink()
+    with changed(store.root / "consumequeue") as families:
+        del families["default"][unit_key("orders", 0, 50)]
+    if files_gone:
+        shutil.rmtree(store.root / "consumequeue" / "orders")
+    plan = rebuilt(store, options())
+    (least,) = (queue.min_offset for queue in plan.queues if queue.kind == "rocksdb")
+    assert (least > first) if trimmed else (least == first)
+    assert offsets_of(store) == [*range(least, 60)]
+    with RocksDb(store.root / "consumequeue") as database:
+        assert database.left_over == []
+    assert (store.root / "consumequeue" / "orders" / "0").is_dir()
+    assert make_plan(open_source(opened(store.root, "more/5.4.0-rocksdb-twice"), options())).is_empty
+
+
+def test_what_is_written_is_read_back(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that keeps other bytes than were written: the store stays as it was."""
+    row_missing(root)
+    before, copy = tree(root), StagedFile.copy
+
+    def wrong(self: StagedFile, source: Path) -> None:
+        copy(self, source)
+        if self.name.endswith(".sst"):
+            self.write(b"\xff" * 8, 8)
+
+    monkeypatch.setattr(StagedFile, "copy", wrong)
+    with pytest.raises(UnwritableError, match="not what is read back"):
+        rebuilt(opened(root), options())
+    assert tree(root) == before
 
 
 @pytest.mark.slow
