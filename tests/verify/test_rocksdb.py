@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +194,8 @@ def test_a_flipped_block_is_no_end(store: Path) -> None:
     outcome = verify(store)
     [told] = found(outcome, "consumequeue.database")
     assert table.name in told.message
+    assert re.search(r"\d+ queues? not compared: \S+ \d", told.message)
+    assert f"in {table.name} offset" in told.message
     assert "consumequeue.missing-unit" not in codes_of(outcome)
 
 
