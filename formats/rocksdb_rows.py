@@ -30,6 +30,7 @@ from .layout import FormatError, build, dtype_of, parse, struct_of
 
 _CONTROL = Const(1, Byte)  # AbstractRocksDBStorage.CTRL_1
 CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"  # RocksDBConsumeQueueOffsetTable: the end of what was dispatched
+LAST_UNIT = b"max"  # RocksDBConsumeQueueOffsetTable.MAX_BYTES
 
 QueueUnitKey = Struct(
     "topic_length" / Int32ub * "size of the topic, bytes",
@@ -108,6 +109,11 @@ PopKey = Struct(
     "names" / GreedyBytes * "group@topic@, queue id (4 bytes), @, queue offset (8 bytes)",
 )
 
+INDEX_HOUR = 3_600_000
+"""Index entries are grouped by hours of the store time, ms."""
+INDEXED_TO = b"lastOffsetPy"
+"""The key with the physical offset of the last message in the index."""
+
 _UNIT_KEY_END = struct.Struct(">bibq")  # behind the topic
 _BOUND_KEY_END = struct.Struct(">b3sbi")
 _BOUND_VALUE = struct_of(dtype_of(QueueBoundValue), *(field.name for field in QueueBoundValue.subcons))
@@ -117,7 +123,7 @@ _UNIT_FIELDS = tuple(field.name for field in QueueUnitValue.subcons)
 _BOUND_FIELDS = tuple(field.name for field in QueueBoundValue.subcons)
 _OFFSET_SIZE, _QUEUE_ID_SIZE = 8, 4
 _SEPARATOR = b"@"
-_PROGRESS = (b"lastOffsetPy", b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
+_PROGRESS = (INDEXED_TO, b"lastStoreTimeStamp", b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")
 _TABLES = {1: "consumerOffset", 2: "pullOffset", 3: "topic", 4: "subscriptionGroup"}
 _DATA_VERSION, _DATA = 1, 2
 _VERSION_NAME = b"data_version"
@@ -140,6 +146,22 @@ def queue_prefix(topic: bytes, queue_id: int | None = None) -> bytes:
     """What the keys of a topic's units begin with, or those of one of its queues."""
     prefix = len(topic).to_bytes(4, "big") + b"\x01" + topic + b"\x01"
     return prefix if queue_id is None else prefix + queue_id.to_bytes(4, "big", signed=True) + b"\x01"
+
+
+def bound_key(topic: bytes, queue_id: int) -> bytes:
+    """The key of a queue's last unit."""
+    fields = {"topic_length": len(topic), "topic": topic, "bound": LAST_UNIT, "queue_id": queue_id}
+    return build(QueueBoundKey, fields)
+
+
+def bound_value(physical_offset: int, queue_offset: int) -> bytes:
+    """The value of a queue's first or last unit."""
+    return build(QueueBoundValue, {"physical_offset": physical_offset, "queue_offset": queue_offset})
+
+
+def dispatched_row(end: int) -> tuple[bytes, bytes]:
+    """The row that says up to which physical offset all records were dispatched."""
+    return bound_key(CHECKPOINT_TOPIC, 0), build(DispatchedValue, {"dispatched_end": end})
 
 
 def queue_unit(key: bytes, value: bytes) -> Row:
@@ -192,6 +214,22 @@ def config_entry(key: bytes, value: bytes) -> Row:
     if not value.startswith(_JSON_MARK):
         raise FormatError(f"a value that begins with {value[:1].hex() or 'nothing'} instead of 01 for JSON")
     return Row("config-entry", named | _fields(NameRest, fields["rest"]), json=decode_text(value[1:]))
+
+
+def index_prefix(hour: int, topic: str | None = None, key_type: str = "", key: str = "") -> bytes:
+    """What the index keys of an hour, epoch ms, begin with, or those of one key of a topic in it."""
+    names = "" if topic is None else f"@{topic}@{key_type}@{key}@"
+    return hour.to_bytes(_OFFSET_SIZE, "big") + names.encode()
+
+
+def indexed_hour(key: bytes) -> int | None:
+    """The hour of an index key, epoch ms; None for what is no index key."""
+    return None if not key or key in _PROGRESS else int.from_bytes(key[:_OFFSET_SIZE], "big")
+
+
+def indexed_message(key: bytes, value: bytes) -> tuple[int, int]:
+    """Physical offset and store timestamp, epoch ms, of an index entry."""
+    return int.from_bytes(key[-_OFFSET_SIZE:], "big", signed=True), int.from_bytes(value, "big", signed=True)
 
 
 def index_entry(key: bytes, value: bytes) -> Row:

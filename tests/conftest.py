@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain, zip_longest
+from itertools import chain, groupby, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import crc32
 
 import pytest
 from hypothesis import settings, strategies
@@ -34,7 +35,7 @@ _QUICK_STORES = {"4.4.0-killed", "4.9.7-trimmed", "5.3.3-empty", "5.3.3-shop", "
 """Golden stores, one of each kind."""
 _STORE_NAME = re.compile("|".join(map(re.escape, stores.names())))
 _RUN_RELEASES = {"4.9.7", "5.5.0"}
-"""Releases that tests start: the last of 4.x and the newest; what the others did, the golden stores hold."""
+"""Releases that tests start, in turns: the last of 4.x and the newest; what the others did, the golden stores hold."""
 _RELEASE = re.compile(r"\d+\.\d+\.\d+")
 _ALL = "RMQTOOL_TEST_ALL"
 """The variable with which every release and every rare case is run."""
@@ -155,7 +156,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Modules that wait for Java take turns with those that compute, so that the cores are busy meanwhile.
     """
-    chosen = [item for item in items if (_is_quick if config.getoption("--quick") else _is_run)(item)]
+    chosen = _in_turns([item for item in items if (_is_quick if config.getoption("--quick") else _is_run)(item)])
     config.hook.pytest_deselected(items=list({*items} - {*chosen}))
     ranks: dict[Path, int] = {}
     for item in chosen:
@@ -185,6 +186,18 @@ def _is_run(item: pytest.Item) -> bool:
     started = _RELEASE.findall(item.name) if item.get_closest_marker("broker") else []
     usual = _RUN_RELEASES.issuperset(started) and not item.get_closest_marker("rare")
     return usual or _ALL in os.environ
+
+
+def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Of the same test for several started releases only one, not the same of each test."""
+
+    def test_of(item: pytest.Item) -> str:
+        is_started = item.get_closest_marker("broker") and _ALL not in os.environ
+        return _RELEASE.sub("RELEASE", item.nodeid) if is_started else item.nodeid
+
+    groups = [(name, list(group)) for name, group in groupby(sorted(items, key=test_of), key=test_of)]
+    chosen = {group[crc32(name.encode()) % len(group)] for name, group in groups}
+    return [item for item in items if item in chosen]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

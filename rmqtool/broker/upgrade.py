@@ -27,6 +27,7 @@ from rmqtool.rules.versions import (
     SECOND_CONFIG,
     Version,
 )
+from rmqtool.store.consume_queues import list_queues
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CONFIG, CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, holds_rocksdb
@@ -56,7 +57,7 @@ def refusals(snapshot: Snapshot, version: Version) -> Iterator[Refusal]:
     in_rocksdb, twice = _keeps_queues_in_rocksdb(conf), _is_on(conf, "rocksdbCQDoubleWriteEnable")
     if version >= LITE_TOPICS and twice and not in_rocksdb and not _is_on(conf, "combineCQUseRocksdbForLmq"):
         yield Refusal("rocksdbCQDoubleWriteEnable=true needs combineCQUseRocksdbForLmq=true: the start is aborted")
-    if version >= LITE_TOPICS and twice and any(queue.kind == "batch" for queue in snapshot.queues):
+    if version >= LITE_TOPICS and twice and any(queue.kind == "batch" for queue in list_queues(store)):
         yield Refusal(
             "rocksdbCQDoubleWriteEnable=true, and the store has batch queues, which the broker cannot load then"
         )

@@ -61,7 +61,8 @@ def rebuild_cq(style: Style, /, **given: Any) -> Exit:
     """Rebuild the consume queues from the commit log.
 
     STORE is the directory that broker.conf calls storePathRootDir. Queues that are as they should be are left alone;
-    the files that are replaced are kept until `rmqtool undo`. Stop the broker first.
+    the files that are replaced are kept until `rmqtool undo`. Queues in RocksDB are rebuilt as a whole database. Stop
+    the broker first.
     """
     return _rebuild(style, "rebuild-cq", "queues", given)
 

@@ -245,14 +245,19 @@ def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
         if saved:
             saved.require_same_result(request.store, found.as_json())
         if not found.is_empty:
-            _require_consent(style, request, found, has_changed=bool(transaction.recovered or done.ids))
+            _require_consent(style, request, found, done.ids, has_changed=bool(transaction.recovered or done.ids))
             done.ids.append(_write(style, request, found, transaction))
             done.found.append(found)
     return found
 
 
-def _require_consent(style: Style, request: RepairRequest, found: _Found, *, has_changed: bool) -> None:
-    """Return when what the result depends on is known and the user agrees; raises UsageError or click.Abort."""
+def _require_consent(
+    style: Style, request: RepairRequest, found: _Found, done: list[str], *, has_changed: bool
+) -> None:
+    """Return when what the result depends on is known and the user agrees; raises UsageError or click.Abort.
+
+    The question names the step of the plan, since what is written comes in several transactions, each asked for.
+    """
     from rmqtool.rebuild.file_sizes import require_known_sizes
     from rmqtool.show.repair_text import show_found
 
@@ -264,7 +269,10 @@ def _require_consent(style: Style, request: RepairRequest, found: _Found, *, has
     if not style.json:
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
-    confirm("Write this?", yes=False, has_changed=has_changed)
+    if done:
+        note(f"\nwritten: {', '.join(done)}; verified again, and above is what is left")
+    step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"
+    confirm(f"{step}, too?" if done else f"{step} now?", yes=False, has_changed=has_changed)
 
 
 def _write(style: Style, request: RepairRequest, found: _Found, transaction: Transaction) -> str:

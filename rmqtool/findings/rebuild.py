@@ -43,6 +43,18 @@ REBUILDS = (
         repair="Give --broker-version.",
     ),
     Entry(
+        code="rebuild.rocksdb-unreadable",
+        fault=None,
+        severity="warning",
+        title="The database of the consume queues cannot be read as a whole",
+        what="A table, the MANIFEST or CURRENT is missing or damaged; what cannot be read counts as missing.",
+        how="A disk error, a copy of a running store, or a file that was deleted.",
+        effect="a broker does not start on the database, or its queues end where the damage begins",
+        versions=(("5.2.0 and later", "keeps consume queues in RocksDB with storeType=defaultRocksDB."),),
+        repair="`rmqtool rebuild-cq STORE` writes it anew from the log. Of queues whose messages retention has deleted "
+        "it keeps the ends that can be read.",
+    ),
+    Entry(
         code="rebuild.version-needed",
         fault=None,
         severity="warning",

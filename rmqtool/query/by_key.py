@@ -1,4 +1,4 @@
-"""Messages by key through the index files, as a broker and its client find them together.
+"""Messages by key through the index, as a broker and its client find them together.
 
 The broker (`DefaultMessageStore#queryMessage`) compares hashes and times, the client (`MQAdminImpl#queryMessage`)
 topic and key.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 from rmqtool.base.times import rfc3339
 from rmqtool.formats.properties import KEY_SEPARATOR
@@ -16,7 +17,8 @@ from rmqtool.query.notes import Notes
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.message_rows import BodyChoice
 from rmqtool.scan.reader import scan_files
-from rmqtool.store.index_query import FOREVER, MAX_MATCHES, IndexUnit
+from rmqtool.store.index_query import FOREVER, MAX_MATCHES
+from rmqtool.store.rocksdb_index import KeyType, RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
 
 
@@ -44,21 +46,17 @@ class KeyQuery:
 
 def by_key(snapshot: Snapshot, query: KeyQuery, body: BodyChoice, notes: Notes) -> Iterator[Message]:
     """The messages in the order of the log; with `hash_matches` one for each index unit, with `key_matches`."""
-    units = index_units(snapshot, query)
+    offsets = _indexed_offsets(snapshot, query, notes)
     limit = limit_of(snapshot, query)
-    if len(units) >= limit:
+    if len(offsets) >= limit:
         notes.add(f"{limit} index units are as many as were asked for: there may be older messages; --limit N")
     unfit = deleted = 0
-    seen: set[int] = set()
-    for unit in units:
-        if unit.physical_offset in seen and not query.hash_matches:
-            continue
-        seen.add(unit.physical_offset)
-        message = message_at(snapshot, unit.physical_offset, body)
+    for offset in offsets if query.hash_matches else dict.fromkeys(offsets):
+        message = message_at(snapshot, offset, body)
         if message is None:
-            deleted += unit.physical_offset < snapshot.log_min_offset
-            if unit.physical_offset >= snapshot.log_min_offset:
-                notes.add(f"an index unit leads to {unit.physical_offset}, where no record begins", lossy=True)
+            deleted += offset < snapshot.log_min_offset
+            if offset >= snapshot.log_min_offset:
+                notes.add(f"an index unit leads to {offset}, where no record begins", lossy=True)
             continue
         matches = query.matches(message)
         unfit += not matches
@@ -86,13 +84,29 @@ def by_any_id(snapshot: Snapshot, text: str, body: BodyChoice, notes: Notes) -> 
         yield message
 
 
-def index_units(snapshot: Snapshot, query: KeyQuery) -> list[IndexUnit]:
-    """The index units of a query, ascending by physical offset; of several topics, the newest units up to the limit."""
+def _indexed_offsets(snapshot: Snapshot, query: KeyQuery, notes: Notes) -> list[int]:
+    """The physical offsets that the index gives, ascending; of several topics, the newest units up to the limit.
+
+    A broker asks either the files or RocksDB; what only one of them knows is found here, too.
+    """
     limit = limit_of(snapshot, query)
-    topics = dict.fromkeys(query.topics or snapshot.topic_names)
+    topics = list(dict.fromkeys(query.topics or snapshot.topic_names))
     units = snapshot.index.query_topics(topics, query.key, limit, query.begin, query.end)
-    units.sort(key=lambda unit: unit.physical_offset)
-    return units[max(0, len(units) - limit) :]
+    offsets = [unit.physical_offset for unit in units]
+    in_rocksdb = RocksDbIndex(snapshot.store)
+    key_types: Sequence[KeyType] = ("U",) if query.unique else ("K", "U")
+    found = in_rocksdb.offsets(topics, key_types, query.key, query.begin, query.end)
+    offsets += set(nlargest(limit, found)).difference(offsets)
+    if in_rocksdb.problem and _needs_rocksdb(snapshot):
+        notes.add(f"{in_rocksdb.problem}: keys may not be found; --scan looks at every message instead", lossy=True)
+    offsets.sort()
+    return offsets[max(0, len(offsets) - limit) :]
+
+
+def _needs_rocksdb(snapshot: Snapshot) -> bool:
+    """Whether keys are likely to be in RocksDB: broker.conf says so, or no index file knows any."""
+    is_on = snapshot.store.conf.text("indexRocksDBEnable") == "true"
+    return is_on or not any(file.keys for file in snapshot.index.files)
 
 
 def limit_of(snapshot: Snapshot, query: KeyQuery) -> int:
@@ -113,14 +127,20 @@ def why_not_found(snapshot: Snapshot, keys: Sequence[str]) -> str:
     if KEY_SEPARATOR in asked.strip():
         nothing += " (keys are separated by spaces: ask for one of them)"
     files = [file for file in snapshot.index.files if file.keys]
-    if not files:
+    last_offset = RocksDbIndex(snapshot.store).last_offset()
+    if files:
+        first, last = files[0], files[-1]
+        last_offset = max(last.end_physical_offset, last_offset or 0)
+        nothing += (
+            f"; the index covers offsets {first.begin_physical_offset} to {last_offset}, stored "
+            f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}"
+        )
+    elif last_offset is not None:
+        nothing += f"; the index in RocksDB reaches to offset {last_offset}"
+    else:
         return f"{nothing}: there is no index file with a unit; --scan looks at every message"
-    first, last = files[0], files[-1]
-    covers = (
-        f"{nothing}; the index covers offsets {first.begin_physical_offset} to {last.end_physical_offset}, stored "
-        f"{rfc3339(first.begin_timestamp)} to {rfc3339(last.end_timestamp)}; --scan looks at every message"
-    )
-    start = behind_index(snapshot, last.end_physical_offset)
+    covers = f"{nothing}; --scan looks at every message"
+    start = behind_index(snapshot, last_offset)
     return covers if start is None else f"{covers}, --scan --from-offset {start} at those stored since"
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from functools import cache
 
 from rmqtool.base.errors import ChangedError
+from rmqtool.base.files import list_directory
 from rmqtool.base.times import file_time
 from rmqtool.formats.index_file import SLOT_DTYPE
 from rmqtool.formats.index_file import UNIT_SIZE as INDEX_UNIT_SIZE
@@ -19,13 +20,15 @@ from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import queue_file_name
 from rmqtool.rebuild.source import derive
 from rmqtool.rebuild.staged import StagedIndex, StagedQueues
+from rmqtool.rebuild.staged_rows import DatabaseWriter, RowSink, complete, stage_database
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
 from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, read_checkpoint
 from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import CHECKPOINT, INDEX
+from rmqtool.store.store import CHECKPOINT, CONSUME_QUEUE, INDEX
 from rmqtool.transaction import Committed, Transaction
 
+_ROW_SIZE = 80  # of a queue with a name of usual length, before it is compressed, bytes
 _PAGE = 4096  # the least that a file, or a directory, takes of the disk, bytes
 
 
@@ -49,9 +52,14 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
     changes_index = any(file.action != "keep" for file in plan.index)
     index = StagedIndex(transaction, source.sizes.index) if changes_index else None
     outputs = Outputs({kind: [staged] for kind, staged in queues.items() if staged}, index_writer=index)
-    with closing(source):
+    with closing(source), ExitStack() as stack:
+        writer = None
+        if plan.changes_database:
+            writer = DatabaseWriter(stack.enter_context(transaction.scratch()))
+            _add_rows(plan, writer, outputs)
         # The plan has checked the bodies; they matter again only when wrong ones are neutralised.
         derivation = derive(source, outputs, progress, checks_bodies=source.options.neutralise)
+        database = _staged_database(plan, writer, transaction) if writer else []
     if not derivation or (derivation.last_physical_offset, derivation.last_store_timestamp) != plan.last_record:
         message = "the commit log has changed since the plan was made: nothing is written"
         raise ChangedError(message, file=source.snapshot.store.root)
@@ -59,12 +67,26 @@ def stage_plan(plan: RebuildPlan, transaction: Transaction, progress: Progress =
         stage_patches(source.snapshot.store, plan.patches, transaction)
     if index:
         _put_index(plan, index, transaction)
-    for kind in ("batch", "simple"):
-        _put_queues(plan, kind, queues[kind], transaction)
+    _put_queues(plan, queues, database, transaction)
     _put_checkpoint(plan, derivation, transaction)
     loss = loss_of(plan, transaction.command)
     if loss:
         transaction.record(loss)
+
+
+def _add_rows(plan: RebuildPlan, writer: DatabaseWriter, outputs: Outputs) -> None:
+    """Let a pass write the rows of all queues that the log gives, whether they change or not."""
+    names = {queue.name for queue in plan.queues if queue.kind == "rocksdb" and queue.has_messages}
+    for kind in plan.source.existing:
+        rows = RowSink(writer, kind, plan.source.row_rules, names)
+        outputs.queues[kind] = [*outputs.queues.get(kind, ()), rows]
+
+
+def _staged_database(plan: RebuildPlan, writer: DatabaseWriter, transaction: Transaction) -> list[str]:
+    """Complete the database and stage its files; their names."""
+    rows = plan.source.rows
+    complete(writer, rows, is_all=plan.options.selection.is_all, is_whole=_completes_queues(plan))
+    return stage_database(transaction, writer.directory, rows.path.name)
 
 
 def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> StagedQueues | None:
@@ -75,7 +97,12 @@ def _staged_queues(plan: RebuildPlan, kind: Kind, transaction: Transaction) -> S
 def _bytes_to_write(plan: RebuildPlan) -> int:
     """Bytes that a plan takes on the disk until undo or its end; queue files have holes where nothing is written."""
     total = patched_bytes(plan.patches)
+    if plan.changes_database:
+        total += sum(queue.units for queue in plan.queues if queue.kind == "rocksdb") * _ROW_SIZE
+        total += sum(size for _, size in plan.source.rows.files())  # of which some may be carried over
     for queue in plan.changed_queues:
+        if queue.kind == "rocksdb":
+            continue
         total += queue.units * UNIT_FORMATS[queue.kind].dtype.itemsize + 2 * _PAGE * (len(queue.difference.write) + 1)
     written = [file for file in plan.index if file.action in ("create", "replace")]
     return (
@@ -90,13 +117,34 @@ def _put_index(plan: RebuildPlan, staged: StagedIndex, transaction: Transaction)
     _put(plan, transaction, staged.names)
 
 
-def _put_queues(plan: RebuildPlan, kind: Kind, staged: StagedQueues | None, transaction: Transaction) -> None:
-    for queue in plan.changed_queues:
-        if queue.kind == kind:
-            for start in sorted(queue.difference.remove):
-                transaction.remove(queue_file_name(queue.name, kind, start))
-    if staged:
-        _put(plan, transaction, staged.names)
+def _put_queues(
+    plan: RebuildPlan, staged: Mapping[Kind, StagedQueues | None], database: list[str], transaction: Transaction
+) -> None:
+    """Put queue files in place, and the files of the `database`: its directory, which is exchanged as a whole."""
+    kinds: tuple[Kind, ...] = ("batch", "simple")
+    for kind in kinds:
+        for queue in plan.changed_queues:
+            if queue.kind == kind:
+                for start in sorted(queue.difference.remove):
+                    transaction.remove(queue_file_name(queue.name, kind, start))
+    names = [name for files in staged.values() if files for name in files.names]
+    if database:
+        names += _put_database(plan, database, transaction)
+    _put(plan, transaction, names)
+
+
+def _put_database(plan: RebuildPlan, names: list[str], transaction: Transaction) -> list[str]:
+    """Put the database's directory in place; the `names` that remain to be put where it has queue files as well."""
+    source = plan.source
+    directory = source.places.database
+    with_files = source.places.files and directory.name == CONSUME_QUEUE
+    if not with_files and not any(entry.is_dir() for entry in list_directory(directory)):
+        transaction.put(directory.name)
+        return []
+    for name, _ in source.rows.files():
+        if f"{directory.name}/{name}" not in names:
+            transaction.remove(f"{directory.name}/{name}")
+    return names
 
 
 def _put(plan: RebuildPlan, transaction: Transaction, names: list[str]) -> None:

@@ -14,8 +14,9 @@ from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.neutralise import Patch
 from rmqtool.rebuild.queue_placement import Irregular
+from rmqtool.rebuild.rows import StoredRows
 from rmqtool.rebuild.selection import refusal, refused_finding
-from rmqtool.store.store import INDEX
+from rmqtool.store.store import INDEX, Store
 
 _MAX_EXAMPLES = 20  # of each code; the last one counts the rest
 
@@ -44,6 +45,12 @@ def no_messages_findings(names: Sequence[QueueName], *, has_index: bool) -> Iter
     yield from _capped(
         [finding("rebuild.no-messages-in-log", message, topic=name.topic, queue_id=name.queue_id) for name in names]
     )
+
+
+def unreadable_findings(rows: StoredRows, store: Store) -> Iterator[Finding]:
+    """What of the queue database cannot be read, and is written anew."""
+    if rows.problem:
+        yield finding("rebuild.rocksdb-unreadable", rows.problem, file=store.relative(rows.path))
 
 
 def _refused(name: QueueName, units: int) -> Finding:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rmqtool.base.times import rfc3339
 from rmqtool.rebuild.lost_extents import Extent
 from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
+from rmqtool.store.checkpoint import is_credible
 from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing_files import missing_files
@@ -50,7 +51,7 @@ def loss_of(plan: RebuildPlan, command: str) -> Loss | None:
         tuple(map(_listed, extents[:MAX_LISTED])),
         tuple(dropped[:MAX_LISTED]),
         tuple(name for name in dict.fromkeys(files) if not any(name in each.files for each in recorded)),
-        _messages(plan, dropped, has_extents=bool(extents)),
+        _messages(plan, dropped, extents[:MAX_LISTED]),
         tuple(proof.text for proof in proofs),
     )
     return None if loss.is_none else loss
@@ -84,6 +85,10 @@ def _dropped(plan: RebuildPlan, last: int) -> tuple[list[DroppedUnits], int]:
 
 def _behind(plan: RebuildPlan, queue: QueuePlan, last: int) -> tuple[int, int]:
     """How many dropped units of one queue lead behind `last`, and the physical offset in its last unit."""
+    if queue.kind == "rocksdb":
+        rows = plan.source.rows.rows(queue.name, queue.max_offset).values["physical_offset"]
+        offsets = rows[rows > last][: queue.difference.dropped]
+        return len(offsets), int(offsets.max()) if len(offsets) else -1
     units = plan.source.existing[queue.kind].queues.get(queue.name)
     if units is None or not units.files:
         return 0, -1
@@ -107,8 +112,9 @@ def _of_index(plan: RebuildPlan) -> Iterator[_Proof]:
 
 def _of_checkpoint(plan: RebuildPlan) -> Iterator[_Proof]:
     """The offset in the checkpoint, which a rebuild of the queues replaces; later times stay after a clean stop."""
-    offset = (plan.source.snapshot.checkpoint or {}).get(_OFFSET, 0)
-    if "queues" in plan.options.parts and offset:
+    checkpoint = plan.source.snapshot.checkpoint or {}
+    offset = checkpoint.get(_OFFSET, 0)
+    if "queues" in plan.options.parts and offset and is_credible(checkpoint):
         yield _Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}")
 
 
@@ -126,11 +132,23 @@ def _behind_the_end(plan: RebuildPlan, furthest: int) -> tuple[str, ...]:
     return missing_files(plan.source.snapshot, end, furthest + 1) if furthest >= end else ()
 
 
-def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], *, has_extents: bool) -> dict[str, int]:
-    """Lost messages by topic as far as queues tell: dropped units, and those that stand for lost messages."""
+def _messages(plan: RebuildPlan, dropped: Sequence[DroppedUnits], extents: Sequence[Extent]) -> dict[str, int]:
+    """Lost messages by topic as far as queues tell: units that led behind the end of the log, or into lost bytes."""
     counts: Counter[str] = Counter()
     for each in dropped:
         counts[each.topic] += each.units
-    for queue in plan.queues if has_extents else ():
-        counts[queue.name.topic] += queue.neutral
+    for queue in plan.queues if extents else ():
+        counts[queue.name.topic] += max(queue.neutral, _into(plan, queue, extents))
     return {topic: count for topic, count in sorted(counts.items()) if count}
+
+
+def _into(plan: RebuildPlan, queue: QueuePlan, extents: Sequence[Extent]) -> int:
+    """How many units of a queue led into one of the extents, where a rebuild leaves it fewer units, or placeholders."""
+    units = plan.source.existing[queue.kind].queues.get(queue.name)
+    if units is None or not units.files or not (queue.difference.dropped or queue.neutral):
+        return 0
+    with open_units(units.queue) as opened:
+        return sum(
+            max(0, opened.bisect(each.physical_offset + each.size) - opened.bisect(each.physical_offset))
+            for each in extents
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -11,11 +12,14 @@ from rmqtool.base.errors import UsageError
 from rmqtool.base.files import InputFile
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.broker.dispatched_units import QueueName
+from rmqtool.rebuild.comparisons import Comparisons
+from rmqtool.rebuild.derive import Derivation, Outputs
 from rmqtool.rebuild.file_tree import IndexTree, QueueTree, create_file, set_time, write_all
 from rmqtool.rebuild.options import Progress, no_progress
-from rmqtool.rebuild.plan import Comparisons, RebuildPlan, plan_of
+from rmqtool.rebuild.plan import RebuildPlan, plan_of
 from rmqtool.rebuild.selection import directory_of
 from rmqtool.rebuild.source import RebuildSource, derive
+from rmqtool.rebuild.staged_rows import DatabaseWriter, RowSink, complete
 from rmqtool.store.consume_queues import Kind
 
 _COPY_SIZE = 1 << 20
@@ -42,23 +46,50 @@ def _write(source: RebuildSource, directory: Path, progress: Progress) -> Rebuil
         comparisons = stack.enter_context(closing(Comparisons(source)))
         outputs = comparisons.outputs()
         trees: dict[Kind, QueueTree] = {}
-        for kind in outputs.queues:
+        for kind in comparisons.queues:
             trees[kind] = stack.enter_context(closing(QueueTree(directory, kind, source.existing[kind].grid)))
             outputs.queues[kind].append(trees[kind])
+        writer = _add_rows(source, outputs, directory) if comparisons.rows else None
         if outputs.index:
             outputs.index_writer = stack.enter_context(closing(IndexTree(directory, source.sizes.index)))
         derivation = derive(source, outputs, progress)
         if derivation is None:
             return None
         plan = plan_of(source, derivation, comparisons)
-        for queue, name in enumerate(derivation.queues):
-            if derivation.simple and derivation.simple.irregular[queue].jump:
-                trees["simple"].cut(name, derivation.simple.first(queue))
-                _copy_queue(source, name, "simple", directory)
-        if source.options.order == "stored" and trees:
-            for queue_plan in plan.without_messages:
-                _copy_queue(source, queue_plan.name, queue_plan.kind, directory)
+        jumps = {name: queue for queue, name in enumerate(derivation.queues) if _jumps(derivation, queue)}
+        if trees:
+            for name, queue in jumps.items():
+                trees["simple"].cut(name, derivation.simple.first(queue) if derivation.simple else 0)
+            _copy_queues(source, plan, jumps, directory)
+        if writer:
+            is_all = source.options.selection.is_all
+            for name in jumps:
+                writer.leave_out(name)
+            complete(writer, source.rows, is_all=is_all, is_whole=is_all)
         return plan
+
+
+def _add_rows(source: RebuildSource, outputs: Outputs, directory: Path) -> DatabaseWriter:
+    database = directory / source.places.database.name
+    database.mkdir(exist_ok=True)
+    writer = DatabaseWriter(database)
+    for kind in source.existing:
+        outputs.queues[kind].append(RowSink(writer, kind, source.row_rules, None))
+    return writer
+
+
+def _jumps(derivation: Derivation, queue: int) -> bool:
+    return derivation.simple is not None and derivation.simple.irregular[queue].jump is not None
+
+
+def _copy_queues(source: RebuildSource, plan: RebuildPlan, jumps: Iterable[QueueName], directory: Path) -> None:
+    """Copy the queues that jump, and those of which the log holds no message."""
+    for name in jumps:
+        _copy_queue(source, name, "simple", directory)
+    if source.options.order == "stored":
+        for queue in plan.without_messages:
+            if queue.kind != "rocksdb":
+                _copy_queue(source, queue.name, queue.kind, directory)
 
 
 def _prepare(source: RebuildSource, directory: Path) -> None:

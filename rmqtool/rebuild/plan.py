@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,9 +11,10 @@ from rmqtool.base.errors import UsageError
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.finding import Finding
 from rmqtool.rebuild.batch_placement import BatchQueues
-from rmqtool.rebuild.derive import Derivation, Outputs
+from rmqtool.rebuild.comparisons import Comparisons
+from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.file_sizes import assumed_findings
-from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings
+from rmqtool.rebuild.findings import derivation_findings, no_messages_findings, patch_findings, unreadable_findings
 from rmqtool.rebuild.index_diff import IndexComparison
 from rmqtool.rebuild.lost_extents import LostExtents
 from rmqtool.rebuild.neutralise import Patch, patched_bytes, patches_of
@@ -22,15 +22,19 @@ from rmqtool.rebuild.next_start import start_findings
 from rmqtool.rebuild.options import Progress, RebuildOptions, no_progress
 from rmqtool.rebuild.queue_diff import Comparison, QueueDifference
 from rmqtool.rebuild.queue_placement import SimpleQueues
+from rmqtool.rebuild.row_diff import RowComparison
 from rmqtool.rebuild.source import RebuildSource, derive, source_of
 from rmqtool.rebuild.version_choice import undecided_of
+from rmqtool.rules.system_topics import SCHEDULE_TOPIC
 from rmqtool.rules.versions import VALUES_MAY_HOLD_SEPARATOR
 from rmqtool.store.consume_queues import Kind, Queue
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.queue_range import queue_range
+from rmqtool.store.rocksdb_queues import NO_UNIT
 from rmqtool.store.unknown_sizes import Sized
 
 Action = Literal["create", "replace", "keep"]
+QueueKind = Kind | Literal["rocksdb"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class QueuePlan:
     """The change of one queue; `min_offset` and `max_offset` are those after the rebuild."""
 
     name: QueueName
-    kind: Kind
+    kind: QueueKind
     action: Action
     min_offset: int
     max_offset: int
@@ -102,6 +106,11 @@ class RebuildPlan:
         return [queue for queue in self.queues if queue.action != "keep"]
 
     @property
+    def changes_database(self) -> bool:
+        """Whether the database of the queues is written anew."""
+        return any(queue.kind == "rocksdb" for queue in self.changed_queues)
+
+    @property
     def written_kinds(self) -> set[Sized]:
         """The kinds of the files that are written."""
         return _written_kinds(self.queues, self.index)
@@ -112,45 +121,27 @@ class RebuildPlan:
         return [queue for queue in self.queues if not queue.has_messages]
 
     def require_release(self) -> None:
-        """Raise UsageError where the result depends on the release while ``--broker-version`` does not name it."""
+        """Raise UsageError where the result depends on a release, or on delays, that no option names."""
         if self.undecided:
             needed = next(finding.message for finding in self.findings if finding.code == "rebuild.version-needed")
             raise UsageError(needed, hint="name the release with --broker-version; nothing was changed")
+        if self.source.snapshot.store.conf.path is None and any(map(self._assumes_delay, self.changed_queues)):
+            raise UsageError(
+                "delivery times of delayed messages follow from messageDelayLevel, which no row shows any more",
+                hint="give the broker's configuration with --broker-conf FILE; an empty file stands for a broker that "
+                "sets nothing. Nothing was changed",
+            )
+
+    def _assumes_delay(self, queue: QueuePlan) -> bool:
+        """Whether rows of delayed messages are written where none is left to show their delay."""
+        rows = self.source.rows
+        is_delayed = queue.kind == "rocksdb" and queue.name.topic == SCHEDULE_TOPIC
+        return is_delayed and (queue.name not in rows.lasts or rows.problem is not None)
 
     @property
     def is_lossy(self) -> bool:
         """Whether some of the log is lost in the result."""
         return self.lost.is_lossy or any(finding.severity == "error" for finding in self.findings)
-
-
-class Comparisons:
-    """Comparisons of what one pass derives with the files of the store."""
-
-    def __init__(self, source: RebuildSource) -> None:
-        self.queues: dict[Kind, Comparison] = {}
-        self.index: IndexComparison | None = None
-        if "queues" in source.options.parts:
-            watched: dict[QueueName, list[int]] = defaultdict(list)
-            for committed in source.snapshot.committed.offsets:
-                watched[QueueName(committed.topic, committed.queue_id)].append(committed.offset)
-            is_older = source.lookups.has_older_tags_code
-            for kind, existing in source.existing.items():
-                watched_of_kind = watched if kind == "simple" else {}
-                self.queues[kind] = Comparison(
-                    existing, watched_of_kind, keeps_ext=source.snapshot.store.has_ext_units, is_older=is_older
-                )
-        if "index" in source.options.parts:
-            snapshot = source.snapshot
-            self.index = IndexComparison(snapshot.index_files, source.sizes.index, snapshot.log_min_offset)
-
-    def outputs(self) -> Outputs:
-        """The outputs of a pass that only compares."""
-        return Outputs({kind: [comparison] for kind, comparison in self.queues.items()}, self.index)
-
-    def close(self) -> None:
-        """Close the files that were read."""
-        if self.index:
-            self.index.close()
 
 
 def make_plan(source: RebuildSource, progress: Progress = no_progress) -> RebuildPlan:
@@ -177,24 +168,26 @@ def _compared(source: RebuildSource, progress: Progress) -> RebuildPlan:
 
 def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> RebuildPlan:
     """The plan from a finished pass and its comparisons."""
-    queues = sorted(_queue_plans(source, derivation, comparisons.queues), key=lambda queue: (queue.name, queue.kind))
+    queues = sorted(_queue_plans(source, derivation, comparisons), key=lambda queue: (queue.name, queue.kind))
     has_log = derivation.last_physical_offset >= 0
     index = list(_index_plans(comparisons.index, derivation.index.names if derivation.index else [], has_log=has_log))
     patches = patches_of(derivation.lost, source.snapshot.log.files) if source.options.neutralise else []
     undecided = undecided_of(
         source.releases,
         derivation,
-        comparisons.queues.get("simple"),
+        comparisons.simple,
         [queue.name for queue in queues if queue.action != "keep"],
         index_changes=any(file.action != "keep" for file in index),
     )
+    if any(queue.kind == "rocksdb" and queue.action != "keep" for queue in queues):
+        undecided.units.update(comparisons.undecided_rows)
     return RebuildPlan(
         source=source,
         queues=queues,
         index=index,
         index_units=derivation.index.units if derivation.index else 0,
         lost=derivation.lost,
-        consumers_moved=list(_moved_consumers(source, comparisons.queues.get("simple"), queues)),
+        consumers_moved=list(_moved_consumers(source, comparisons.simple, queues)),
         backup_bytes=_backup_bytes(source, queues, index) + patched_bytes(patches),
         last_record=(derivation.last_physical_offset, derivation.last_store_timestamp),
         findings=[
@@ -207,6 +200,7 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
             *start_findings(source, derivation),
             *patch_findings(patches),
             *undecided.findings(),
+            *unreadable_findings(source.rows, source.snapshot.store),
         ],
         patches=[patch for patch in patches if patch.is_possible],
         undecided=undecided.count,
@@ -214,24 +208,30 @@ def plan_of(source: RebuildSource, derivation: Derivation, comparisons: Comparis
 
 
 def _written_kinds(queues: Iterable[QueuePlan], index: Iterable[IndexFilePlan]) -> set[Sized]:
-    queue_kinds: set[Sized] = {queue.kind for queue in queues if queue.action != "keep"}
+    queue_kinds: set[Sized] = {queue.kind for queue in queues if queue.action != "keep" and queue.kind != "rocksdb"}
     return queue_kinds | ({"index"} if any(file.action in ("create", "replace") for file in index) else set())
 
 
-def _queue_plans(
-    source: RebuildSource, derivation: Derivation, comparisons: dict[Kind, Comparison]
-) -> Iterator[QueuePlan]:
-    done: set[tuple[QueueName, Kind]] = set()
-    for kind, comparison in comparisons.items():
-        placement = derivation.simple if kind == "simple" else derivation.batch
+def _queue_plans(source: RebuildSource, derivation: Derivation, comparisons: Comparisons) -> Iterator[QueuePlan]:
+    done: set[tuple[QueueName, QueueKind]] = set()
+    placements: dict[Kind, SimpleQueues | BatchQueues | None] = {"simple": derivation.simple, "batch": derivation.batch}
+    for kind, placement in placements.items():
         for queue, name in enumerate(derivation.queues):
-            if placement and placement.end(queue) >= 0:
+            if placement is None or placement.end(queue) < 0:
+                continue
+            if kind in comparisons.queues and source.takes_files(name):
                 done.add((name, kind))
-                yield _derived(source, comparison, placement, queue, name)
-    for existing in source.snapshot.queues if comparisons else ():
+                yield _derived(source, comparisons.queues[kind], placement, queue, name)
+            if kind in comparisons.rows and name in comparisons.rows[kind].lasts:
+                done.add((name, "rocksdb"))
+                yield _derived_rows(source, comparisons.rows[kind], placement, queue, name)
+    for existing in source.file_queues if comparisons.queues else ():
         name = QueueName(existing.topic, existing.queue_id)
         if (name, existing.kind) not in done and source.options.selection.takes(*name):
             yield _untouched(source, existing, name)
+    for name in source.rows.lasts if comparisons.rows else ():
+        if (name, "rocksdb") not in done and source.options.selection.takes(*name):
+            yield _untouched_rows(source, name)
 
 
 def _derived(
@@ -252,6 +252,33 @@ def _derived(
     difference = comparison.difference(name, placement.first(queue), placement.end(queue))
     action: Action = "keep" if difference.is_none else "replace" if old and old.files else "create"
     return QueuePlan(name, comparison.kind, action, low, high, difference, neutral=neutral)
+
+
+def _derived_rows(
+    source: RebuildSource,
+    comparison: RowComparison,
+    placement: SimpleQueues | BatchQueues,
+    queue: int,
+    name: QueueName,
+) -> QueuePlan:
+    neutral = 0
+    if isinstance(placement, SimpleQueues):
+        if placement.irregular[queue].jump:
+            return _untouched_rows(source, name)
+        neutral = placement.irregular[queue].neutral
+    difference = comparison.difference(name)
+    is_new = name not in source.rows.lasts
+    action: Action = "keep" if difference.is_none else "create" if is_new else "replace"
+    first, last = comparison.firsts[name], comparison.lasts[name].queue_offset
+    return QueuePlan(name, "rocksdb", action, first, last + 1, difference, neutral=neutral)
+
+
+def _untouched_rows(source: RebuildSource, name: QueueName) -> QueuePlan:
+    """The plan of a queue in RocksDB that is carried over as it is."""
+    last = source.rows.lasts.get(name, NO_UNIT)
+    lacks_messages = last.queue_offset >= 0 and last.physical_offset >= max(source.snapshot.log_min_offset, 1)
+    end = last.queue_offset + 1
+    return QueuePlan(name, "rocksdb", "keep", end, end, has_messages=False, lacks_log_messages=lacks_messages)
 
 
 def _untouched(source: RebuildSource, existing: Queue | None, name: QueueName) -> QueuePlan:
@@ -277,11 +304,11 @@ def _index_plans(comparison: IndexComparison | None, names: Sequence[str], *, ha
 
 
 def _moved_consumers(
-    source: RebuildSource, comparison: Comparison | None, queues: list[QueuePlan]
+    source: RebuildSource, comparison: Comparison | RowComparison | None, queues: list[QueuePlan]
 ) -> Iterator[MovedConsumer]:
     if comparison is None:
         return
-    changed = {queue.name for queue in queues if queue.kind == "simple" and queue.action != "keep"}
+    changed = {queue.name for queue in queues if queue.kind != "batch" and queue.action != "keep"}
     for committed in source.snapshot.committed.offsets:
         name = QueueName(committed.topic, committed.queue_id)
         if name not in changed or committed.offset < 0:
@@ -296,7 +323,9 @@ def _backup_bytes(source: RebuildSource, queues: list[QueuePlan], index: list[In
     total = 0
     for queue in queues:
         touched = queue.difference.write | queue.difference.remove
-        old = source.existing[queue.kind].queues.get(queue.name)
+        old = source.existing[queue.kind].queues.get(queue.name) if queue.kind != "rocksdb" else None
         total += sum(file.size for file in (old.files if old else ()) if file.start_offset in touched)
+    if any(queue.kind == "rocksdb" and queue.action != "keep" for queue in queues):
+        total += sum(size for _, size in source.rows.files())
     replaced = {file.name for file in index if file.action in ("replace", "remove")}
     return total + sum(file.size for file in source.snapshot.index_files if file.path.name in replaced)

@@ -18,10 +18,10 @@ from rmqtool.rebuild.sinks import FileGrid, Piece, Timestamps, Units
 from rmqtool.store.unit_files import UnitFiles, count_leading
 
 _MAX_LOOKUPS = 4096  # of records, for units that are compared together
-_SAME, _CHANGED, _ADDED = 0, 1, 2
+SAME, CHANGED, ADDED = 0, 1, 2
 
 
-class _Spans:
+class Spans:
     """Spans of units with one state each, in order; adjacent spans of one state are joined."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class _Spans:
 
     def differ_from(self, unit_number: int) -> bool:
         """Whether a unit from `unit_number` on is changed or new."""
-        return any(end > unit_number and state in (_CHANGED, _ADDED) for _, end, state in self._spans())
+        return any(end > unit_number and state in (CHANGED, ADDED) for _, end, state in self._spans())
 
     def _spans(self) -> Iterator[tuple[int, int, int]]:
         """Where each span begins and ends, and its state."""
@@ -110,7 +110,7 @@ class Comparison:
         self._watched = watched
         self._keeps_ext = keeps_ext
         self._is_older = is_older
-        self._spans: dict[QueueName, _Spans] = defaultdict(_Spans)
+        self._spans: dict[QueueName, Spans] = defaultdict(Spans)
         self._write: dict[QueueName, set[int]] = defaultdict(set)
 
     def put(self, queue: QueueName, unit_number: int, units: Units, timestamps: Timestamps) -> None:
@@ -119,7 +119,7 @@ class Comparison:
         for piece in self._grid.pieces(unit_number, len(units)):
             file = self._existing.file(queue, piece.start)
             if file is None:
-                self._spans[queue].add(unit_number + piece.low, piece.high - piece.low, _ADDED)
+                self._spans[queue].add(unit_number + piece.low, piece.high - piece.low, ADDED)
                 self._write[queue].add(piece.start)
             else:
                 self._compare(queue, unit_number, file, piece, bytes(data[piece.low * size : piece.high * size]))
@@ -138,7 +138,7 @@ class Comparison:
     def difference(self, queue: QueueName, first: int, end: int) -> QueueDifference:
         """The differences in a queue whose units ``first:end`` were put, and its files outside of that range."""
         spans, grid = self._spans[queue], self._grid
-        difference = QueueDifference(spans.count(_ADDED), spans.count(_CHANGED), write=set(self._write[queue]))
+        difference = QueueDifference(spans.count(ADDED), spans.count(CHANGED), write=set(self._write[queue]))
         last = grid.start_of(end - 1)
         old = self._existing.queues.get(queue)
         if old is None:
@@ -163,7 +163,7 @@ class Comparison:
         old = self._existing.queues[queue].read_in(file, piece.position // self._grid.unit_size, piece.high - piece.low)
         spans, first = self._spans[queue], unit_number + piece.low
         if old == new:
-            spans.add(first, piece.high - piece.low, _SAME)
+            spans.add(first, piece.high - piece.low, SAME)
             return
         states = self._states(queue, old, new)
         spans.add_states(first, states)
@@ -183,8 +183,8 @@ class Comparison:
             equal |= ext
         if self._existing.kind == "simple":
             equal |= self._are_older(name, before, after, ~equal)
-        states = np.where(layout.is_written(before), _CHANGED, _ADDED).astype(np.int8)
-        states[equal] = _SAME
+        states = np.where(layout.is_written(before), CHANGED, ADDED).astype(np.int8)
+        states[equal] = SAME
         return states
 
     def _are_older(

@@ -11,7 +11,7 @@ from rmqtool.rebuild.plan import RebuildPlan
 from rmqtool.rebuild.selection import QueueSelection
 from rmqtool.rules.versions import parse_version
 from rmqtool.store.lock import ABORT_FILE
-from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, Store
+from rmqtool.store.store import BATCH_CONSUME_QUEUE, CHECKPOINT, CONSUME_QUEUE, INDEX, SEPARATE_ROCKSDB_QUEUES, Store
 from rmqtool.transaction.plan_file import PlanFile, files_below, fingerprint_of, plan_text
 
 _SCHEMA = "rmqtool.rebuild-plan/1"
@@ -76,6 +76,6 @@ class SavedPlan(PlanFile):
 def _files(store: Store) -> Iterator[Path]:
     for path in store.commit_log_directories:
         yield from files_below(path)
-    for name in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX):
+    for name in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, BATCH_CONSUME_QUEUE, INDEX):
         yield from files_below(store.root / name)
     yield from (store.root / name for name in (CHECKPOINT, ABORT_FILE))

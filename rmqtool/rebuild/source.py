@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from rmqtool.base.errors import UnsupportedError
 from rmqtool.base.files import UNLIMITED, OpenFiles
 from rmqtool.broker.dispatch_rules import DispatchRules
 from rmqtool.broker.dispatched_record import Lookups
@@ -17,13 +17,18 @@ from rmqtool.rebuild.derive import BatchTopicFoundError, Derivation, Outputs
 from rmqtool.rebuild.existing import ExistingQueues
 from rmqtool.rebuild.file_sizes import FileSizes, file_sizes
 from rmqtool.rebuild.options import Progress, RebuildOptions
+from rmqtool.rebuild.queue_places import QueuePlaces, is_set, queue_places
+from rmqtool.rebuild.row_diff import RowRules
+from rmqtool.rebuild.rows import ExistingRows, StoredRows, grid_of
 from rmqtool.rebuild.run_result import RunTask
 from rmqtool.rebuild.sinks import FileGrid
 from rmqtool.rebuild.version_choice import version_findings
 from rmqtool.rebuild.workers import PartsDoNotMeetError
 from rmqtool.rules.releases import Releases
-from rmqtool.rules.versions import BATCH_QUEUES, Version
-from rmqtool.store.consume_queues import UNIT_FORMATS, Kind
+from rmqtool.rules.system_topics import LMQ_PREFIX
+from rmqtool.rules.versions import BATCH_QUEUES, ROCKSDB_LIGHT_QUEUES, Version
+from rmqtool.store.consume_queues import UNIT_FORMATS, Kind, Queue
+from rmqtool.store.rocksdb import DamagedDatabaseError, without_library
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.splits import log_parts
 from rmqtool.store.store import Store
@@ -41,6 +46,8 @@ class RebuildSource:
     findings: list[Finding]
     batch_topics: set[str]
     learns_batch_topics: bool
+    places: QueuePlaces
+    rows: StoredRows
     existing: dict[Kind, ExistingQueues] = field(default_factory=dict)
     open_files: OpenFiles = field(default_factory=lambda: OpenFiles(UNLIMITED))
 
@@ -54,28 +61,56 @@ class RebuildSource:
         """Single records of the log."""
         return Lookups(self.snapshot.log.files, Dispatcher(_task(self).rules, self.batch_topics))
 
+    @property
+    def file_queues(self) -> list[Queue]:
+        """The queues that have files."""
+        return [queue for queue in self.snapshot.queues if queue.database is None]
+
+    @cached_property
+    def row_rules(self) -> RowRules:
+        """Which rows the database of the queues has."""
+        is_newer = self.releases.oldest >= ROCKSDB_LIGHT_QUEUES
+        return RowRules(self.snapshot.log_min_offset, has_light_queues=self._has_light_rows or is_newer)
+
+    def takes_files(self, name: QueueName) -> bool:
+        """Whether a queue has files: light queues may only be in RocksDB (`combineCQUseRocksdbForLmq`)."""
+        return not (self._only_light_rows and name.topic.startswith(LMQ_PREFIX))
+
+    @property
+    def _has_light_rows(self) -> bool:
+        return any(name.topic.startswith(LMQ_PREFIX) for name in self.rows.lasts)
+
+    @cached_property
+    def _only_light_rows(self) -> bool:
+        if not self.places.rocksdb:
+            return False
+        is_seen = self._has_light_rows and not any(queue.topic.startswith(LMQ_PREFIX) for queue in self.file_queues)
+        return is_seen or is_set(self.snapshot.store.conf, "combineCQUseRocksdbForLmq")
+
     def close(self) -> None:
         """Close the files that were read."""
         self.open_files.close()
+        self.rows.close()
 
 
 def open_source(store: Store, options: RebuildOptions) -> RebuildSource:
-    """The source of a rebuild of a store; raises UnsupportedError for queues in RocksDB."""
-    snapshot = Snapshot(store, options.version, options.limit)
+    """The source of a rebuild of a store; raises UnsupportedError for queues in RocksDB without its library."""
+    snapshot = Snapshot(store, options.version, options.limit, scope=_without_damaged_rows)
     return source_of(snapshot, options, snapshot.releases)
 
 
 def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -> RebuildSource:
-    """The source of a rebuild, where one of `releases` wrote the store; may raise UnsupportedError."""
+    """The source of a rebuild, where one of `releases` wrote the store."""
     store = snapshot.store
-    if store.layout == "rocksdb" and "queues" in options.parts:
-        raise UnsupportedError("the consume queues are kept in RocksDB, which is not rebuilt", file=store.root)
     options, setting_findings = apply_conf(store, options)
     sizes = file_sizes(snapshot, options.parts)
     topics = snapshot.topics.with_batch_queues
     findings = version_findings(store, releases, index="index" in options.parts)
     has_batches = releases.newest >= BATCH_QUEUES
     stored = {queue.topic for queue in snapshot.queues if queue.kind == "batch"}
+    places = queue_places(snapshot, releases.newest)
+    if "queues" in options.parts and snapshot.leaves_queues_out:
+        raise without_library(places.database)
     source = RebuildSource(
         snapshot=snapshot,
         options=options,
@@ -84,12 +119,17 @@ def source_of(snapshot: Snapshot, options: RebuildOptions, releases: Releases) -
         findings=[*sizes.findings, *findings, *setting_findings],
         batch_topics=stored | (topics or set()) if has_batches else set(),
         learns_batch_topics=has_batches and topics is None,
+        places=places,
+        rows=StoredRows(places.database, snapshot.database),
     )
     for kind, units in UNIT_FORMATS.items():
-        grid = FileGrid(sizes.queues[kind], units.dtype.itemsize)
-        of_kind = (queue for queue in snapshot.queues if queue.kind == kind)
+        grid = FileGrid(sizes.queues[kind], units.dtype.itemsize) if places.files else grid_of(kind)
+        of_kind = (queue for queue in source.file_queues if queue.kind == kind)
         queues = {QueueName(queue.topic, queue.queue_id): UnitFiles(queue, source.open_files) for queue in of_kind}
-        source.existing[kind] = ExistingQueues(kind, grid, snapshot.log_min_offset, queues)
+        existing = ExistingQueues(kind, grid, snapshot.log_min_offset, queues)
+        if places.has_database and not source.file_queues:
+            existing = ExistingRows(kind, grid, snapshot.log_min_offset, queues, source.rows)
+        source.existing[kind] = existing
     return source
 
 
@@ -114,6 +154,11 @@ def derive(
     else:
         return derivation
     return None
+
+
+def _without_damaged_rows() -> AbstractContextManager[object]:
+    """What of a database cannot be read counts as missing."""
+    return suppress(DamagedDatabaseError)
 
 
 def _task(source: RebuildSource) -> RunTask:

@@ -11,6 +11,7 @@ from rmqtool.findings.catalogue import finding
 from rmqtool.findings.finding import Finding, counted
 from rmqtool.rebuild.derive import Derivation
 from rmqtool.rebuild.queue_diff import Comparison
+from rmqtool.rebuild.row_diff import RowComparison
 from rmqtool.rules.releases import Releases
 from rmqtool.rules.versions import (
     INDEX_OF_TAGS,
@@ -72,7 +73,7 @@ class Undecided:
 def undecided_of(
     releases: Releases,
     derivation: Derivation,
-    comparison: Comparison | None,
+    comparison: Comparison | RowComparison | None,
     changed: Sequence[QueueName],
     *,
     index_changes: bool,

@@ -136,7 +136,7 @@ class _ConfigRepair:
         )
 
     def _of_backup(self, draft: Draft, before: str | None, codes: set[str]) -> Iterator[FileChange]:
-        """The ``.bak`` as a broker writes it: the file before the change, if that was sound; else as the file."""
+        """The ``.bak`` as a broker writes it: the file before the change, if that was right; else as the file."""
         name, path = f"{CONFIG}/{draft.name}.bak", self._root / CONFIG / f"{draft.name}.bak"
         there = sound_text(path, draft.name, self._releases)
         is_good = there is not None and has_entries(draft.name, there)
@@ -144,7 +144,8 @@ class _ConfigRepair:
         new, why = there, ""
         if draft.text is None:
             return
-        if is_reported or _DIFFERS in codes or (draft.what and not is_good and path.exists()):
+        is_moved = draft.name == DELAYS and draft.what and self._moves_offsets  # the .bak would contradict it
+        if is_reported or _DIFFERS in codes or (draft.what and not is_good and path.exists()) or (there and is_moved):
             new, why = draft.text, "a copy of the file"
         elif there is not None and draft.name in OFFSETS and draft.what and self._moves_offsets:
             new, moved = with_real_offsets(there, self._completion.queues)

@@ -102,7 +102,7 @@ def repairs_of(diagnosis: Diagnosis, *, keep_offsets: bool = False, is_rebuilt: 
     first = tuple(change for change in files if change.codes & BEFORE_REBUILDS)
     if first:
         return Repairs(first, goes_on=True)
-    is_rebuilt |= snapshot.store.layout == "rocksdb"  # whose queues are not rebuilt, and lead to what is damaged
+    is_rebuilt |= snapshot.leaves_queues_out  # which then cannot be rebuilt, and lead to what is damaged
     # Without a log, queues and index are all that shows what is lost.
     is_rebuilt |= any(finding.code == "commitlog.missing" for finding in findings)
     is_damaged = "neutralise" in found and not is_rebuilt
@@ -154,8 +154,12 @@ def judged_now(diagnosis: Diagnosis, repairs: Repairs) -> list[Finding]:
 def _is_judged_later(finding: Finding, repairs: Repairs) -> bool:
     if repairs.is_of_log:
         treatment = treatment_of(finding)
-        return treatment == "config" or (treatment == "restore" and repairs.renames)
-    return repairs.goes_on and (_is_held_against_queues(finding) or finding.code.startswith("checkpoint."))
+        return treatment == "config" or _is_done_last(finding) or (treatment == "restore" and repairs.renames)
+    return repairs.goes_on and (_is_held_against_queues(finding) or _is_done_last(finding))
+
+
+def _is_done_last(finding: Finding) -> bool:
+    return finding.code.startswith(("timer.", "checkpoint."))
 
 
 def _is_held_against_queues(finding: Finding) -> bool:

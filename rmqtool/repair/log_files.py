@@ -77,18 +77,18 @@ class Resized:
 def log_file_changes(snapshot: Snapshot, findings: Sequence[Finding]) -> list[Change]:
     """The changes for files that stand wrongly in the store, for the timer's files and for the checkpoint.
 
-    One after the other, each judged by a verification once the one before is done: strays and sizes, names, the rest.
+    One after the other, each judged by a verification once the one before is done: sizes, names, the rest. Strays go
+    with the first, for nothing is judged by them.
     While something cannot be read, nothing is judged by contents. A rebuild of all queues writes the checkpoint itself.
     """
     codes = codes_of(findings)
-    by_name = [*_strays(snapshot, findings, codes), *(_empty_files(snapshot) if _EMPTY in codes else ())]
+    strays = [*_strays(snapshot, findings, codes)]
+    empty = [*_empty_files(snapshot)] if _EMPTY in codes else []
     if codes & UNREADABLE:
-        return by_name
-    return (
-        [*by_name, *(_resized(snapshot) if _SIZE in codes else ()), *blank_changes(snapshot, findings)]
-        or name_changes(snapshot, codes)
-        or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
-    )
+        return [*strays, *empty]
+    sizes = [*empty, *(_resized(snapshot) if _SIZE in codes else ()), *blank_changes(snapshot, findings)]
+    names = [] if sizes else name_changes(snapshot, codes)
+    return [*strays, *sizes, *names] or [*timer_changes(snapshot, findings), *checkpoint_changes(snapshot, codes)]
 
 
 def expected_size(snapshot: Snapshot) -> int | None:

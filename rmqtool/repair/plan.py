@@ -212,8 +212,8 @@ def _remaining(
         for code in codes:
             yield f"{code}: {CATALOGUE[code].repair}"
     why = "the log holds nothing from which a rebuild could mend it"
-    if diagnosis.snapshot.store.layout == "rocksdb":
-        why = "the queues are in RocksDB, which this version does not rebuild"
+    if diagnosis.snapshot.leaves_queues_out:
+        why = "the queues are in RocksDB, which needs the package rocksdict: pip install 'rmqtool[rocksdb]'"
     rebuilt: tuple[tuple[Treatment, bool], ...] = (
         ("neutralise", repairs.neutralise),
         ("queues", repairs.queues),

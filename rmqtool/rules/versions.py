@@ -59,6 +59,7 @@ OFFSETS_HAVE_DATA_VERSION = Version(5, 0, 0)  # ConsumerOffsetManager
 LIGHT_QUEUES_EXPIRE = Version(5, 5, 0)  # LiteLifecycleManager; cleanUnusedTopic spares light queues before, too
 CONTROLLER_EXCLUDES_DLEDGER = Version(5, 1, 1)  # BrokerStartup
 ROCKSDB_QUEUES = Version(5, 2, 0)  # RocksDBMessageStore
+ROCKSDB_LIGHT_QUEUES = Version(5, 3, 2)  # RocksDBConsumeQueueStore, which before wrote no rows of them
 SECOND_CONFIG = Version(5, 3, 2)  # BrokerConfig#configManagerVersion
 RECOVERED_FILES_LIMITED = Version(5, 4, 0)  # MessageStoreConfig#commitLogRecoverMaxNum
 LITE_TOPICS = Version(5, 5, 0)  # LiteLifecycleManager, which needs light queues in files or all of them in RocksDB

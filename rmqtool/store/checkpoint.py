@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqtool.base.errors import UnreadableError, WrongKindError
 from rmqtool.base.files import read_all
+from rmqtool.base.times import rfc3339
 from rmqtool.formats.checkpoint import CHECKPOINT_DTYPE, FILE_SIZE, USED_SIZE, Checkpoint
 from rmqtool.formats.layout import build
 from rmqtool.store.store import CHECKPOINT, Store
@@ -29,6 +30,11 @@ def read_checkpoint(store: Store) -> dict[str, int] | None:
         raise
     fields = np.frombuffer(data.ljust(USED_SIZE, b"\0"), CHECKPOINT_DTYPE)[0]
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}
+
+
+def is_credible(fields: Mapping[str, int]) -> bool:
+    """Whether the times can be those of messages; what else is in a file where they cannot proves nothing."""
+    return all(fields.get(name, 0) >= 0 and rfc3339(fields.get(name, 0)) for name in CHECKPOINT_TIMES)
 
 
 def checkpoint_file(fields: Mapping[str, int]) -> bytes:

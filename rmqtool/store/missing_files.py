@@ -11,12 +11,19 @@ MAX_NAMES = 20
 
 
 def missing_files(snapshot: Snapshot, start: int, end: int) -> tuple[str, ...]:
-    """The log files, with their sizes, that hold the bytes from `start` to before `end`; no more than MAX_NAMES."""
+    """The log files, with their sizes, that hold the bytes from `start` to before `end`; no more than MAX_NAMES.
+
+    A file may be there though what it should hold is not: what it does hold may be all that is left of something else.
+    """
     log = snapshot.log
     size = log.file_size or snapshot.store.conf.size(*LOG_FILE_SIZE) or DEFAULT_LOG_FILE_SIZE
     first = log.files[0].start_offset if log.files else 0
     starts = range(start - (start - first) % size, end, size)
-    names = tuple(f"{COMMIT_LOG}/{file_name(each)} ({size} bytes)" for each in starts[:MAX_NAMES])
+    present = {file.start_offset for file in log.files if file.size}
+    names = tuple(
+        f"{COMMIT_LOG}/{file_name(each)} ({size} bytes{'; keep the present one, too' if each in present else ''})"
+        for each in starts[:MAX_NAMES]
+    )
     return (*names, f"and {len(starts) - MAX_NAMES} more") if len(starts) > MAX_NAMES else names
 
 

@@ -35,6 +35,12 @@ def is_readable() -> bool:
     return find_spec("rocksdict") is not None
 
 
+def without_library(directory: Path) -> UnsupportedError:
+    """The error where a database is needed and the library is not installed."""
+    hint = "pip install 'rmqtool[rocksdb]'"
+    return UnsupportedError("a RocksDB database, which needs the package rocksdict", file=directory, hint=hint)
+
+
 class RocksDb:
     """A database that is open for reading; use it as a context manager."""
 
@@ -136,9 +142,7 @@ class RocksDb:
         try:
             from rocksdict import AccessType, Options, Rdict
         except ImportError as error:
-            hint = "pip install 'rmqtool[rocksdb]'"
-            raise UnsupportedError("a RocksDB database, which needs the package rocksdict", file=self.directory,
-                                   hint=hint) from error  # fmt: skip
+            raise without_library(self.directory) from error
         shadow = self._stack.enter_context(TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True))
         self._shadow = shadow
         for name in names:

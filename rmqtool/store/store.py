@@ -30,6 +30,9 @@ SEPARATE_ROCKSDB_QUEUES = "consumequeue_rocksdb"  # since 5.5.0
 ROCKSDB_CONFIGS = (f"{CONFIG}/consumerOffsets", f"{CONFIG}/metadata", f"{CONFIG}/rdb")
 """Where brokers with RocksDB keep committed offsets: since 5.2.0, 5.3.4 and 5.3.2."""
 
+SIDE_STORE = "rocksdbstore"
+"""Where brokers since 5.4.0 may keep index, timers and half messages in RocksDB; every one of them makes it."""
+
 _CHECKPOINT_SIZE = 4096  # StoreCheckpoint: one page of the system, bytes
 _ROCKSDB_MARK, _ROCKSDB_IDENTITY = "CURRENT", "IDENTITY"
 _DLEDGER_PREFIX = "dledger-"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +30,7 @@ from rmqtool.transaction.staging import Check, StagedFile, Staging
 from rmqtool.transaction.steps import Planner
 from rmqtool.transaction.system import SYSTEM, System, create_file, remove_tree, sync_path
 
+_SCRATCH = "scratch"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RESERVE = 16 << 20  # stays free beside what is written: directories, the journal; bytes
 
@@ -115,6 +119,18 @@ class Transaction:
         with reported(self._paths.path(name)):
             self._paths.check(name)
             self._stage().add_directory(name)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A directory on the store's disk for a library that writes files itself; gone at the end of the block."""
+        self._stage()
+        path = Path(self._home.staging, _SCRATCH)
+        with reported(str(path)):
+            path.mkdir()
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
 
     def put(self, name: str) -> None:
         """Replace or create `name` by the file or directory that is staged for it."""

@@ -19,7 +19,7 @@ from rmqtool.store.topics import Topics
 _DELAY_OFFSETS = "delayOffset.json"
 _LOSSES = (
     *("commitlog.torn", "commitlog.zeroed", "commitlog.last-file-missing", "commitlog.queue-offset-restart"),
-    *("consumequeue.ahead", "consumequeue.hole"),
+    *("consumequeue.ahead", "consumequeue.hole", "store.recorded-loss"),
 )
 _BELOW = "the group goes on at the minimum; the messages before it are deleted"
 _BEYOND = "the group skips new messages until the queue has grown that far, unless it connects before"

@@ -1,10 +1,16 @@
 """The stores of whole brokers that keep something in RocksDB."""
 
 _QUEUES_IN_ROCKSDB = {"storeType": "defaultRocksDB"}
+_TWICE = {"rocksdbCQDoubleWriteEnable": "true"}
 ROCKSDB = {
     "more/5.1.4-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.2.0-rocksdb": _QUEUES_IN_ROCKSDB,
     "more/5.3.3-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.3.3-rocksdb-twice": _TWICE,
     "more/5.3.3-rocksdb-second-config": {"configManagerVersion": "v2"},
+    "more/5.4.0-rocksdb": _QUEUES_IN_ROCKSDB,
+    "more/5.4.0-rocksdb-twice": _TWICE,
+    "more/5.5.0-rocksdb-twice": {**_TWICE, "combineCQUseRocksdbForLmq": "true"},
     "more/5.5.0-rocksdb": _QUEUES_IN_ROCKSDB,
     "more/5.5.0-rocksdb-second-config": {**_QUEUES_IN_ROCKSDB, "configManagerVersion": "v2"},
     "more/5.5.0-rocksdb-single": {

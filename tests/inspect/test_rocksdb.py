@@ -37,7 +37,7 @@ def test_queues_end_where_the_broker_says(name: str, golden_store: GoldenStore) 
             offsets = range(ranges[queue_name].min_offset, ranges[queue_name].max_offset)
             assert [offset for offset, *_ in queue["messages"]] == list(offsets)
     assert all(queue.shown_kind == "rocksdb" for queue, _ in overview.queues)
-    assert "%LMQ%alice/0" in ranges
+    assert ("%LMQ%alice/0" in ranges) == ("5.2.0" not in name)  # which gives light queues no units in RocksDB
 
 
 def test_lag_and_findings(golden_store: GoldenStore) -> None:

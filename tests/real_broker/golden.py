@@ -35,9 +35,14 @@ MORE = {
         for version in ("4.7.1", "4.9.7", "5.3.3", "5.5.0")
     },
     "more/5.1.4-rocksdb": "a shop with topics, groups and offsets in RocksDB, each in its own database",
-    "more/5.3.3-rocksdb": "a shop with queues, topics, groups and offsets in RocksDB",
+    **{
+        f"more/{version}-rocksdb": "a shop with queues, topics, groups and offsets in RocksDB"
+        for version in ("5.2.0", "5.3.3", "5.4.0", "5.5.0")
+    },
+    "more/5.3.3-rocksdb-twice": "a shop with its queues in files and in RocksDB",
+    "more/5.4.0-rocksdb-twice": "a shop with its queues in files and in RocksDB",
+    "more/5.5.0-rocksdb-twice": "a shop with its queues in files and in RocksDB, light queues only there",
     "more/5.3.3-rocksdb-second-config": "a shop with queue files, and `configManagerVersion=v2`",
-    "more/5.5.0-rocksdb": "a shop with queues, topics, groups and offsets in RocksDB",
     "more/5.5.0-rocksdb-second-config": "a shop with queues in RocksDB, and `configManagerVersion=v2`",
     "more/5.5.0-rocksdb-single": "a shop with queues in a directory of their own, and one database for the config",
     "more/5.5.0-rocksdb-side": "a shop with index, timers, half messages and POP records in RocksDB",

@@ -53,7 +53,7 @@ class Jvm:
         if user is not None:
             classes = _readable(classes, scratch)
             _give(scratch, user)
-        options = _options(version, scratch, settings_file, classes)
+        options = _options(features(version, settings), scratch, settings_file, classes)
         command = [tool("java"), *options, "WholeMain" if whole else "Main", *arguments]
         if whole:
             command = [sys.executable, str(_LOOPBACK), *command]
@@ -133,7 +133,7 @@ def _give(scratch: Path, user: int) -> None:
         os.chown(path, user, user)
 
 
-def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> list[str]:
+def _options(found: frozenset[str], scratch: Path, settings_file: Path, classes: str) -> list[str]:
     return [
         "-Xmx384m",
         "-XX:+UseSerialGC",
@@ -148,7 +148,7 @@ def _options(version: str, scratch: Path, settings_file: Path, classes: str) -> 
         f"-Drmq.logback.configurationFile={_LOGBACK}",
         *QUIET_DISK,
         f"-Dharness.settings={settings_file}",
-        f"-Dharness.features={','.join(sorted(features(version)))}",
+        f"-Dharness.features={','.join(sorted(found))}",
         "-cp",
         classes,
     ]

@@ -1,7 +1,12 @@
 """The releases under test, and in which of them the harness finds what the first does not have."""
 
+from collections.abc import Mapping
+
+from rmqtool.rules.versions import parse_version
+
 VERSIONS: tuple[str, ...] = ("4.4.0", "4.7.1", "4.9.7", "5.1.4", "5.3.3", "5.5.0")
 
+_COMBINED = parse_version("5.4.0")  # CombineConsumeQueueStore
 # The first release under test that has a feature; what it can store goes into the full scenarios.
 _SINCE = {
     "ipv6": "4.7.1",
@@ -15,13 +20,12 @@ _SINCE = {
 }
 
 
-def features(version: str) -> frozenset[str]:
-    """Names of the features of `version`."""
-    return frozenset(name for name, since in _SINCE.items() if _numbers(version) >= _numbers(since))
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(number) for number in version.split(".")]
+def features(version: str, settings: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Names of the features of `version` with `settings` of broker.conf."""
+    found = {name for name, since in _SINCE.items() if parse_version(version) >= parse_version(since)}
+    if parse_version(version) >= _COMBINED and (settings or {}).get("rocksdbCQDoubleWriteEnable") == "true":
+        found.discard("batch-queue")  # sends to its topics fail then
+    return frozenset(found)
 
 
 def family(version: str) -> str:

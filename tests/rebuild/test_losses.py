@@ -128,6 +128,16 @@ def test_neutralised_damage(store: Path) -> None:
     assert losses(store) == [loss]
 
 
+def test_messages_at_the_ends_of_queues_are_counted(store: Path) -> None:
+    """No placeholder stands for the last messages of a queue: the units that led into the damage tell them."""
+    first = len(OFFSETS) - 9
+    damage = OFFSETS[-1] - OFFSETS[first]
+    patch_log(OFFSETS[first], bytes(damage))(store)
+    assert rebuild(store, "queues", neutralise=True)
+    [loss] = losses(store)
+    assert loss.messages == topics_behind(OFFSETS[first]) - topics_behind(OFFSETS[-1])
+
+
 def test_undo_and_again(store: Path) -> None:
     """The record goes with the undo, and comes again with the same rebuild."""
     log_file(store, -1).unlink()

@@ -87,6 +87,15 @@ def test_sizes_and_strays_come_before_names(store: Path) -> None:
     assert tree(store) == before
 
 
+def test_swapped_names_beside_a_stray(store: Path) -> None:
+    """Both at once: while only the stray was taken out, the plan asked to restore a file that is there."""
+    before = tree(store)
+    rename(store, {0: LAST, LAST: 0})
+    (store / "commitlog" / "core.1234").write_bytes(b"not a log")
+    assert len(heal(store)) == 2
+    assert tree(store) == before
+
+
 def test_a_file_allocated_ahead_gives_way(store: Path) -> None:
     """The last file and the zeros behind it have changed names."""
     before = tree(store)

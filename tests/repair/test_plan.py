@@ -177,7 +177,9 @@ def test_equal_findings_are_counted(store: Path) -> None:
     assert step.changes == ("rebuild the consume queues (consumequeue.behind 28)",)
 
 
-def test_queues_in_rocksdb_are_not_rebuilt(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_in_rocksdb_are_not_rebuilt_without_the_library(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is put in place of damage to which they lead; the plan says why."""
     root = Path(shutil.copytree(store, tmp_path / "store"))
     (root / "consumequeue" / "CURRENT").touch()
@@ -185,7 +187,8 @@ def test_queues_in_rocksdb_are_not_rebuilt(store: Path, tmp_path: Path, monkeypa
     found = plan(root, "commitlog.zeroed", "start.data-loss")
     assert not any(step.command for step in found.steps)
     assert found.remaining == (
-        "commitlog.zeroed, start.data-loss: the queues are in RocksDB, which this version does not rebuild",
+        "commitlog.zeroed, start.data-loss: the queues are in RocksDB, which needs the package rocksdict: "
+        "pip install 'rmqtool[rocksdb]'",
     )
 
 

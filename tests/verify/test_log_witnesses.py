@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,19 @@ def test_it_says_what_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_checkpoint_of_random_bytes_proves_nothing(tmp_path: Path) -> None:
+    """Neither that messages are lost, nor which release wrote it; the next start sets it right."""
+    store = stores.unpack("4.9.7-clean", tmp_path)
+    releases = verify(store).snapshot.releases
+    fields = (-(1 << 60), 1 << 62, -5, 1 << 61, 1 << 61, 1 << 61)
+    (store / "checkpoint").write_bytes(struct.pack(">6q", *fields).ljust(4096, b"\1"))
+    outcome = verify(store)
+    assert codes_of(outcome) == {"checkpoint.future", "checkpoint.logics-offset"}
+    assert outcome.verdict == "dirty"
+    assert outcome.snapshot.releases == releases
+
+
+@pytest.mark.slow
 def test_the_log_is_in_another_place(tmp_path: Path) -> None:
     """Then broker.conf says so, and all is well."""
     store = stores.unpack("5.3.3-shop", tmp_path)
@@ -93,7 +107,8 @@ def test_the_last_file_is_gone_and_all_is_rebuilt(name: str, lose: Loss, tmp_pat
         assert run([command, str(store), "--yes", "--broker-version", version]) == 0
     assert run(["undo", "--discard", str(store), "--yes"]) == 0
     outcome = verify(store, version=version)
-    assert codes_of(outcome) == {"commitlog.end-missing", "checkpoint.future", "store.recorded-loss"}
+    found = {"commitlog.end-missing", "checkpoint.future", "store.recorded-loss", "config.offset-out-of-range"}
+    assert codes_of(outcome) == found
     assert outcome.verdict == "corrupt"
     message = message_of(store, "commitlog.end-missing")
     assert "the newest message is of 2026-11-21T" in message

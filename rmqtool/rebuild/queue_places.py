@@ -1,0 +1,63 @@
+"""Where a broker keeps consume queues: in files, in RocksDB, or in both (`storeType`, `rocksdbCQDoubleWriteEnable`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.base.files import list_directory
+from rmqtool.rules.broker_conf import BrokerConf
+from rmqtool.rules.versions import ROCKSDB_QUEUES, Version
+from rmqtool.store.rocksdb_queues import queue_database
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES, Store, holds_rocksdb
+
+_PARTS = (".sst", "MANIFEST-")  # what shows a database that has lost its other files
+
+
+@dataclass(frozen=True)
+class QueuePlaces:
+    """Whether queues are written to files, to RocksDB, or both; `database` is where the one is, or would be."""
+
+    files: bool
+    rocksdb: bool
+    database: Path
+
+    @property
+    def has_database(self) -> bool:
+        """Whether there is a database that can be opened."""
+        return holds_rocksdb(self.database)
+
+
+def queue_places(snapshot: Snapshot, release: Version) -> QueuePlaces:
+    """The places of a store's queues.
+
+    The broker.conf counts where the files leave it open: files stay behind where a broker began to use RocksDB.
+    """
+    store = snapshot.store
+    has_files = any(queue.database is None for queue in snapshot.queues)
+    path = _database_path(store)
+    in_rocksdb = (store.conf.text("storeType") or "").lower() == "defaultrocksdb"
+    both = is_set(store.conf, "rocksdbCQDoubleWriteEnable")
+    lost = in_rocksdb and not has_files and release >= ROCKSDB_QUEUES
+    if not (_holds_parts(path) or both or lost):
+        return QueuePlaces(files=True, rocksdb=False, database=path)
+    return QueuePlaces(both or (has_files and not in_rocksdb), rocksdb=True, database=path)
+
+
+def is_set(conf: BrokerConf, name: str) -> bool:
+    """Whether a setting is true in broker.conf."""
+    return (conf.text(name) or "").lower() == "true"
+
+
+def _database_path(store: Store) -> Path:
+    separate = is_set(store.conf, "useSeparateStorePathForRocksdbCQ")
+    names = (SEPARATE_ROCKSDB_QUEUES, CONSUME_QUEUE) if separate else (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES)
+    with_parts = (store.root / name for name in names if _holds_parts(store.root / name))
+    return queue_database(store) or next(with_parts, store.root / names[0])
+
+
+def _holds_parts(directory: Path) -> bool:
+    return holds_rocksdb(directory) or any(
+        entry.name.endswith(_PARTS[0]) or entry.name.startswith(_PARTS[1]) for entry in list_directory(directory)
+    )

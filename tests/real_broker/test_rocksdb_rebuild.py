@@ -1,0 +1,75 @@
+"""Real brokers on rebuilt queue databases: their users have what they had, and what a start has lost comes back."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.base.errors import Exit
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.commands.running import rmqtool
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
+from tests.real_broker.harness import GEOMETRY, SHOP_SETTINGS, Harness
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+Factory = Callable[[str], Harness]
+IN_ROCKSDB = {"storeType": "defaultRocksDB"}
+QUEUE = "live", 0
+SIZE = 18 << 16  # of a log, bytes: files that a start does not look at, and ten that it does
+
+
+def rebuild(root: Path, version: str, settings: dict[str, str]) -> None:
+    conf = root.parent / "broker.conf"
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    done = rmqtool("rebuild-cq", root, "--yes", "--json", "--broker-version", version, "--broker-conf", conf)
+    assert (done.status, done.document["result"]["state"]) == (Exit.OK, "done")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["more/5.2.0-rocksdb", "more/5.3.3-rocksdb", "more/5.3.3-rocksdb-twice", "more/5.4.0-rocksdb",
+     "more/5.5.0-rocksdb", "more/5.5.0-rocksdb-single", "more/5.5.0-rocksdb-twice"],
+)  # fmt: skip
+def test_users_have_what_they_had(harness: Factory, golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
+    """Every queue with its minimum and maximum, every message, every group: of a database from nothing."""
+    version = name.removeprefix("more/").partition("-")[0]
+    root = Path(shutil.copytree(golden_store(name), tmp_path / "store", copy_function=shutil.copy2))
+    database = root / ("consumequeue_rocksdb" if "-single" in name else "consumequeue")
+    shutil.rmtree(database)
+    rebuild(root, version, {**GEOMETRY, **SHOP_SETTINGS, **ROCKSDB[name]})
+    (survey,) = harness(version).survey([(root, ())], ROCKSDB[name])
+    assert survey == stores.oracle(name)["survey"]
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.0"])
+def test_what_a_start_has_lost_comes_back(harness: Factory, tmp_path: Path, version: str) -> None:
+    """Entries that a start after a crash never makes again; a broker goes on from there."""
+    broker, root = harness(version), tmp_path / "store"
+    root.mkdir()
+    broker.append_and_kill(root, SIZE, IN_ROCKSDB)
+    with broker.hold(root, 0, IN_ROCKSDB):
+        pass
+    lost, end = range_of(root)
+    assert lost > 1000
+    rebuild(root, version, IN_ROCKSDB)
+    with broker.hold(root, 0, IN_ROCKSDB):
+        pass
+    assert range_of(root) == (0, end)
+    database = Snapshot(open_store(root)).database
+    assert database is not None
+    assert database.units(QUEUE, 0, end).offsets.tolist() == [*range(end)]
+    with broker.hold(root, 300, IN_ROCKSDB):
+        pass
+    assert range_of(root) > (0, end)
+
+
+def range_of(root: Path) -> tuple[int, int]:
+    loaded = Snapshot(open_store(root)).queue(*QUEUE)
+    assert loaded is not None
+    return loaded.range.min_offset, loaded.range.max_offset
