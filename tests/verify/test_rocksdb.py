@@ -315,3 +315,13 @@ def test_files_that_are_left_from_before(twice: Path) -> None:
     conf = BrokerConf({"storeType": "defaultRocksDB"})
     assert "consumequeue.hole" not in codes_of(verify(twice, conf=conf))
     assert codes_of(verify(twice))
+
+
+def test_tables_that_are_left_over(store: Path) -> None:
+    """As a broker leaves them that is killed while it writes one; no row is missing."""
+    table = next((store / "consumequeue").glob("*.sst"))
+    shutil.copy(table, store / "consumequeue" / "999999.sst")
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    [told] = found(outcome, "consumequeue.left-over-table")
+    assert "999999.sst" in told.message
