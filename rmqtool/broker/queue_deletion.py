@@ -38,9 +38,12 @@ def follow(state: QueueAfterRun, log_min_offset: int, version: Version) -> tuple
     """The queue files that are deleted when the log begins at `log_min_offset`, and the queue without them.
 
     The last file is always kept. Of the others the last unit decides; in a file that is not full it reads as offset 0
-    (`MappedFileQueue#deleteExpiredFileByOffset`).
+    (`MappedFileQueue#deleteExpiredFileByOffset`). Rows in RocksDB are not read any more when their messages are gone.
     """
     queue = state.queue
+    if queue.database:
+        reported = queue_range(queue, log_min_offset, version)
+        return [], QueueAfterRun(queue, reported, max(_first_alive(reported), state.first_alive))
     gone = _expired(queue, log_min_offset)
     if not gone and not _may_move(state, log_min_offset):
         return gone, state

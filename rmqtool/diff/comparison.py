@@ -116,8 +116,8 @@ class StoreComparison:
         elif not self.shares_beginning:
             left.append("queues: the logs do not share a beginning, so that their offsets are not the same")
         for name, side in (("A", self.a), ("B", self.b)):
-            if side.snapshot.store.layout == "rocksdb":
-                left.append(f"queues of {name}: they are in RocksDB")
+            if side.snapshot.leaves_queues_out:
+                left.append(f"queues of {name}: they are in RocksDB, which needs the package rocksdict")
             if rocksdb_configs(side.snapshot.store):
                 left.append(f"config of {name}: parts of it are in RocksDB")
         return left

@@ -11,6 +11,7 @@ from rmqtool.base.errors import UnreadableError
 from rmqtool.diff.side import Side
 from rmqtool.store.consume_queues import Queue
 from rmqtool.store.queue_range import QueueRange, queue_range
+from rmqtool.store.rocksdb_units import open_any_units
 from rmqtool.store.unit_files import UnitFiles, open_units
 
 _UNITS_AT_ONCE = 1 << 15
@@ -36,7 +37,11 @@ class DifferingQueue:
 
 def compare_queues(a: Side, b: Side, common_end: int) -> Iterator[DifferingQueue]:
     """The queues that differ; `common_end` is the physical offset up to which the logs are the same."""
-    first, second = _queues_of(a), _queues_of(b)
+    try:
+        first, second = _queues_of(a), _queues_of(b)
+    except UnreadableError as error:  # of a database in which all queues are
+        a.unread.append(error)
+        return
     for key in sorted(first.keys() | second.keys()):
         comparison = _Comparison(a, b, first.get(key), second.get(key), common_end)
         try:
@@ -92,7 +97,7 @@ class _Comparison:
 
     def _is_behind(self, queue: Queue, number: int) -> bool:
         """Whether a unit points behind what both logs hold."""
-        with open_units(queue) as units:
+        with open_any_units(queue) as units:
             return int(units.units(number, 1)["physical_offset"][0]) >= self.common_end
 
 
@@ -107,7 +112,7 @@ def _units(queue: Queue, offsets: QueueRange) -> tuple[int, int]:
 
 def _first_different_unit(a: Queue, b: Queue, start: int, stop: int) -> int | None:
     """Number of the first unit from `start` to before `stop` that is not the same in both."""
-    with open_units(a) as first, open_units(b) as second:
+    with open_any_units(a) as first, open_any_units(b) as second:
         for low, high, is_held in first.stretches(start, stop):
             for number in range(low, high, _UNITS_AT_ONCE) if is_held else ():
                 different = _different_in(first, second, number, min(_UNITS_AT_ONCE, high - number))
@@ -120,5 +125,7 @@ def _different_in(first: UnitFiles, second: UnitFiles, number: int, count: int) 
     data, other = first.read(number, count), second.read(number, count)
     if data == other:
         return None
-    rows = np.flatnonzero(np.frombuffer(data, np.uint8) != np.frombuffer(other, np.uint8))
-    return number + int(rows[0]) // first.size
+    common = min(first.size, second.size)  # a row in RocksDB is a unit as in a file and more
+    units, others = (np.frombuffer(each, np.uint8).reshape(count, -1)[:, :common] for each in (data, other))
+    rows = np.flatnonzero((units != others).any(axis=1))
+    return number + int(rows[0]) if len(rows) else None

@@ -69,7 +69,7 @@ class QueueTrace:
             "queue_id": self.queue_id,
             "queue_offset": self.queue_offset,
             "state": self.state,
-            "kind": self.queue.queue.kind if self.queue else None,
+            "kind": self.queue.queue.shown_kind if self.queue else None,
             "min_offset": offsets.min_offset if offsets else None,
             "max_offset": offsets.max_offset if offsets else None,
             "expected_tags_code": self.tags_code,

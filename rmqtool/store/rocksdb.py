@@ -50,6 +50,7 @@ class RocksDb:
         self._stack = ExitStack()
         self._database: Any = None
         self._cursors: dict[str, Any] = {}
+        self._shadow = ""
 
     def __enter__(self) -> RocksDb:
         """Open it; raise UnsupportedError without the library, UnreadableError when the database cannot be opened."""
@@ -143,6 +144,7 @@ class RocksDb:
         except ImportError as error:
             raise without_library(self.directory) from error
         shadow = self._stack.enter_context(TemporaryDirectory(prefix="rmqtool-rocksdb-", ignore_cleanup_errors=True))
+        self._shadow = shadow
         for name in names:
             os.symlink(os.path.abspath(self.directory / name), os.path.join(shadow, name))
         try:
@@ -151,11 +153,11 @@ class RocksDb:
             self._database = Rdict(shadow, Options(raw_mode=True), families, AccessType.read_only())
             named = {file["name"].lstrip("/") for file in self._database.live_files()}
         except Exception as error:
-            raise self._unreadable(str(error).replace(f"{shadow}/", "")) from error
+            raise self._unreadable(str(error)) from error
         self.left_over = sorted({name for name in names if name.endswith(_TABLE)} - named)
 
     def _unreadable(self, message: str) -> UnreadableError:
-        text = " ".join(message.split())
+        text = " ".join(message.replace(f"{self._shadow}/", "").split())
         hint = "restore it from a backup or a replica; the log does not need it"
         kind = UnreadableError if any(why in text for why in _NO_ACCESS) else DamagedDatabaseError
         return kind(f"RocksDB cannot read it: {text}", file=self.directory, hint=hint)

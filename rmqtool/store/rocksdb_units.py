@@ -6,12 +6,13 @@ Where a queue has no row its unit is zeros, as in a file. Each read takes one se
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from rmqtool.base.files import OpenFiles
+from rmqtool.base.files import UNLIMITED, OpenFiles, ReadPolicy
 from rmqtool.formats.file_name import MAX_OFFSET
 from rmqtool.formats.rocksdb_rows import QUEUE_UNIT_DTYPE
 from rmqtool.store.consume_queues import Queue
@@ -69,6 +70,13 @@ class RocksDbUnits(UnitFiles):
     def location_of(self, number: int) -> tuple[Path | None, int]:  # noqa: ARG002
         """The database, and no position: a unit has a key instead."""
         return self._database.path, 0
+
+
+@contextmanager
+def open_any_units(queue: Queue, reading: ReadPolicy = UNLIMITED) -> Iterator[UnitFiles]:
+    """The units of a queue, wherever they are; files are closed in the end."""
+    with closing(OpenFiles(reading)) as open_files:
+        yield units_of(queue, open_files)
 
 
 def units_of(queue: Queue, open_files: OpenFiles, log_min_offset: int = 0, *, live: bool = False) -> UnitFiles:

@@ -12,10 +12,11 @@ from rmqtool.base.files import unreadable
 from rmqtool.base.tolerant import skip_wrong_type
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.findings.catalogue import finding
-from rmqtool.findings.finding import Finding
+from rmqtool.findings.finding import Finding, counted
 from rmqtool.store.rocksdb import DamagedDatabaseError
 from rmqtool.store.store import CONSUME_QUEUE, INDEX, SEPARATE_ROCKSDB_QUEUES, Store
 
+_MAX_NAMED = 5  # queues
 INDEX_UNREAD = -1
 """Stands for the number of an index unit when the index could not be read."""
 
@@ -67,15 +68,23 @@ class UnreadFiles:
 
     def findings(self, store: Store) -> list[Finding]:
         """One for each file."""
-        return [_finding(store, error) for _, error in sorted(self.errors.items())]
+        return [self._finding(store, error) for _, error in sorted(self.errors.items())]
+
+    def _finding(self, store: Store, error: UnreadableError) -> Finding:
+        file = store.relative(Path(error.file)) if error.file else None
+        if isinstance(error, DamagedDatabaseError) and file in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES):
+            names = [f"{name.topic} {name.queue_id}" for name in sorted(self.queues)]
+            shown = f"{', '.join(names[:_MAX_NAMED])}{' and others' if len(names) > _MAX_NAMED else ''}"
+            message = (
+                f"{error.message}; {counted(len(names), 'queue')} not compared: {shown}" if names else error.message
+            )
+            return finding("consumequeue.database", message, store=str(store.root), file=file)
+        return _finding(store, error)
 
 
 def _finding(store: Store, error: UnreadableError) -> Finding:
     hint = f" ({error.hint})" if error.hint else ""
     file = store.relative(Path(error.file)) if error.file else None
-    is_damaged = isinstance(error, DamagedDatabaseError) and file in (CONSUME_QUEUE, SEPARATE_ROCKSDB_QUEUES)
-    if is_damaged:
-        return finding("consumequeue.database", error.message, store=str(store.root), file=file)
     message = f"{error.message}: nothing of it is verified{hint}"
     return finding("store.unreadable", message, store=str(store.root), file=file, offset=error.offset)
 

@@ -16,6 +16,7 @@ from rmqtool.store.store import open_store
 from tests.building import START_TIME, LogBuilder
 from tests.changed_rocksdb import changed, end_value, max_key, unit_key, unit_value, with_fields, write_queues
 from tests.unchanged import unchanged
+from tests.verify.verifying import codes_of, verify
 
 PER_FILE = 4
 MESSAGES = 14 * PER_FILE  # in files that hold four of them
@@ -100,3 +101,12 @@ def test_ends_behind_the_log_are_moved_back(log: LogBuilder, tmp_path: Path) -> 
         families["default"][unit_key("orders", 1, 28)] = value
         families["offset"][max_key("orders", 1)] = end_value(log.end, 28)
     assert predict(store, "5.5.0").queues == [QueueChange("simple", "orders", 1, 0, 29, 0, 28, 1, 0)]
+
+
+def test_it_is_a_finding_with_its_setting(log: LogBuilder, tmp_path: Path) -> None:
+    """One for each queue, and none with the setting."""
+    outcome = verify(flushed(log, tmp_path, 0), version="5.5.0")
+    lost = [finding for finding in outcome.findings if finding.code == "start.rows-lost"]
+    assert [(finding.count, "commitLogRecoverMaxNum=1000000" in finding.message) for finding in lost] == [(8, True)] * 2
+    whole = verify(tmp_path, version="5.5.0", conf=BrokerConf({"commitLogRecoverMaxNum": "1000000"}))
+    assert "start.rows-lost" not in codes_of(whole)

@@ -212,8 +212,9 @@ def test_text_fits_a_terminal(store: Path) -> None:
     assert "error: commitlog.body-crc (F16)" in result.out
 
 
-def test_what_was_not_looked_at_is_in_the_first_line(store: Path) -> None:
+def test_what_was_not_looked_at_is_in_the_first_line(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And why no start is predicted, further down."""
+    monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
     only = verify(store, "--only", "index").out.splitlines()
     assert only[0] == "verdict  unproven - nothing wrong in what was read; not checked: all but index (--only)"
     assert "start    not predicted: --only leaves it out; --only start predicts it" in only
@@ -225,7 +226,7 @@ def test_what_was_not_looked_at_is_in_the_first_line(store: Path) -> None:
         "not checked: timer (--skip)"
     )
     assert result.status == 3
-    assert "start    not predicted: queues are in RocksDB, which this version does not read" in result.out
+    assert "start    not predicted: queues are in RocksDB, which needs the package rocksdict" in result.out
 
 
 def test_a_clean_store_needs_no_more_words(store: Path) -> None:
@@ -235,8 +236,9 @@ def test_a_clean_store_needs_no_more_words(store: Path) -> None:
     assert any(line.endswith("no messages would be lost") for line in lines)
 
 
-def test_not_checked_in_json(store: Path) -> None:
+def test_not_checked_in_json(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the codes that it may hide."""
+    monkeypatch.setattr("rmqtool.store.rocksdb.find_spec", lambda name: None)
     (store / "consumequeue" / "CURRENT").touch()
     result = verify(store, "--json")
     assert (result.status, result.document["exit"]["name"]) == (3, "lossy")

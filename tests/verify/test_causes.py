@@ -23,6 +23,14 @@ CAUSED = {*(damage.code for damage in DAMAGES.values()), *(each.code for each in
 TESTS = Path(__file__).parents[1]
 FAULTS = [f"F{number:02}" for number in range(1, 60)]
 ELSEWHERE = {
+    "consumequeue.database": "verify/test_rocksdb.py::test_a_damaged_database_is_a_finding",
+    "consumequeue.row": "verify/test_rocksdb.py::test_each_changed_row_is_told",
+    "consumequeue.wrong-end": "verify/test_rocksdb.py::test_each_changed_row_is_told",
+    "consumequeue.store-timestamp": "verify/test_rocksdb.py::test_each_changed_row_is_told",
+    "consumequeue.copies-differ": "verify/test_rocksdb.py::test_files_and_rows_that_differ",
+    "consumequeue.stale-row": "verify/test_rocksdb.py::test_rows_behind_the_end_of_the_log_are_normal",
+    "consumequeue.left-over-table": "verify/test_rocksdb.py::test_tables_that_are_left_over",
+    "start.rows-lost": "broker/test_rocksdb_recovery.py::test_it_is_a_finding_with_its_setting",
     "store.unreadable": "verify/test_unreadable.py::test_each_place_is_named_and_nothing_else",
     "rebuild.version-needed": "scenarios/test_unnamed_releases.py::test_where_only_the_release_decides_a_rebuild_asks",
     "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -193,6 +194,8 @@ def test_a_flipped_block_is_no_end(store: Path) -> None:
     outcome = verify(store)
     [told] = found(outcome, "consumequeue.database")
     assert table.name in told.message
+    assert re.search(r"\d+ queues? not compared: \S+ \d", told.message)
+    assert f"in {table.name} offset" in told.message
     assert "consumequeue.missing-unit" not in codes_of(outcome)
 
 
@@ -312,3 +315,13 @@ def test_files_that_are_left_from_before(twice: Path) -> None:
     conf = BrokerConf({"storeType": "defaultRocksDB"})
     assert "consumequeue.hole" not in codes_of(verify(twice, conf=conf))
     assert codes_of(verify(twice))
+
+
+def test_tables_that_are_left_over(store: Path) -> None:
+    """As a broker leaves them that is killed while it writes one; no row is missing."""
+    table = next((store / "consumequeue").glob("*.sst"))
+    shutil.copy(table, store / "consumequeue" / "999999.sst")
+    outcome = verify(store)
+    assert codes_of(outcome) == set()
+    [told] = found(outcome, "consumequeue.left-over-table")
+    assert "999999.sst" in told.message

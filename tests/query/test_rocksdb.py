@@ -1,0 +1,96 @@
+"""Queries on queues in RocksDB: what the brokers that wrote them answered, and what a missing row does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker.pull import Puller, Subscription, puller_of
+from rmqtool.rules.versions import parse_version
+from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.store import open_store
+from tests.changed_rocksdb import changed, unit_key
+from tests.commands.running import query
+from tests.conftest import GoldenStore
+from tests.golden import stores
+from tests.golden.rocksdb import ROCKSDB
+
+QUEUES = [name for name, settings in ROCKSDB.items() if "storeType" in settings and "5.1.4" not in name]
+NAME = "more/5.5.0-rocksdb"
+ALL = Subscription()
+
+
+def pulled(puller: Puller, start: int) -> list[int]:
+    """The offsets of all messages from `start` on, one pull after the other."""
+    offsets: list[int] = []
+    while (answer := puller.pull(start, 32, ALL)).status == "FOUND":
+        offsets += [unit.queue_offset for unit in answer.units]
+        start = answer.next_begin_offset
+    return offsets
+
+
+@pytest.mark.parametrize("name", QUEUES)
+def test_pulls_get_what_the_users_got(name: str, golden_store: GoldenStore) -> None:
+    """Each message of each queue, but for those of batches, at whose inner offsets brokers fail."""
+    snapshot = Snapshot(open_store(golden_store(name)))
+    for queue, says in stores.oracle(name)["survey"]["queues"].items():
+        topic, _, queue_id = queue.rpartition("/")
+        puller = puller_of(snapshot, topic, int(queue_id))
+        if topic != "bulk" and puller.queue:
+            assert pulled(puller, puller.queue.range.min_offset) == [offset for offset, *_ in says["messages"]]
+
+
+@pytest.mark.parametrize(("version", "next_offset"), [("5.4.0", 5), ("5.5.0", 17)])
+def test_a_pull_that_filters(version: str, next_offset: int, golden_store: GoldenStore) -> None:
+    """Before 5.5.0 no more rows are read than messages are asked for."""
+    puller = puller_of(Snapshot(open_store(golden_store(NAME)), parse_version(version)), "orders", 1)
+    answer = puller.pull(2, 3, Subscription(("nobody",)))
+    assert (answer.status, answer.next_begin_offset) == ("NO_MATCHED_MESSAGE", next_offset)
+
+
+@pytest.fixture
+def without_a_row(unpacked: GoldenStore, tmp_path: Path) -> Path:
+    """A store that lacks the row of offset 7 of one queue."""
+    store = Path(shutil.copytree(unpacked(NAME), tmp_path / "store"))
+    with changed(store / "consumequeue") as families:
+        families["default"].delete(unit_key("orders", 1, 7))
+    return store
+
+
+def test_a_row_that_is_missing(without_a_row: Path) -> None:
+    """A pull ends before it, and one that begins there finds nothing."""
+    puller = puller_of(Snapshot(open_store(without_a_row)), "orders", 1)
+    assert pulled(puller, 0) == [*range(7)]
+    answer = puller.pull(7, 32, ALL)
+    assert (answer.status, answer.next_begin_offset) == ("OFFSET_FOUND_NULL", 0)
+    assert pulled(puller, 8) == [*range(8, 17)]
+
+
+def test_a_trace_says_that_it_is_missing(without_a_row: Path) -> None:
+    """And where the others are, it is there."""
+    snapshot = Snapshot(open_store(without_a_row))
+    queue = snapshot.queue("orders", 1)
+    assert queue is not None
+    offsets = {unit.queue_offset: unit.physical_offset for unit in queue.units_behind(-1)}
+    assert list(offsets) == [*range(7), *range(8, 17)]
+    assert [queue.find(offset) for offset in offsets.values()] == [queue.unit_at(number) for number in offsets]
+    [traced] = query(without_a_row, "--json", "--offset", str(offsets[6]), "--trace").of_kind("message")
+    assert traced["places"]["consume_queue"]["state"] == "ok"
+    assert traced["places"]["consume_queue"]["kind"] == "rocksdb"
+
+
+def test_by_queue_offset(without_a_row: Path) -> None:
+    """A message, and why there is none."""
+    options = ("--json", "--topic", "orders", "--queue", "1", "--queue-offset")
+    [message] = query(without_a_row, *options, "6").of_kind("message")
+    assert (message["topic"], message["queue_offset"]) == ("orders", 6)
+    assert query(without_a_row, *options, "7").of_kind("message") == []
+
+
+def test_a_search_by_time_is_left_out(golden_store: GoldenStore) -> None:
+    """And says so."""
+    result = query(golden_store(NAME), "--json", "--topic", "orders", "--at", "0")
+    assert result.status == 4
+    assert result.document["error"]["kind"] == "unsupported"
