@@ -74,6 +74,7 @@ UPGRADES = (
             ),
             ("all", "names are compared letter by letter, upper and lower case too."),
         ),
-        repair="Take it out of broker.conf, or write the name that the finding gives.",
+        repair="Where the finding gives the name that the release reads, write that name. Otherwise the setting may "
+        "stay: a start does not depend on it.",
     ),
 )

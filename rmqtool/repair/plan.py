@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,10 @@ from rmqtool.transaction.home import STAGING
 from rmqtool.transaction.paths import HOME
 
 _STAGED = f"{HOME}/{STAGING}"  # of a run that had changed nothing yet
+_NO_OBSTACLE: frozenset[Treatment] = frozenset(("settings", "ignored", "running", "acknowledge", "config", "none"))
+_OFFSETS = "config.consumer-offset"
+_START = "Start the broker."
+_START_ALONE = "Stop the clients, then start the broker, and set each group to where it was (below) before they start."
 _MAX_NAMED = 3  # files, findings or topics that a step names one by one
 
 
@@ -75,10 +79,10 @@ def plan_of(diagnosis: Diagnosis, repairs: Repairs, *, keep_offsets: bool = Fals
         return Plan((ending,), 1)  # what was found may be half old and half new
     if diagnosis.mended:
         first = [ending] if "interrupted" in found else []
-        steps = [*first]
-        if found.keys() - {"interrupted", "acknowledge", "running"}:
+        steps = [*first, *_settings(found)]
+        if found.keys() - {"interrupted", "acknowledge", "running", "settings", "ignored"}:
             steps.append(PlanStep("Start the broker: its start mends this, and no message is lost by it."))
-        return Plan((*steps, *_acknowledgement(diagnosis)), len(first) or None)
+        return Plan((*steps, *_ignored(found), *_acknowledgement(diagnosis)), len(first) or None)
     notes = notes_on_the_rest(diagnosis, repairs, keep_offsets=keep_offsets)
     found = by_treatment(judged_now(diagnosis, repairs))
     steps = [*_steps_before(diagnosis, found, notes)]
@@ -170,9 +174,7 @@ def _steps_after(
     diagnosis: Diagnosis, found: Mapping[Treatment, Sequence[Finding]], *, is_repaired: bool
 ) -> Iterator[PlanStep]:
     """What is left once the store is repaired."""
-    if "settings" in found:
-        what = _codes(found["settings"])
-        yield PlanStep(f"Change broker.conf before a broker of the named release starts ({what}).")
+    yield from _settings(found)
     restored = found.get("restore", ())
     saving = next((finding.remedy for finding in restored if finding.code == "start.data-loss"), None)
     if _has_newer_records(found):
@@ -180,12 +182,32 @@ def _steps_after(
     elif saving:
         yield PlanStep("Start no broker: it would destroy what is behind the missing file. Save that first:", saving)
     elif not any(finding.code == "commitlog.missing" for finding in restored) and (
-        is_repaired or ("refused" not in found and found.keys() & {"start", "restore", "whole-log"})
+        is_repaired or _may_start(found.keys())
     ):
-        yield PlanStep("Start the broker.")
+        yield PlanStep(_START_ALONE if any(each.code == _OFFSETS for each in found.get("config", ())) else _START)
     for finding in found.get("running", ()):
         yield PlanStep(f"Later: {finding.message}.", finding.remedy)
+    yield from _ignored(found)
     yield from _acknowledgement(diagnosis)
+
+
+def _may_start(treatments: Set[Treatment]) -> bool:
+    """Whether a start is next where nothing is repaired: it mends something, or all else can wait for it."""
+    if treatments & {"start", "restore", "whole-log"}:
+        return "refused" not in treatments
+    return treatments <= _NO_OBSTACLE and bool(treatments & {"running", "ignored", "acknowledge", "config"})
+
+
+def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
+    if "settings" in found:
+        what = _codes(found["settings"])
+        yield PlanStep(f"Change broker.conf before a broker of the named release starts ({what}).")
+
+
+def _ignored(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:
+    if "ignored" in found:
+        names = ", ".join(dict.fromkeys(finding.message.split()[0] for finding in found["ignored"]))
+        yield PlanStep(f"Later: the named release does not read these settings of broker.conf: {names}.")
 
 
 def _acknowledgement(diagnosis: Diagnosis) -> Iterator[PlanStep]:

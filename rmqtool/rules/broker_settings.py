@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +22,6 @@ UNUSED = "?"
 """In place of the default of a setting that nothing reads."""
 
 _PROPERTIES = frozenset({"rmqAddressServerDomain", "rmqAddressServerSubGroup"})  # BrokerStartup#properties2SystemEnv
-_ALIKE = 0.8  # of two names, one of which is taken for a misspelling of the other
 
 
 @dataclass(frozen=True)
@@ -65,10 +63,25 @@ def is_known(name: str, version: Version) -> bool:
 
 
 def nearest(name: str, version: Version) -> str | None:
-    """The setting of a release whose name is most like this one; None without one that is much like it."""
-    lower = {known.lower(): known for known in broker_settings() if is_known(known, version)}
-    matches = get_close_matches(name.lower(), lower, n=1, cutoff=_ALIKE)
-    return lower[matches[0]] if matches else None
+    """The setting of a release that is spelled like this one but for one letter; None without exactly one.
+
+    A name that merely sounds alike is another setting.
+    """
+    known = [known for known in broker_settings() if is_known(known, version)]
+    spelled = [each for each in known if each.lower() == name.lower()] or [
+        each for each in known if _is_one_slip(each.lower(), name.lower())
+    ]
+    return spelled[0] if len(spelled) == 1 else None
+
+
+def _is_one_slip(name: str, other: str) -> bool:
+    """Whether two names differ in one letter, which one of them may lack, or in two neighbours in turned order."""
+    same = next((at for at, pair in enumerate(zip(name, other, strict=False)) if pair[0] != pair[1]), None)
+    if same is None:  # one is the beginning of the other
+        return abs(len(name) - len(other)) == 1
+    rest, there = name[same:], other[same:]
+    is_turned = rest[:2] == there[:2][::-1] and rest[2:] == there[2:]
+    return is_turned or rest[1:] in (there, there[1:]) or rest == there[1:]
 
 
 def _change(text: str) -> tuple[Version, str | None]:

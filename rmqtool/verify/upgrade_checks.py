@@ -53,7 +53,7 @@ def _unread(conf: BrokerConf, name: str, version: Version) -> str | None:
             return None
         return f"{name} has no effect since {setting.changed(version)}"
     if setting is None:
-        why = f"no release reads {name}"
+        why = f"{name} is read by no release"
     elif setting.since > version:
         why = f"{name} is read since {setting.since}, not by {version}"
     else:

@@ -163,12 +163,32 @@ def test_sizes_that_nothing_shows_are_asked_for(tmp_path: Path) -> None:
 def test_settings_are_changed_before_an_upgrade(store: Path) -> None:
     """No command does it, and a broker of the old release may be started meanwhile."""
     found = plan(store, "upgrade.refused", "upgrade.setting", "upgrade.changed")
-    [step] = found.steps
-    assert step.command is None
-    assert "(upgrade.refused, upgrade.setting)" in step.text
+    change, start, later = found.steps
+    assert change.command is None
+    assert change.text.endswith("starts (upgrade.refused).")
+    assert start.text == "Start the broker."
+    assert later.text.startswith("Later: ")
     assert found.start_after is None
     [stays] = found.remaining
     assert stays.startswith("upgrade.changed: ")
+
+
+def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
+    """They are named once it is done, also where the start mends the store."""
+    ignored = [finding("upgrade.setting", f"{name} is read since 5.0.0, not by 4.9.7") for name in ("one", "other")]
+    blocked = finding("store.retention-blocked", "no hour", store=store)
+    later = "Later: the named release does not read these settings of broker.conf: one, other."
+    for of in (diagnosis(store, *ignored), diagnosis(store, *ignored, blocked)):
+        start, *_, last = (step.text for step in plan_of(of, repairs_of(of)).steps)
+        assert (start, last) == ("Start the broker.", later)
+    of = diagnosis(store, *ignored, finding("store.unclean-stop", "", store=store), mended=True)
+    start, last = (step.text for step in plan_of(of, repairs_of(of)).steps)
+    assert (start.split(":")[0], last) == ("Start the broker", later)
+
+
+def test_no_start_on_what_nothing_has_mended(store: Path) -> None:
+    found = plan(store, "store.retention-blocked", "store.mixed")
+    assert "Start the broker." not in [step.text for step in found.steps]
 
 
 def test_equal_findings_are_counted(store: Path) -> None:
@@ -210,3 +230,9 @@ def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:
     assert repairs.changes
     assert not repairs.queues
     assert repairs.goes_on
+
+
+@pytest.mark.parametrize("codes", [["config.consumer-offset"], ["config.consumer-offset", "consumequeue.hole"]])
+def test_groups_without_offsets_are_set_before_clients_start(store: Path, codes: list[str]) -> None:
+    """Nothing tells what they had read: the step to start says so, before a repair and after it."""
+    assert any(step.text.startswith("Stop the clients, then start the broker") for step in plan(store, *codes).steps)

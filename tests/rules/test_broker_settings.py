@@ -78,8 +78,14 @@ def test_any_patch_is_the_last() -> None:
         ("flushDiskTyp", "flushDiskType"),
         ("brokerip1", "brokerIP1"),
         ("mapedFileSizeCommitLog", "mappedFileSizeCommitLog"),
+        ("flushDiksType", "flushDiskType"),
+        ("tieredStoreFilepath", "tieredStoreFilePath"),
+        ("brokerIP3", None),
+        ("mappedFileSizeLog", None),
+        ("mapperFileSizeConsumeQueueBatch", None),
         ("somethingElse", None),
     ],
 )
 def test_the_nearest_name(name: str, meant: str | None) -> None:
+    """One slip is a misspelling; a name that sounds alike, or two that are as near, are none."""
     assert nearest(name, V5) == meant

@@ -73,10 +73,11 @@ def test_what_settings_move_elsewhere_is_a_warning_for_any_release(store: Path) 
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [
-        ("flushDiskTyp", "5.3.3", "no release reads flushDiskTyp; 5.3.3 reads flushDiskType"),
-        ("anything", "5.3.3", "no release reads anything"),
+        ("flushDiskTyp", "5.3.3", "flushDiskTyp is read by no release; 5.3.3 reads flushDiskType"),
+        ("anything", "5.3.3", "anything is read by no release"),
         ("transferMetadataJsonToRocksdb", "5.5.0", "transferMetadataJsonToRocksdb is read up to 5.3.1, not by 5.5.0"),
         ("commitLogRecoverMaxNum", "5.3.3", "commitLogRecoverMaxNum is read since 5.4.0, not by 5.3.3"),
+        ("mappedFileSizeTimerLog", "4.9.7", "mappedFileSizeTimerLog is read since 5.0.0, not by 4.9.7"),
         ("aclEnable", "5.3.3", "aclEnable has no effect since 5.3.3"),
         ("aclEnable", "5.3.2", None),
         ("rmqAddressServerDomain", "5.3.3", None),
