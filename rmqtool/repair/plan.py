@@ -184,10 +184,10 @@ def _steps_after(
 
 
 def _may_start(treatments: Set[Treatment]) -> bool:
-    """Whether a start is next where nothing is repaired: it mends something, or all else can wait for it."""
+    """Whether a start is next where nothing is repaired: it mends something, or settings were all that kept from it."""
     if treatments & {"start", "restore"}:
         return "refused" not in treatments
-    return treatments <= _NO_OBSTACLE and bool(treatments & {"running", "ignored", "acknowledge"})
+    return "ignored" in treatments and treatments <= _NO_OBSTACLE
 
 
 def _settings(found: Mapping[Treatment, Sequence[Finding]]) -> Iterator[PlanStep]:

@@ -187,7 +187,7 @@ def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
 
 
 def test_no_start_on_what_nothing_has_mended(store: Path) -> None:
-    found = plan(store, "store.retention-blocked", "store.mixed")
+    found = plan(store, "upgrade.setting", "store.mixed")
     assert "Start the broker." not in [step.text for step in found.steps]
 
 
