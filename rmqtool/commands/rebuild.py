@@ -23,6 +23,7 @@ from rmqtool.commands.writing import (
     reporting_state,
     require_answer,
     unwritable,
+    warn_of_release,
     write_plan,
 )
 from rmqtool.show.output import Style, note, write_document
@@ -174,6 +175,8 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         plan.require_release()
         if not request.yes:
             _show_for_confirmation(style, plan)
+        warn_of_release(plan.source.snapshot)
+        if not request.yes:
             confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
@@ -217,7 +220,7 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
     if style.quiet:
         return status
     if outcome.transaction:
-        note(f"done: {outcome.transaction}; to take it back: rmqtool undo {quote(root)}")
+        note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
         note(f"next: rmqtool verify {quote(root)}")
     elif outcome.state == "nothing":
         note("nothing to do")

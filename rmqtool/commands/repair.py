@@ -21,6 +21,7 @@ from rmqtool.commands.writing import (
     reporting_state,
     require_answer,
     saved_plan_options,
+    warn_of_release,
     write_plan,
     yes_option,
 )
@@ -226,8 +227,8 @@ def _repair(style: Style, request: RepairRequest) -> Exit:
         return _write_json(style, found, state, done)
     show_found(found.outcome, found.plan, None, None, style)
     if not style.quiet:
-        root = quote(str(request.store.root))
-        note(f"done: {', '.join(done.ids)}; to take it back: rmqtool undo {root}" if done.ids else _NOTHING)
+        back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
+        note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _NOTHING)
     return found.outcome.status if done.ids else Exit.OK
 
 
@@ -265,10 +266,12 @@ def _require_consent(
         require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
         found.rebuild.require_release()
     if request.yes:
+        warn_of_release(found.outcome.snapshot)
         return
     if not style.json:
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
+    warn_of_release(found.outcome.snapshot)
     if done:
         note(f"\nwritten: {', '.join(done)}; verified again, and above is what is left")
     step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"

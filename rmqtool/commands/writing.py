@@ -14,6 +14,7 @@ from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.show.output import Style, note, visible
 
 if TYPE_CHECKING:
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.transaction import Recovered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,6 +72,12 @@ def _agrees(question: str, name: str | None) -> bool:
     except click.Abort:  # Ctrl-C, or the end of the input, in the line of the question
         note("")
         return False
+
+
+def warn_of_release(snapshot: Snapshot) -> None:
+    """Say that the release that was named cannot have written the store: what its rules make, the broker may refuse."""
+    if snapshot.is_of_newer_release:
+        note(f"\nWARNING: {snapshot.is_of_newer_release}: name the right one with --broker-version")
 
 
 def require_answer(*, yes: bool) -> None:

@@ -21,6 +21,7 @@ from rmqtool.store.store import CONFIG
 from rmqtool.store.topics import TOPICS
 
 _TOPICS = f"{CONFIG}/{TOPICS}"
+_OF_BROKER = ("--broker-conf", "--broker-version")
 NEWER_RECORDS = "commitlog.magic-code-v2"
 _CUTS_QUEUES = ("commitlog.last-file-missing", "commitlog.end-missing")
 _OF_QUEUES = ("config.offset-out-of-range", "config.wrong-offset", "config.delay-offset")
@@ -48,6 +49,12 @@ class Diagnosis:
     def command(self, name: str, *more: str) -> str:
         """A command line on the store that can be pasted."""
         return join(["rmqtool", name, str(self.snapshot.store.root), *self.options, *more])
+
+    def clean_command(self) -> str:
+        """A command line that tells what the cleaner of the same broker would delete."""
+        given = zip(self.options[::2], self.options[1::2], strict=True)
+        words = (word for name, value in given if name in _OF_BROKER for word in (name, value))
+        return join(["rmqtool", "clean", str(self.snapshot.store.root), *words, "--dry-run"])
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,8 @@ def _steps_after(
     ):
         yield PlanStep(_START_ALONE if any(each.code == _OFFSETS for each in found.get("config", ())) else _START)
     for finding in found.get("running", ()):
-        yield PlanStep(f"Later: {finding.message}.", finding.remedy)
+        is_cleaned = (finding.remedy or "").startswith("rmqtool clean ")
+        yield PlanStep(f"Later: {finding.message}.", diagnosis.clean_command() if is_cleaned else finding.remedy)
     yield from _ignored(found)
     yield from _acknowledgement(diagnosis)
 

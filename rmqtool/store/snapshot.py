@@ -10,7 +10,7 @@ from rmqtool.base.files import RateLimit, ReadPolicy, list_directory
 from rmqtool.base.mapped_files import MappedFiles
 from rmqtool.base.tolerant import ReadScope
 from rmqtool.rules.delay_levels import DelayLevels
-from rmqtool.rules.releases import Releases
+from rmqtool.rules.releases import Releases, release_of
 from rmqtool.rules.system_topics import LMQ_PREFIX
 from rmqtool.rules.versions import Version
 from rmqtool.store.checkpoint import read_checkpoint
@@ -250,6 +250,14 @@ class Snapshot:
             if self.newest_index:
                 traces += index_traces(*self.newest_index, has_tags=self.index_holds_tags)
         return releases_of(signs, traces)
+
+    @property
+    def is_of_newer_release(self) -> str | None:
+        """What contradicts the named release: that the files were written by newer ones; None where nothing does."""
+        shown = self.releases_by_evidence
+        if self.version is None or release_of(self.version) >= shown.oldest:
+            return None
+        return f"the store was written by {shown} ({', '.join(shown.evidence)}), not by {self.version}"
 
     @property
     def release(self) -> Version:

@@ -67,7 +67,9 @@ def test_repair_heals_once_and_undo_takes_it_back(store: Path) -> None:
     result = done.document["result"]
     assert (result["state"], result["verdict"]) == ("done", "clean")
     assert result["rebuild"]["neutralised"]
-    assert [step["command"].split()[-1] for step in result["plan"]["steps"]] == ["--acknowledge"]
+    start, acknowledge = result["plan"]["steps"]
+    assert start["text"] == "Start the broker."
+    assert acknowledge["command"].endswith("--acknowledge")
     again = repair(store, "--yes", "--json").document["result"]
     assert (again["state"], again["transactions"]) == ("nothing", [])
     assert rmqtool("undo", store, "--yes").status == Exit.OK
@@ -162,7 +164,7 @@ def test_what_no_rebuild_mends_is_told(golden_store: GoldenStore, tmp_path: Path
     found = repair(root, "--yes")
     assert found.status == Exit.FINDINGS
     assert "Restore commitlog/00000000000000065536 " in found.out
-    assert "to take it back: rmqtool undo" in found.err
+    assert "to take it back, before a broker starts: rmqtool undo" in found.err
 
 
 @pytest.mark.slow
@@ -195,3 +197,12 @@ def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenSto
     assert "--broker-conf FILE" in found.err
     assert not (root / "commitlog" / "notes.txt").exists()
     assert repair(root, "--yes").status == Exit.OK
+
+
+@pytest.mark.slow
+def test_a_release_that_cannot_have_written_the_store_is_told(store: Path) -> None:
+    """Its rules would make queues that the right one may refuse: before the question, and in what verify shows."""
+    found = answered(b"n\n", "repair", store, "--broker-version", "4.4.0", "--broker-conf", conf_of(store))
+    assert "WARNING: the store was written by 5." in found.err
+    assert ", not by 4.4.0: name the right one" in rmqtool("verify", store, "--broker-version", "4.4.0").out
+    assert "WARNING" not in answered(b"n\n", "repair", store, "--broker-version", VERSION).err

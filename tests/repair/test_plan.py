@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -187,7 +188,7 @@ def test_settings_without_effect_keep_nobody_from_a_start(store: Path) -> None:
 
 
 def test_no_start_on_what_nothing_has_mended(store: Path) -> None:
-    found = plan(store, "store.retention-blocked", "store.mixed")
+    found = plan(store, "upgrade.setting", "store.mixed")
     assert "Start the broker." not in [step.text for step in found.steps]
 
 
@@ -230,6 +231,14 @@ def test_topics_come_before_queues(store: Path, tmp_path: Path) -> None:
     assert repairs.changes
     assert not repairs.queues
     assert repairs.goes_on
+
+
+def test_the_cleaner_is_asked_as_the_broker_is_set(store: Path) -> None:
+    """With the options of the broker; how fast and with how many processes verify reads is none of them."""
+    of = diagnosis(store, finding("store.retention-blocked", "never", store=store))
+    of = replace(of, options=("--broker-conf", "b.conf", *OPTIONS, "--jobs", "4"))
+    commands = [step.command for step in plan_of(of, repairs_of(of)).steps]
+    assert f"rmqtool clean {store} --broker-conf b.conf --broker-version 5.3.3 --dry-run" in commands
 
 
 @pytest.mark.parametrize("codes", [["config.consumer-offset"], ["config.consumer-offset", "consumequeue.hole"]])

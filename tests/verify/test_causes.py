@@ -32,6 +32,7 @@ ELSEWHERE = {
     "consumequeue.left-over-table": "verify/test_rocksdb.py::test_tables_that_are_left_over",
     "start.rows-lost": "broker/test_rocksdb_recovery.py::test_it_is_a_finding_with_its_setting",
     "store.unreadable": "verify/test_unreadable.py::test_each_place_is_named_and_nothing_else",
+    "rebuild.rocksdb-unreadable": "rebuild/test_rocksdb.py::test_one_topic_of_a_damaged_database",
     "rebuild.version-needed": "scenarios/test_unnamed_releases.py::test_where_only_the_release_decides_a_rebuild_asks",
     "store.version-ambiguous": "clean/test_findings.py::test_versions_that_differ",
     "clean.delete-when": "clean/test_findings.py::test_delete_when",
