@@ -41,7 +41,7 @@ def abnormal_start(
 ) -> int:
     """Index of the file where a start after a crash begins to scan.
 
-    With queues in RocksDB not the checkpoint decides, but `dispatched_end`, which their database tells.
+    With queues in RocksDB `dispatched_end`, which stands in their database, decides instead of the checkpoint.
     """
     left = rules.recovered_files
     for file_number in reversed(range(len(files))):

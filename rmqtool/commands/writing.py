@@ -76,8 +76,8 @@ def _agrees(question: str, name: str | None) -> bool:
 
 def warn_of_release(snapshot: Snapshot) -> None:
     """Say that the release that was named cannot have written the store: what its rules make, the broker may refuse."""
-    if snapshot.is_of_newer_release:
-        note(f"\nWARNING: {snapshot.is_of_newer_release}: name the right one with --broker-version")
+    if snapshot.release_contradiction:
+        note(f"\nWARNING: {snapshot.release_contradiction}: name the right one with --broker-version")
 
 
 def require_answer(*, yes: bool) -> None:

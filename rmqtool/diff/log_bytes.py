@@ -23,7 +23,7 @@ _PAGE_SIZE = 4 << 10
 _NEAR = 64 << 10  # differing bytes no farther apart than this are one extent
 
 Progress = Callable[[int], None]
-"""Told how many bytes of each log are compared."""
+"""Called with the number of bytes of each log that are compared."""
 
 
 @dataclass(frozen=True)

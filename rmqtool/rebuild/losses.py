@@ -14,7 +14,7 @@ from typing import NamedTuple
 from rmqtool.base.times import rfc3339
 from rmqtool.rebuild.lost_extents import Extent
 from rmqtool.rebuild.plan import QueuePlan, RebuildPlan
-from rmqtool.store.checkpoint import is_credible
+from rmqtool.store.checkpoint import credible
 from rmqtool.store.index_files import stored_offset
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.missing_files import missing_files
@@ -117,9 +117,8 @@ def _of_index(plan: RebuildPlan) -> Iterator[_Proof]:
 
 def _of_checkpoint(plan: RebuildPlan) -> Iterator[_Proof]:
     """The offset in the checkpoint, which a rebuild of the queues replaces; later times stay after a clean stop."""
-    checkpoint = plan.source.snapshot.checkpoint or {}
-    offset = checkpoint.get(_OFFSET, 0)
-    if "queues" in plan.options.parts and offset and is_credible(checkpoint):
+    offset = credible(plan.source.snapshot.checkpoint).get(_OFFSET, 0)
+    if "queues" in plan.options.parts and offset:
         yield _Proof(offset, f"{CHECKPOINT} had {_OFFSET} {offset}")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rmqtool.base.times import file_time, rfc3339
 from rmqtool.formats.checkpoint import FILE_SIZE
 from rmqtool.rules.versions import CHECKPOINT_HAS_LOGICS_OFFSET
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, is_credible
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, checkpoint_file, credible
 from rmqtool.store.lock import ABORT_FILE
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.store import CHECKPOINT
@@ -59,22 +59,23 @@ class NewCheckpoint:
 def checkpoint_changes(snapshot: Snapshot, codes: frozenset[str]) -> Iterator[NewCheckpoint]:
     """The new checkpoint, when one of its `codes` is told and the queues are complete."""
     before = snapshot.checkpoint or {}
-    told = codes & {_MISSING, _FUTURE, _OFFSET, *([_END] if _offsets_beyond(snapshot, before) else [])}
+    proving = credible(before)
+    told = codes & {_MISSING, _FUTURE, _OFFSET, *([_END] if _offsets_beyond(snapshot, proving) else [])}
     lacks_units = any(code.startswith("consumequeue.") for code in codes - _ELSEWHERE)
     if not told or lacks_units or snapshot.log_range.last_store_timestamp is None:
         return
-    yield NewCheckpoint(before, _sane(snapshot, before), told, _proof(snapshot, before))
+    yield NewCheckpoint(before, _sane(snapshot, before), told, _proof(snapshot, proving))
 
 
 def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
     """After a clean stop a checkpoint that is newer than the log proves that the log has lost its end.
 
-    A time that is still to come, or that cannot be, is that of no message.
+    A time that is still to come is that of no message.
     """
     if (snapshot.store.root / ABORT_FILE).exists():
         return None
     newest = max((before.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
-    if newest > time.time() * 1000 or not is_credible(before):
+    if newest > time.time() * 1000:
         return None
     if newest > (snapshot.log_range.last_store_timestamp or 0):
         return f"{CHECKPOINT} knew a message of {rfc3339(newest) or newest}"
@@ -84,8 +85,6 @@ def _proof(snapshot: Snapshot, before: Mapping[str, int]) -> str | None:
 
 def _offsets_beyond(snapshot: Snapshot, before: Mapping[str, int]) -> list[str]:
     """The offsets that lead behind the end of the log: where it ended once, and where its last record began."""
-    if not is_credible(before):
-        return []
     ends = {"confirm_physical_offset": snapshot.log_range.max_offset}
     ends["logics_physical_offset"] = ends["confirm_physical_offset"] - 1
     return [name for name, end in ends.items() if before.get(name, 0) > max(end, 0)]

@@ -51,7 +51,7 @@ class Diagnosis:
         return join(["rmqtool", name, str(self.snapshot.store.root), *self.options, *more])
 
     def clean_command(self) -> str:
-        """A command line that tells what the cleaner of the same broker would delete."""
+        """A command line that shows what the cleaner of the same broker would delete."""
         given = zip(self.options[::2], self.options[1::2], strict=True)
         words = (word for name, value in given if name in _OF_BROKER for word in (name, value))
         return join(["rmqtool", "clean", str(self.snapshot.store.root), *words, "--dry-run"])

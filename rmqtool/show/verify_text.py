@@ -104,8 +104,8 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
     if not releases.is_named:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
         print_labelled(console, _label("rules of"), f"{releases}{evidence}")
-    elif outcome.snapshot.is_of_newer_release:
-        text = f"{releases}, but {outcome.snapshot.is_of_newer_release}: name the right one"
+    elif outcome.snapshot.release_contradiction:
+        text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the right one"
         print_labelled(console, _label("rules of"), text, style="bold red")
     if outcome.start:
         _show_start(console, outcome.start, outcome.findings)

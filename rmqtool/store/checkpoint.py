@@ -32,9 +32,10 @@ def read_checkpoint(store: Store) -> dict[str, int] | None:
     return {name: int(fields[name]) for name in CHECKPOINT_DTYPE.names or ()}
 
 
-def is_credible(fields: Mapping[str, int]) -> bool:
-    """Whether the times can be those of messages; what else is in a file where they cannot proves nothing."""
-    return all(fields.get(name, 0) >= 0 and rfc3339(fields.get(name, 0)) for name in CHECKPOINT_TIMES)
+def credible(fields: Mapping[str, int] | None) -> Mapping[str, int]:
+    """The fields; none where a time in them cannot be that of a message, for then the file proves nothing."""
+    times = [(fields or {}).get(name, 0) for name in CHECKPOINT_TIMES]
+    return fields if fields and all(time >= 0 and rfc3339(time) for time in times) else {}
 
 
 def checkpoint_file(fields: Mapping[str, int]) -> bytes:

@@ -99,7 +99,7 @@ class RocksDb:
     def some_rows(self, family: str, start: bytes, stop: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of at most `most` rows with keys from `start` to before `stop`; raises UnreadableError.
 
-        Tables that are left over do not count: what is missing then is told by whom the rows are compared with.
+        Tables that are left over are no error here: a comparison of the rows with the log finds what is missing.
         """
         cursor = self._cursor(family)
         cursor.seek(start)

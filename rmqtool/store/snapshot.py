@@ -252,7 +252,7 @@ class Snapshot:
         return releases_of(signs, traces)
 
     @property
-    def is_of_newer_release(self) -> str | None:
+    def release_contradiction(self) -> str | None:
         """What contradicts the named release: that the files were written by newer ones; None where nothing does."""
         shown = self.releases_by_evidence
         if self.version is None or release_of(self.version) >= shown.oldest:

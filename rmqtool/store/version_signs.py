@@ -31,7 +31,7 @@ from rmqtool.scan.columns import record_batches
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.reader import scan_files
 from rmqtool.scan.record_at import record_at
-from rmqtool.store.checkpoint import is_credible
+from rmqtool.store.checkpoint import credible
 from rmqtool.store.config_json import ConfigFile, load_config
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET, CommittedOffsets
 from rmqtool.store.index_files import Geometry, IndexFile
@@ -122,9 +122,8 @@ def file_signs(store: Store, committed: CommittedOffsets, *, is_lmq: bool) -> se
 
 def checkpoint_signs(checkpoint: Mapping[str, int] | None) -> set[str]:
     """Names of the signs that the checkpoint shows: fields that older releases leave 0."""
-    if not checkpoint or not is_credible(checkpoint):
-        return set()
-    return {sign for name, sign in _BY_CHECKPOINT.items() if checkpoint[name] > 0}
+    fields = credible(checkpoint)
+    return {sign for name, sign in _BY_CHECKPOINT.items() if fields.get(name, 0) > 0}
 
 
 def index_signs(index_files: Iterable[IndexFile]) -> set[str]:

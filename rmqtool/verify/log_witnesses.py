@@ -21,7 +21,7 @@ from rmqtool.findings.finding import counted
 from rmqtool.findings.report import Report
 from rmqtool.formats import timer_check, timer_log, timer_wheel
 from rmqtool.formats.layout import parse
-from rmqtool.store.checkpoint import CHECKPOINT_TIMES, is_credible
+from rmqtool.store.checkpoint import CHECKPOINT_TIMES, credible
 from rmqtool.store.config_json import load_config
 from rmqtool.store.consumer_offsets import CommittedOffset
 from rmqtool.store.index_files import stored_offset
@@ -102,11 +102,9 @@ def _check_nothing_left(log: ScannedLog, report: Report) -> None:
 
 def _of_checkpoint(log: ScannedLog) -> Iterator[Witness]:
     try:
-        checkpoint = log.snapshot.checkpoint or {}
+        checkpoint = credible(log.snapshot.checkpoint)
     except RmqtoolError:
         return  # which has its own finding
-    if not is_credible(checkpoint):
-        return
     newest = max((checkpoint.get(name, 0) for name in CHECKPOINT_TIMES), default=0)
     if newest > log.totals.latest:
         yield Witness(f"{CHECKPOINT} knows a message of {rfc3339(newest) or newest}")

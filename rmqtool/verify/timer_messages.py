@@ -116,7 +116,7 @@ def _is_elsewhere(store: Store) -> bool:
 
 
 def _are_in_rocksdb(store: Store) -> bool:
-    """Whether timers are in RocksDB, which no broker.conf may tell; without the library, whether anything is."""
+    """Whether timers are in RocksDB, though no broker.conf says so; without the library, whether any row is there."""
     directory = store.root / SIDE_STORE
     if not holds_rocksdb(directory):
         return False
