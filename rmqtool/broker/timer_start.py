@@ -33,6 +33,7 @@ _FAMILY = "timer"
 _MAX_UNITS = 1 << 22  # newest units of the queue that are read; a delay is three days at most
 _ROWS = 1 << 16  # of RocksDB that are read at once
 _PIECE = timer_log.UNIT_SIZE << 14  # bytes, whole units
+TIMER_LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 _BLANK_SLOTS = 60  # TimerMessageStore.TIMER_BLANK_SLOTS
 
 

@@ -14,6 +14,7 @@ from rmqtool.base.errors import RmqtoolError
 from rmqtool.base.mapped_files import MappedFile
 from rmqtool.base.times import rfc3339
 from rmqtool.broker.timer_start import (
+    TIMER_LAG,
     NextRead,
     TimerQueue,
     TimerState,
@@ -30,7 +31,6 @@ from rmqtool.store.lock import ABORT_FILE
 from rmqtool.verify.task import StoreReader
 
 _MAX_READ = 10_000  # newest messages whose time of delivery is read
-_LAG = 3000  # ms; what is due meanwhile is delivered at once and never gets into the timer log
 
 
 def check_timers(reader: StoreReader, state: TimerState, report: Report) -> None:
@@ -51,7 +51,7 @@ def _report_lost(
     reader: StoreReader, state: TimerState, queue: TimerQueue, next_read: NextRead, report: Report
 ) -> None:
     dues = _dues(queue, (queue.queue_offsets < next_read.begin) & ~next_read.logged, reader.files)
-    waiting = [(queue_offset, due) for queue_offset, due in dues if due >= state.read_until + _LAG]
+    waiting = [(queue_offset, due) for queue_offset, due in dues if due >= state.read_until + TIMER_LAG]
     if waiting:
         message = f"{counted(len(waiting), 'message')} due from {rfc3339(min(due for _, due in waiting))} on: read " \
                   "from the queue already, and not in the timer log"  # fmt: skip

@@ -1,0 +1,81 @@
+"""Half messages that no op message ends (`TransactionalMessageServiceImpl#check`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqtool.formats.properties import CHECK_IMMUNITY, HALF_OFFSET, PRODUCER_GROUP, REAL_QUEUE_ID, REAL_TOPIC
+from rmqtool.pending.messages import View, messages_of, part_from
+from rmqtool.pending.waiting import integers, waiting
+from rmqtool.rules.system_topics import HALF_TOPIC, OP_TOPIC, ROCKSDB_HALF_TOPIC, TRANSACTION_GROUP
+from rmqtool.store.queue_units import LoadedQueue
+
+_PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, HALF_OFFSET, CHECK_IMMUNITY)
+_TIMEOUT_MS = 6_000  # BrokerConfig#transactionTimeOut
+_DIGITS = re.compile(rb"\d{1,18}")
+
+
+def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
+    """The half messages without an answer; due is when the broker asks their producers first."""
+    timeout = view.snapshot.store.conf.size("transactionTimeOut") or _TIMEOUT_MS
+    any_half = False
+    for queue in view.queues(HALF_TOPIC):
+        if queue.queue.topic != HALF_TOPIC:
+            continue
+        ended = np.concatenate([_ended(view, queue.queue.queue_id), _copied(view, queue)])
+        for messages in messages_of(view, part_from(queue, _start(view, queue), _PROPERTIES)):
+            own, first = np.asarray(messages.column("queue_offset")), _first_offsets(messages)
+            kept = messages.filter(pa.array(~np.isin(own, ended) & ~np.isin(first, ended)))
+            any_half |= kept.num_rows > 0
+            seconds = integers(kept.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
+            yield waiting(
+                "half",
+                kept,
+                due_timestamp=pc.add(kept.column("born_timestamp"), pc.multiply(seconds, 1000)),
+                to_topic=kept.column(REAL_TOPIC),
+                to_queue_id=integers(kept.column(REAL_QUEUE_ID), queue_ids=True),
+                group=kept.column(PRODUCER_GROUP),
+                topic=HALF_TOPIC,
+                queue_id=queue.queue.queue_id,
+            )
+    if any_half:
+        why = "the broker asks their producers again: what they answer, no file says"
+        view.notes.add_uncertain("whether half messages are committed or rolled back", why)
+    if any(queue.queue.topic == ROCKSDB_HALF_TOPIC for queue in view.queues(ROCKSDB_HALF_TOPIC)):
+        why = "transRocksDBEnable keeps them in RocksDB: not looked at"
+        view.notes.add_unread(f"half messages of {ROCKSDB_HALF_TOPIC}", why)
+
+
+def _start(view: View, queue: LoadedQueue) -> int:
+    return view.committed(TRANSACTION_GROUP, queue.queue.topic, queue.queue.queue_id)
+
+
+def _ended(view: View, queue_id: int) -> NDArray[np.int64]:
+    """Queue offsets of half messages that op messages name."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for queue in view.queues(OP_TOPIC):
+        if queue.queue.topic == OP_TOPIC and queue.queue.queue_id == queue_id:
+            for messages in messages_of(view, part_from(queue, _start(view, queue), bodies=True)):
+                bodies = b",".join(messages.column("stored_body").to_pylist())
+                found.append(np.array(_DIGITS.findall(bodies)).astype(np.int64))
+    return np.unique(np.concatenate(found))
+
+
+def _copied(view: View, queue: LoadedQueue) -> NDArray[np.int64]:
+    """Queue offsets of half messages of which a later copy waits, since their producer was asked."""
+    found = [np.zeros(0, dtype=np.int64)]
+    for messages in messages_of(view, part_from(queue, _start(view, queue), (HALF_OFFSET,))):
+        copied = _first_offsets(messages)
+        found.append(copied[copied >= 0])
+    return np.concatenate(found)
+
+
+def _first_offsets(messages: pa.Table) -> NDArray[np.int64]:
+    """The queue offset that each half message had first, -1 of those that are no copies."""
+    return np.asarray(integers(messages.column(HALF_OFFSET)).fill_null(-1))
