@@ -41,6 +41,10 @@ _COMMANDS = {
         "rmqtool.commands.export:export",
     ),
     "inspect": ("Show what a store holds, or everything at a place in one.", "rmqtool.commands.inspect:inspect"),
+    "pending": (
+        "Show what a stopped broker still owes: what is delayed, in doubt, taken or tried again, overdue first.",
+        "rmqtool.commands.pending:pending",
+    ),
     "query": (
         "Find a message, and explain it: where it stands, who has it, when it goes.",
         "rmqtool.commands.query:query",

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import parse_time, rfc3339
+from rmqtool.base.times import rfc3339
 from rmqtool.broker.delete_when import MAX_TIME, parse_zone
+from rmqtool.commands.options import now_option
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
 
@@ -75,18 +76,6 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        timestamp = parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-    if not 0 <= timestamp <= MAX_TIME:
-        raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
-    return timestamp
-
-
 def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
     try:
         return None if value is None else parse_zone(value)
@@ -114,8 +103,7 @@ def cleaner_options(command: F) -> F:
           for name, (metavar, check, text) in _SETTINGS.items()),
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
-        click.option("--now", callback=_time, metavar="TIME",
-                     help="As if it were then: 2026-11-21T04:00:00Z, epoch ms, or +2h. Default: the clock."),
+        now_option,
         click.option("--time-zone", "zone", callback=_zone, metavar="ZONE",
                      help="The broker's, such as Asia/Shanghai or +08:00. Default: this machine's."),
         click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",

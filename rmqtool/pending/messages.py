@@ -17,6 +17,7 @@ from rmqtool.scan.columns import COLUMNS, ColumnRun
 from rmqtool.scan.frames import RecordRun
 from rmqtool.scan.pointed_records import read_heads, sound_records
 from rmqtool.store.consume_queues import Queue
+from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
 from rmqtool.store.unit_files import written_units
@@ -32,7 +33,7 @@ class View:
     """A store as it is looked at, and what was not seen."""
 
     def __init__(self, snapshot: Snapshot, errors: ReadErrors, now: int, progress: Callable[[int], None]) -> None:
-        """`errors` are those of the snapshot, `now` is epoch ms; `progress` is told how many messages were read."""
+        """`errors` are those of the snapshot, `now` is epoch ms; `progress` is told how many bytes were read."""
         self.snapshot = snapshot
         self.errors = errors
         self.now = now
@@ -56,7 +57,10 @@ class View:
 
     @cached_property
     def _offsets(self) -> dict[tuple[str, str, int], int]:
-        offsets = self.snapshot.committed.offsets
+        offsets, file = self.snapshot.committed.offsets, self.snapshot.committed.file
+        if file.path is None or file.problem:
+            what = "what groups have consumed, and which half messages are done"
+            self.notes.add_uncertain(what, f"config/{CONSUMER_OFFSET}: {file.problem or 'it is missing'}")
         return {(each.group, each.topic, each.queue_id): each.offset for each in offsets}
 
     @cached_property
@@ -64,9 +68,9 @@ class View:
         """The groups that have committed an offset."""
         return frozenset(each.group for each in self.snapshot.committed.offsets)
 
-    def advance(self, messages: int) -> None:
-        """Say that so many more messages were read."""
-        self._read += messages
+    def advance(self, size: int) -> None:
+        """Say that so many more bytes of messages were read."""
+        self._read += size
         self._progress(self._read)
 
 
@@ -142,9 +146,11 @@ def _records(view: View, part: Part, numbers: Offsets, offsets: Offsets) -> pa.T
     files, reading = view.snapshot.log.files, view.snapshot.reading
     read, batches = [np.zeros(0, dtype=np.intp)], []
     with view.errors.scope():  # messages of a log file that cannot be read count as missing
-        for rows, frames in sound_records(files, read_heads(files, distinct, reading), reading):
+        heads = read_heads(files, distinct, reading)
+        for rows, frames in sound_records(files, heads, reading):
             batches.append(_columns(frames, part))
             read.append(rows)
+            view.advance(int(heads.message_sizes[rows].sum()))
     order = np.concatenate(read)
     places = np.full(len(distinct), -1, dtype=np.int64)
     places[order] = np.arange(len(order))
@@ -153,7 +159,6 @@ def _records(view: View, part: Part, numbers: Offsets, offsets: Offsets) -> pa.T
     queue_offsets = np.asarray(table.column("queue_offset").fill_null(-1))
     queue_ids = np.asarray(table.column("queue_id").fill_null(-1))
     is_found = (queue_offsets == numbers) & (queue_ids == part.queue.queue_id)
-    view.advance(len(numbers))
     return table.append_column("found", pa.array(is_found)).append_column("physical_offset", pa.array(offsets))
 
 

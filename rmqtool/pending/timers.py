@@ -14,6 +14,7 @@ from rmqtool.broker.timer_start import (
     TIMER_LAG,
     NextRead,
     TimerQueue,
+    TimerState,
     is_timer_elsewhere,
     next_timer_read,
     read_timer_queue,
@@ -36,8 +37,13 @@ class Timers:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        latest = view.snapshot.log_range.last_store_timestamp if view.snapshot.log.files else None
-        self.state = timer_state(view.snapshot.store, view.snapshot.reading, latest or 0)
+
+    @cached_property
+    def state(self) -> TimerState:
+        """The timer's files."""
+        snapshot = self._view.snapshot
+        latest = snapshot.log_range.last_store_timestamp if snapshot.log.files else None
+        return timer_state(snapshot.store, snapshot.reading, latest or 0)
 
     @cached_property
     def _queue(self) -> TimerQueue | None:

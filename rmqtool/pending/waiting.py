@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rmqtool.scan.text import constant_strings
 
 Kind = Literal["delay", "timer", "lost-timer", "half", "pop", "retry", "dead-letter"]
-"""delay: of a delay level. timer: of the timer. lost-timer: of the timer, which no start would deliver. half: a half
-message without an answer. pop: taken by a POP consumer and not acknowledged. retry: tried again when its group
-consumes it. dead-letter: given up, which nobody delivers."""
+"""delay: of a delay level. timer: of the timer. lost-timer: of the timer, which no start would deliver.
+half: a half message without an answer. pop: taken by a POP consumer and not acknowledged.
+retry: tried again when its group consumes it. dead-letter: given up, which nobody delivers."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 OWED: tuple[Kind, ...] = ("delay", "timer", "half", "pop", "retry")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.base.errors import RmqtoolError
+from rmqtool.base.times import MAX_TIMESTAMP
 from rmqtool.base.tolerant import ReadErrors
 from rmqtool.pending.delays import delayed
 from rmqtool.pending.halves import pending_halves
@@ -99,6 +101,16 @@ class PendingWork:
         """All that is still to be delivered."""
         return self.total(*OWED)
 
+    def reasons(self) -> list[tuple[tuple[Kind, int | None], list[str | None], list[str | None], Count]]:
+        """By kind and level: topics, groups, and the sum; what has been due longest comes first."""
+        found = []
+        for reason, members in groupby(self.receivers, key=lambda each: (each.kind, each.level)):
+            of_reason = list(members)
+            topics = sorted({each.topic for each in of_reason}, key=str)
+            groups = sorted({each.group for each in of_reason}, key=str)
+            found.append((reason, topics, groups, sum((each.count for each in of_reason), Count())))
+        return sorted(found, key=lambda each: _urgency(each[0][0], each[3]))
+
     @property
     def is_whole(self) -> bool:
         """Whether everything could be read."""
@@ -108,10 +120,12 @@ class PendingWork:
 def pending_work(
     snapshot: Snapshot, errors: ReadErrors, request: PendingRequest, progress: Callable[[int], None]
 ) -> PendingWork:
-    """Look at all that waits; `errors` are those of the snapshot, `progress` is told how many messages were read."""
+    """Look at all that waits; `errors` are those of the snapshot, `progress` is told how many bytes were read."""
     view = View(snapshot, errors, request.now, progress)
     counts: dict[Reason, Count] = {}
     most_urgent = SCHEMA.empty_table()
+    if snapshot.holder:
+        view.notes.add_uncertain("what is delivered meanwhile", "a broker runs on the store")
     for rows in _sources(view, request):
         kept = rows.filter(request.mask(rows))
         if not kept.num_rows:
@@ -164,6 +178,11 @@ def _most_urgent(rows: pa.Table, limit: int) -> pa.Table:
     keyed = rows.append_column("rank", ranks)
     keys = [(name, "ascending") for name in ("due_timestamp", "rank", "topic", "queue_id", "queue_offset")]
     return rows.take(pc.sort_indices(keyed, sort_keys=keys)[:limit]).combine_chunks()
+
+
+def _urgency(kind: Kind, count: Count) -> tuple[bool, bool, int, int]:
+    due = count.first_due
+    return kind not in OWED, not count.overdue, MAX_TIMESTAMP if due is None else due, KINDS.index(kind)
 
 
 def _rank(receiver: Receiver) -> tuple[int, int, int, str, str]:
