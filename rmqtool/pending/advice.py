@@ -29,4 +29,4 @@ def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
     elif work.owed.messages:
         yield f"list them: rmqtool pending {store}{conf} --list"
     if work.owed.overdue:
-        yield "what is overdue is delivered soon after the broker starts: see that its consumers are ready"
+        yield "what is overdue is delivered soon after the broker starts, and producers are asked for half messages"

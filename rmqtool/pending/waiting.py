@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rmqtool.scan.text import constant_strings
 
 Kind = Literal["delay", "timer", "lost-timer", "half", "pop", "retry", "dead-letter"]
-"""delay: of a delay level. timer: of the timer. lost-timer: of the timer, which no start would deliver.
+"""What a message waits for. delay: a delay level. timer: the timer. lost-timer: the timer, and no start delivers it.
 half: a half message without an answer. pop: taken by a POP consumer and not acknowledged.
 retry: tried again when its group consumes it. dead-letter: given up, which nobody delivers."""
 
@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
         ("reconsume_times", pa.int32()),
     ]
 )
-"""A message that waits: when it is due (null: whenever its group consumes), where it goes, for whom, where it stands."""
+"""A message that waits: when it is due (null: when its group consumes), where it goes, for whom, where it stands."""
 
 _INTEGER = r"^\d{1,18}$"
 _QUEUE_ID = r"^\d{1,9}$"

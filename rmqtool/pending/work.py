@@ -101,13 +101,13 @@ class PendingWork:
         """All that is still to be delivered."""
         return self.total(*OWED)
 
-    def reasons(self) -> list[tuple[tuple[Kind, int | None], list[str | None], list[str | None], Count]]:
+    def reasons(self) -> list[tuple[tuple[Kind, int | None], list[str], list[str], Count]]:
         """By kind and level: topics, groups, and the sum; what has been due longest comes first."""
         found = []
         for reason, members in groupby(self.receivers, key=lambda each: (each.kind, each.level)):
             of_reason = list(members)
-            topics = sorted({each.topic for each in of_reason}, key=str)
-            groups = sorted({each.group for each in of_reason}, key=str)
+            topics = sorted({each.topic for each in of_reason if each.topic is not None})
+            groups = sorted({each.group for each in of_reason if each.group is not None})
             found.append((reason, topics, groups, sum((each.count for each in of_reason), Count())))
         return sorted(found, key=lambda each: _urgency(each[0][0], each[3]))
 

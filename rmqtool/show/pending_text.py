@@ -67,21 +67,18 @@ def _sentence(work: PendingWork) -> str:
     return f"{at_least}{counted(owed.messages, 'message')} owed {at}{overdue}"
 
 
-def _reason(
-    reason: tuple[str, int | None], topics: Sequence[str | None], groups: Sequence[str | None], count: Count
-) -> list[object]:
+def _reason(reason: tuple[str, int | None], topics: Sequence[str], groups: Sequence[str], count: Count) -> list[object]:
     kind, level = reason
     name = f"{_NAMES[kind]} {level}" if level is not None else _NAMES[kind]
     owed = "" if kind in OWED else " (not owed)"
-    for_whom = _some(topics) + (f" (group {_some(groups)})" if any(groups) else "")
+    for_whom = _some(topics) + (f" (group {_some(groups)})" if groups else "")
     dues = (_moment(due) for due in (count.first_due, count.next_due, count.last_due))
     return [name + owed, count.messages, count.overdue or "-", *dues, for_whom]
 
 
-def _some(names: Sequence[str | None]) -> str:
-    known = [name for name in names if name]
-    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    return ", ".join(known[:_SHOWN]) + more or "-"
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more or "-"
 
 
 def _title(work: PendingWork) -> str:
