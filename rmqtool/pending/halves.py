@@ -53,7 +53,7 @@ def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
 
 
 def _start(view: View, queue: LoadedQueue) -> int:
-    return view.committed(TRANSACTION_GROUP, queue.queue.topic, queue.queue.queue_id)
+    return view.committed(TRANSACTION_GROUP, queue) or 0
 
 
 def _ended(view: View, queue_id: int) -> NDArray[np.int64]:

@@ -51,9 +51,9 @@ class View:
                 if loaded is not None and loaded.range.max_offset > max(loaded.range.min_offset, 0):
                     yield loaded
 
-    def committed(self, group: str, topic: str, queue_id: int) -> int:
-        """The next queue offset that a group consumes, 0 where it has committed none."""
-        return self._offsets.get((group, topic, queue_id), 0)
+    def committed(self, group: str, queue: LoadedQueue) -> int | None:
+        """The offset that a group has committed of a queue: that of the next message; None without one."""
+        return self._offsets.get((group, queue.queue.topic, queue.queue.queue_id))
 
     @cached_property
     def _offsets(self) -> dict[tuple[str, str, int], int]:

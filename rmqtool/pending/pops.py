@@ -117,8 +117,8 @@ def _bookkeeping(view: View, timers: Timers) -> Iterator[tuple[str, bytes]]:
     for messages in timers.delivered((TAGS, REAL_TOPIC), bodies=True):
         yield from _tagged(messages.filter(pc.starts_with(messages.column(REAL_TOPIC), REVIVE_PREFIX)))
     for queue in view.queues(REVIVE_PREFIX):
-        start = view.committed(REVIVE_GROUP, queue.queue.topic, queue.queue.queue_id)
-        for messages in messages_of(view, part_from(queue, start, (TAGS,), bodies=True)):
+        last = view.committed(REVIVE_GROUP, queue)  # the last one, where others commit the next
+        for messages in messages_of(view, part_from(queue, 0 if last is None else last + 1, (TAGS,), bodies=True)):
             yield from _tagged(messages)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from rmqtool.pending.messages import View, messages_of, part_from
-from rmqtool.pending.receivers import DEAD_LETTER_ORIGIN, RETRY_TOPIC, group_of, receivers
+from rmqtool.pending.receivers import DEAD_LETTER_ORIGIN, RETRY_TOPIC, owner_of, receivers
 from rmqtool.pending.waiting import Kind, waiting
 from rmqtool.rules.system_topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from rmqtool.store.queue_units import LoadedQueue
@@ -18,8 +18,8 @@ _PROPERTIES = (RETRY_TOPIC, DEAD_LETTER_ORIGIN)
 def retries(view: View) -> Iterator[pa.RecordBatch]:
     """The retries from the offset on that the group has committed; all of them where it has none."""
     for queue in view.queues(RETRY_PREFIX):
-        group = group_of(queue.queue.topic, view.groups) or ""
-        yield from _of_queue(view, "retry", queue, view.committed(group, queue.queue.topic, queue.queue.queue_id))
+        group, _ = owner_of(queue.queue.topic, view.groups)
+        yield from _of_queue(view, "retry", queue, view.committed(group or "", queue) or 0)
 
 
 def dead_letters(view: View) -> Iterator[pa.RecordBatch]:
