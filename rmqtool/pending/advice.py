@@ -28,5 +28,7 @@ def _steps(snapshot: Snapshot, work: PendingWork) -> Iterator[str]:
         yield f"see the first of them: rmqtool query {store}{conf} --offset {offset} --trace"
     elif work.owed.messages:
         yield f"list them: rmqtool pending {store}{conf} --list"
-    if work.owed.overdue:
-        yield "what is overdue is delivered soon after the broker starts, and producers are asked for half messages"
+    if work.total("delay", "timer", "pop").overdue:
+        yield "what is overdue is delivered as soon as the broker starts: have its consumers ready"
+    if work.total("half").messages:
+        yield "the broker asks the producers of half messages when it starts: have them ready, or they are given up"

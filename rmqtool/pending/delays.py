@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import REAL_QUEUE_ID, REAL_TOPIC
-from rmqtool.pending.messages import View, messages_of, part_from
+from rmqtool.pending.messages import View, messages_of, note_beyond, part_from
 from rmqtool.pending.receivers import RETRY_TOPIC, receivers
 from rmqtool.pending.waiting import integers, waiting
 from rmqtool.rules.delay_levels import DelayLevels
@@ -26,6 +26,9 @@ def delayed(view: View) -> Iterator[pa.RecordBatch]:
     queues = [queue for queue in view.queues(SCHEDULE_TOPIC) if queue.queue.topic == SCHEDULE_TOPIC]
     if queues:
         _note_file(view, offsets.file)
+    ends = {queue.queue.queue_id + 1: queue.range.max_offset for queue in queues}
+    for level, offset in offsets.by_level.items():
+        note_beyond(view, SCHEDULE_TOPIC, level - 1, ends.get(level, 0), offset)
     for queue in queues:
         level = queue.queue.queue_id + 1
         for messages in messages_of(view, part_from(queue, offsets.by_level.get(level, 0), _PROPERTIES)):

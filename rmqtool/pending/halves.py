@@ -28,10 +28,11 @@ def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
     for queue in view.queues(HALF_TOPIC):
         if queue.queue.topic != HALF_TOPIC:
             continue
-        ended = np.concatenate([_ended(view, queue.queue.queue_id), _copied(view, queue)])
+        ended, superseded = _ended(view, queue.queue.queue_id), _superseded(view, queue)
         for messages in messages_of(view, part_from(queue, _start(view, queue), _PROPERTIES)):
             own, first = np.asarray(messages.column("queue_offset")), _first_offsets(messages)
-            kept = messages.filter(pa.array(~np.isin(own, ended) & ~np.isin(first, ended)))
+            is_done = np.isin(own, ended) | np.isin(first, ended) | np.isin(own, superseded)
+            kept = messages.filter(pa.array(~is_done))
             any_half |= kept.num_rows > 0
             seconds = integers(kept.column(CHECK_IMMUNITY)).fill_null(timeout // 1000)
             yield waiting(
@@ -67,13 +68,16 @@ def _ended(view: View, queue_id: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate(found))
 
 
-def _copied(view: View, queue: LoadedQueue) -> NDArray[np.int64]:
-    """Queue offsets of half messages of which a later copy waits, since their producer was asked."""
-    found = [np.zeros(0, dtype=np.int64)]
+def _superseded(view: View, queue: LoadedQueue) -> NDArray[np.int64]:
+    """Queue offsets of half messages of which a later copy waits, as the broker puts them back in their queue."""
+    firsts, copies = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for messages in messages_of(view, part_from(queue, _start(view, queue), (HALF_OFFSET,))):
-        copied = _first_offsets(messages)
-        found.append(copied[copied >= 0])
-    return np.concatenate(found)
+        offsets = _first_offsets(messages)
+        firsts.append(offsets[offsets >= 0])
+        copies.append(np.asarray(messages.column("queue_offset"))[offsets >= 0])
+    newest_first, copy = np.concatenate(firsts)[::-1], np.concatenate(copies)[::-1]
+    originals, newest = np.unique(newest_first, return_index=True)
+    return np.concatenate([originals, np.delete(copy, newest)])
 
 
 def _first_offsets(messages: pa.Table) -> NDArray[np.int64]:

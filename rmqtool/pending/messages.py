@@ -20,7 +20,7 @@ from rmqtool.store.consume_queues import Queue
 from rmqtool.store.consumer_offsets import CONSUMER_OFFSET
 from rmqtool.store.queue_units import LoadedQueue
 from rmqtool.store.snapshot import Snapshot
-from rmqtool.store.unit_files import written_units
+from rmqtool.store.unit_files import open_units, written_units
 
 _OF_RECORDS = ("unique_key", "keys", "store_timestamp", "born_timestamp", "reconsume_times")
 _CHECKED = ("queue_id", "queue_offset")
@@ -48,8 +48,19 @@ class View:
                 loaded = None
                 with self.errors.scope():
                     loaded = self.snapshot.queue(queue.topic, queue.queue_id)
+                    self._note_what_is_behind(loaded)
                 if loaded is not None and loaded.range.max_offset > max(loaded.range.min_offset, 0):
                     yield loaded
+
+    def _note_what_is_behind(self, queue: LoadedQueue | None) -> None:
+        """Note units behind the first that is not written: a start drops them, and derives them from the log anew."""
+        if queue is None or queue.queue.database or self.snapshot.holder:
+            return
+        with open_units(queue.queue, self.snapshot.reading) as files:
+            behind = files.data_end - queue.range.max_offset
+        if behind > 0:
+            what = f"{counted(behind, 'unit')} of {queue.queue.topic}, queue {queue.queue.queue_id}"
+            self.notes.add_unread(what, f"the unit {queue.range.max_offset} before them is damaged")
 
     def committed(self, group: str, queue: LoadedQueue) -> int | None:
         """The offset that a group has committed of a queue: that of the next message; None without one."""
@@ -104,21 +115,30 @@ def part_from(queue: LoadedQueue, start: int, properties: Sequence[str] = (), *,
     return Part(queue.queue, max(queue.range.min_offset, start, 0), queue.range.max_offset, properties, bodies)
 
 
+def note_beyond(view: View, topic: str, queue_id: int, end: int, offset: int) -> None:
+    """Note a queue that ends before an offset up to which its messages were delivered: messages may be missing."""
+    if offset > end:
+        what = f"messages of {topic}, queue {queue_id}"
+        view.notes.add_unread(what, f"it ends at {end}, but {offset} were delivered: the queue lacks its end")
+
+
 def messages_of(view: View, part: Part) -> Iterator[pa.Table]:
     """The messages that units lead to, in the order of the queue, piece by piece; `tags_code` is that of the unit.
 
     Units that lead to no sound message of the queue are left out and noted.
     """
-    found = 0
+    found = deleted = 0
     with view.errors.scope():
         for numbers, units in written_units(part.queue, part.start, part.stop, view.snapshot.reading):
-            table = _records(view, part, numbers, units["physical_offset"].astype(np.int64))
+            offsets = units["physical_offset"].astype(np.int64)
+            table = _records(view, part, numbers, offsets)
             table = table.append_column("tags_code", pa.array(units["tags_code"].astype(np.int64)))
             table = table.filter(table.column("found"))
             found += table.num_rows
+            deleted += _deleted(view, offsets)
             if table.num_rows:
                 yield table
-    _note_missing(view, part.queue, max(0, part.stop - part.start) - found)
+    _note_missing(view, part.queue, max(0, part.stop - part.start) - found, deleted)
 
 
 def messages_at(view: View, part: Part, numbers: Offsets, physical_offsets: Offsets) -> Iterator[pa.Table]:
@@ -131,13 +151,22 @@ def messages_at(view: View, part: Part, numbers: Offsets, physical_offsets: Offs
             table = table.filter(table.column("found"))
             found += table.num_rows
             yield table
-    _note_missing(view, part.queue, len(numbers) - found)
+    _note_missing(view, part.queue, len(numbers) - found, _deleted(view, physical_offsets))
 
 
-def _note_missing(view: View, queue: Queue, missing: int) -> None:
-    if missing > 0:
-        what = f"{counted(missing, 'message')} of {queue.topic}, queue {queue.queue_id}"
+def _deleted(view: View, physical_offsets: Offsets) -> int:
+    """How many messages were in log files that the cleaner has deleted."""
+    return int(np.count_nonzero((physical_offsets >= 0) & (physical_offsets < view.snapshot.log_min_offset)))
+
+
+def _note_missing(view: View, queue: Queue, missing: int, deleted: int) -> None:
+    of_queue = f"of {queue.topic}, queue {queue.queue_id}"
+    if missing > deleted:
+        what = f"{counted(missing - deleted, 'message')} {of_queue}"
         view.notes.add_unread(what, "a unit of the queue, or the message that it points to, is damaged or missing")
+    if deleted:
+        why = "their log files were deleted before their time: nobody gets them"
+        view.notes.add_uncertain(f"{counted(deleted, 'message')} {of_queue}", why)
 
 
 def _records(view: View, part: Part, numbers: Offsets, offsets: Offsets) -> pa.Table:

@@ -69,7 +69,7 @@ def test_a_shop(harness: Callable[[str], Harness], version: str, tmp_path: Path)
 @pytest.mark.rare
 @pytest.mark.parametrize("version", RELEASES)
 def test_what_is_due_comes(harness: Callable[[str], Harness], version: str, tmp_path: Path) -> None:
-    """Days later, the broker of a shop goes on: all that was owed and has a time comes to its consumers, and no more."""
+    """Days later, the broker of a shop goes on: all that was owed and has a time comes to its consumers."""
     root = stores.unpack(f"{version}-shop", tmp_path)
     found = pending(root, "--broker-version", version)
     due = of_kind(found, "delay", "timer")
