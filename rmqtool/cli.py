@@ -42,7 +42,7 @@ _COMMANDS = {
     ),
     "inspect": ("Show what a store holds, or everything at a place in one.", "rmqtool.commands.inspect:inspect"),
     "pending": (
-        "Show what a stopped broker still owes: what is delayed, in doubt, taken or tried again, overdue first.",
+        "Show what a stopped broker still owes: how many messages, due when, and for whom.",
         "rmqtool.commands.pending:pending",
     ),
     "query": (

@@ -205,20 +205,23 @@ class _Logged:
     """The messages of the queue that units of the timer log name, and the times of their slots."""
 
     def __init__(self, queue: TimerQueue, precision: int) -> None:
-        self._offsets = queue.physical_offsets
-        self._order = np.argsort(self._offsets, kind="stable")
+        self._order = np.argsort(queue.physical_offsets, kind="stable")
+        self._sorted = queue.physical_offsets[self._order]
         self._precision = precision
-        self.rows = np.zeros(len(self._offsets), dtype=np.bool_)
-        self.slots = np.zeros(len(self._offsets), dtype=np.int64)
+        self.rows = np.zeros(len(self._order), dtype=np.bool_)
+        self.slots = np.zeros(len(self._order), dtype=np.int64)
 
     def add(self, units: NDArray[np.void]) -> None:
         """Add what units of the timer log name; of several units of a message the latest slot counts."""
-        targets = units["physical_offset"].astype(np.int64)
-        self.rows |= np.isin(self._offsets, targets)
-        at = np.minimum(np.searchsorted(self._offsets[self._order], targets), len(self._order) - 1)
-        rows = self._order[at]
-        named = self._offsets[rows] == targets
-        np.maximum.at(self.slots, rows[named], _times(units)[named] // self._precision * self._precision)
+        targets, slots = units["physical_offset"].astype(np.int64), _times(units) // self._precision * self._precision
+        first = np.searchsorted(self._sorted, targets, side="left")
+        last = np.searchsorted(self._sorted, targets, side="right") - 1  # two units may point to one message
+        for places in (first, last):
+            at = np.clip(places, 0, len(self._sorted) - 1)
+            named = self._sorted[at] == targets
+            rows = self._order[at[named]]
+            self.rows[rows] = True
+            np.maximum.at(self.slots, rows, slots[named])
 
 
 def _times(units: NDArray[np.void]) -> NDArray[np.int64]:

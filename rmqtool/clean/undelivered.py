@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rmqtool.base.mapped_files import MappedFile
+from rmqtool.broker.half_messages import ended_halves
 from rmqtool.broker.queue_deletion import QueueAfterRun
 from rmqtool.clean.plan import CleanPlan
 from rmqtool.formats.properties import TIMER_DUE
@@ -122,27 +123,19 @@ def _pending(
 ) -> Undelivered:
     """Half messages that were neither committed nor rolled back (`TransactionalMessageServiceImpl#check`)."""
     start = max(lost.start, committed.get((TRANSACTION_GROUP, HALF_TOPIC, lost.queue.queue_id), 0))
-    removed, exact = _removed(op, committed, log) if op and start < lost.stop else (set(), True)
-    messages_lost = max(0, lost.stop - start) - sum(start <= offset < lost.stop for offset in removed)
-    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, messages_lost, exact=exact)
+    if not op or start >= lost.stop:
+        return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, max(0, lost.stop - start))
+    first = max(op.first_alive, committed.get((TRANSACTION_GROUP, OP_TOPIC, lost.queue.queue_id), 0))
+    ended = ended_halves(op.queue, first, op.range.max_offset, log)
+    done = int(np.count_nonzero((ended.offsets >= start) & (ended.offsets < lost.stop)))
+    exact = ended.unread == 0
+    return Undelivered("transaction", HALF_TOPIC, lost.queue.queue_id, lost.stop - start - done, exact=exact)
 
 
-def _removed(op: QueueAfterRun, committed: OffsetsByGroup, log: Sequence[MappedFile]) -> tuple[set[int], bool]:
-    """Queue offsets of half messages that op messages name as done, and whether all op messages were read."""
-    queue, stop = op.queue, op.range.max_offset
-    start = max(op.first_alive, committed.get((TRANSACTION_GROUP, OP_TOPIC, queue.queue_id), 0))
-    offsets: set[int] = set()
-    for _, units in written_units(queue, start, min(stop, start + _MAX_RECORDS)):
-        for unit in units:
-            record = _record(log, unit, "body")
-            offsets.update(map(int, _DIGITS.findall(record["body"] if record else b"")))
-    return offsets, stop <= start + _MAX_RECORDS
-
-
-def _record(log: Sequence[MappedFile], unit: np.void, column: str = "properties") -> dict[str, Any] | None:
+def _record(log: Sequence[MappedFile], unit: np.void) -> dict[str, Any] | None:
     frame = record_at(log, int(unit["physical_offset"]))
     if frame is None:
         return None
-    (batch,) = record_batches(frame, ("store_timestamp", column))
+    (batch,) = record_batches(frame, ("store_timestamp", "properties"))
     (row,) = batch.to_pylist()
     return dict(row)

@@ -24,9 +24,9 @@ _EPILOG = examples_and_statuses(
     (
         "rmqtool pending /data/rocketmq/store",
         "rmqtool pending /data/rocketmq/store --list --topic orders",
-        "rmqtool pending /data/rocketmq/store --list --due-before +1h --limit 1000",
+        "rmqtool pending /data/rocketmq/store --list --due-before +1h",
         "rmqtool pending /data/rocketmq/store --kind half --kind pop --list",
-        "rmqtool pending /data/rocketmq/store --now 2026-11-21T04:00:00Z --json | jq .result.overdue",
+        "rmqtool pending /data/rocketmq/store --now +2h --json | jq .result.owed",
     ),
     {
         Exit.OK: "all was looked at, whether or not anything is owed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,6 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from rmqtool.broker.half_messages import ended_halves
+from rmqtool.findings.finding import counted
 from rmqtool.formats.properties import CHECK_IMMUNITY, HALF_OFFSET, PRODUCER_GROUP, REAL_QUEUE_ID, REAL_TOPIC
 from rmqtool.pending.messages import View, messages_of, part_from
 from rmqtool.pending.waiting import integers, waiting
@@ -18,7 +19,6 @@ from rmqtool.store.queue_units import LoadedQueue
 
 _PROPERTIES = (REAL_TOPIC, REAL_QUEUE_ID, PRODUCER_GROUP, HALF_OFFSET, CHECK_IMMUNITY)
 _TIMEOUT_MS = 6_000  # BrokerConfig#transactionTimeOut
-_DIGITS = re.compile(rb"\d{1,18}")
 
 
 def pending_halves(view: View) -> Iterator[pa.RecordBatch]:
@@ -59,13 +59,16 @@ def _start(view: View, queue: LoadedQueue) -> int:
 
 def _ended(view: View, queue_id: int) -> NDArray[np.int64]:
     """Queue offsets of half messages that op messages name."""
-    found = [np.zeros(0, dtype=np.int64)]
     for queue in view.queues(OP_TOPIC):
         if queue.queue.topic == OP_TOPIC and queue.queue.queue_id == queue_id:
-            for messages in messages_of(view, part_from(queue, _start(view, queue), bodies=True)):
-                bodies = b",".join(messages.column("stored_body").to_pylist())
-                found.append(np.array(_DIGITS.findall(bodies)).astype(np.int64))
-    return np.unique(np.concatenate(found))
+            start, stop = max(queue.range.min_offset, _start(view, queue), 0), queue.range.max_offset
+            with view.errors.scope():
+                ended = ended_halves(queue.queue, start, stop, view.snapshot.log.files, view.snapshot.reading)
+                if ended.unread:
+                    what = f"{counted(ended.unread, 'message')} of {OP_TOPIC}, queue {queue_id}"
+                    view.notes.add_unread(what, "damaged or missing: half messages may be done that it names")
+                return ended.offsets
+    return np.zeros(0, dtype=np.int64)
 
 
 def _superseded(view: View, queue: LoadedQueue) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqtool.formats.consume_queue import UNIT_SIZE
@@ -103,6 +103,7 @@ def test_a_queue_that_is_gone(tmp_path: Path) -> None:
     assert [note.what for note in work.notes.unread] == [f"messages of {SCHEDULE}, queue 2"]
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from((1, 2, 3, 18)), max_size=25),
     st.dictionaries(st.sampled_from((1, 2, 3)), st.integers(-2, 30)),

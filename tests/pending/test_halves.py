@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.building import START_TIME
@@ -103,6 +103,7 @@ def test_halves_in_rocksdb(tmp_path: Path) -> None:
     assert "RocksDB" in work.notes.unread[0].why
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 11) | st.none(), max_size=20),
     st.lists(st.lists(st.integers(0, 20), max_size=4), max_size=6),
