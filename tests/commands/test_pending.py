@@ -168,6 +168,17 @@ def test_what_cannot_be_read(store: Path) -> None:
         assert result["unread"] or result["not_looked_at"] or result["uncertain"], part
 
 
+def test_there_may_be_more(store: Path) -> None:
+    """A damaged unit makes the answer a lower bound, in the exit status and in the first line."""
+    path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0" / ("0" * 20)
+    with path.open("r+b") as file:
+        file.write((1 << 40).to_bytes(8, "big"))
+    found = pending(store)
+    assert found.status == Exit.LOSSY
+    assert found.out.startswith("at least 7 messages owed at ")
+    assert "Not looked at\n  1 message of SCHEDULE_TOPIC_XXXX, queue 0: " in found.out
+
+
 def test_statuses(tmp_path: Path, store: Path) -> None:
     assert rmqtool("pending", tmp_path / "nowhere").status == Exit.FAILED
     (tmp_path / "other").mkdir()

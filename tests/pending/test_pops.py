@@ -116,7 +116,7 @@ def test_retries_and_dead_letters(tmp_path: Path) -> None:
     builder.message("%RETRY%others+tasks")
     builder.message("%RETRY%lone_some")
     builder.message("%DLQ%billing", DLQ_ORIGIN_TOPIC="payments", RETRY_TOPIC="payments")
-    builder.committed = {("billing", "%RETRY%billing"): 2, ("work_ers", "tasks"): 0}
+    builder.committed = {("billing", "%RETRY%billing"): 2, ("work_ers", "tasks"): 0, ("work", "tasks"): 0}
     rows = rows_of(work_of(builder.build(tmp_path)))
     assert [(row["kind"], row["to_topic"], row["group"], row["queue_offset"]) for row in rows] == [
         ("retry", "payments", "billing", 2),
