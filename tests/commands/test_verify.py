@@ -48,6 +48,7 @@ def verify(store: Path, *options: str | Path) -> Result:
         return rmqtool("verify", store, *options)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Exit status, verdict and findings agree, and the document is valid."""
@@ -61,6 +62,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert document["result"]["start"]["messages_lost"] == 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documents_of_damaged_stores_are_valid(name: str, store: Path) -> None:
     """Whatever is wrong, and text says it too."""
@@ -280,6 +282,7 @@ def test_junit(store: Path) -> None:
     assert int(suite.get("failures", "")) == len(failed)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_junit_is_valid(name: str, store: Path) -> None:
