@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import parse_time, rfc3339
-from rmqtool.broker.delete_when import MAX_TIME, parse_zone
+from rmqtool.base.times import parse_zone, rfc3339
+from rmqtool.broker.delete_when import MAX_TIME
+from rmqtool.commands.options import time_of, time_zone_option
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
 
@@ -75,23 +75,11 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        timestamp = parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-    if not 0 <= timestamp <= MAX_TIME:
+def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    time = time_of(ctx, param, value)
+    if time is not None and not 0 <= time <= MAX_TIME:
         raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
-    return timestamp
-
-
-def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    try:
-        return None if value is None else parse_zone(value)
-    except RmqtoolError as error:
-        raise click.BadParameter(error.message, ctx, param) from error
+    return time
 
 
 def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
@@ -114,10 +102,9 @@ def cleaner_options(command: F) -> F:
           for name, (metavar, check, text) in _SETTINGS.items()),
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
-        click.option("--now", callback=_time, metavar="TIME",
-                     help="As if it were then: 2026-11-21T04:00:00Z, epoch ms, or +2h. Default: the clock."),
-        click.option("--time-zone", "zone", callback=_zone, metavar="ZONE",
-                     help="The broker's, such as Asia/Shanghai or +08:00. Default: this machine's."),
+        click.option("--now", callback=_in_calendar, metavar="TIME",
+                     help="As if it were then: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock."),
+        time_zone_option("The broker's", exposed=True),
         click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
                      help="As if every disk were so full, as that version computes it. Default: measured."),
     ]  # fmt: skip
@@ -148,10 +135,13 @@ def read_choices(saved: PlanFile) -> dict[str, Any]:
     if not (isinstance(found, dict) and found.keys() == set(_CHOICES) and _are_choices(found)):
         raise saved.odd_options()
     zone, version = found["zone"], found["broker_version"]
-    return found | {
-        "zone": None if zone is None else parse_zone(zone),
-        "broker_version": None if version is None else parse_version(version),
-    }
+    try:
+        return found | {
+            "zone": None if zone is None else parse_zone(zone),
+            "broker_version": None if version is None else parse_version(version),
+        }
+    except ValueError:
+        raise saved.odd_options() from None
 
 
 def _are_choices(found: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -43,6 +44,7 @@ class Style:
     color: ColorChoice = "auto"
     verbosity: int = 0  # below 0 quiet, above 0 verbose
     store: str | None = None  # the path that the command was given, for its JSON
+    zone: tzinfo | None = None  # of times without one; None is this machine's
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
 
     @property
