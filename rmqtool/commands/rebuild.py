@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
+    Exit.FINDINGS: "--topic and --queue name no queue",
     Exit.USAGE: "the options do not fit, or nobody confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
@@ -206,11 +207,15 @@ class _Outcome:
 
 
 def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
+    from rmqtool.scan.filters import Filters
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.show.rebuild_text import show_plan
+    from rmqtool.store.why_nothing import why_nothing
 
     plan, root = outcome.plan, str(request.store.root)
-    status = Exit.LOSSY if plan.is_lossy else Exit.OK
+    selection = request.options.selection
+    is_none = request.part != "index" and not plan.queues and bool(selection.topics or selection.queue_ids)
+    status = Exit.LOSSY if plan.is_lossy else Exit.FINDINGS if is_none else Exit.OK
     if style.json:
         result = {**plan_json(plan, outcome.state, outcome.transaction), "recovered": list(outcome.recovered)}
         write_document(request.command, style.store, result, findings=plan.findings, status=status)
@@ -219,7 +224,10 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
         show_plan(plan, style, verb=outcome.verb)
     if style.quiet:
         return status
-    if outcome.transaction:
+    if is_none:
+        filters = Filters(tuple(sorted(selection.topics)), tuple(sorted(selection.queue_ids)))
+        note(why_nothing(plan.source.snapshot, filters))
+    elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
         note(f"next: rmqtool verify {quote(root)}")
     elif outcome.state == "nothing":
