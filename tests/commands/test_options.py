@@ -239,3 +239,17 @@ def test_a_command_that_is_none() -> None:
     found = rmqtool("inspekt")
     assert found.status == Exit.USAGE
     assert "inspekt" in found.err
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("verfy", "no command verfy (did you mean verify?)"),
+        ("rebuild", "no command rebuild (did you mean rebuild-cq or rebuild-index?)"),
+        ("zzz", "no command zzz\n"),
+    ],
+)
+def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None:
+    found = rmqtool(word, "store")
+    assert found.status == Exit.USAGE
+    assert said in found.err
