@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ from rmqtool.base.errors import Exit
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
+from rmqtool.commands.verifying import recorded_options, repeated_options
 from rmqtool.commands.writing import (
     confirm,
     print_recovered,
@@ -161,7 +162,8 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
 
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
-    with Transaction(request.store, request.command) as transaction:
+    options = recorded_options(request.store.conf.path, request.options.version)
+    with Transaction(request.store, request.command, options=options) as transaction:
         print_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
@@ -221,7 +223,8 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
         return status
     if outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
-        note(f"next: rmqtool verify {quote(root)}")
+        words = repeated_options(request.store.conf.path, request.options.version)
+        note(f"next: {join(['rmqtool', 'verify', root, *words])}")
     elif outcome.state == "nothing":
         note("nothing to do")
     elif outcome.next_command:

@@ -13,7 +13,7 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.repair_request import RepairRequest
-from rmqtool.commands.verifying import diagnosis_of, run_verification
+from rmqtool.commands.verifying import diagnosis_of, recorded_options, run_verification
 from rmqtool.commands.writing import (
     confirm,
     print_recovered,
@@ -237,7 +237,9 @@ def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
     from rmqtool.transaction import CONTINUED, Transaction
 
     saved = None if done.ids else request.saved
-    with Transaction(request.store, f"repair{CONTINUED}" if done.ids else "repair") as transaction:
+    command = f"repair{CONTINUED}" if done.ids else "repair"
+    options = recorded_options(request.store.conf.path, request.options.version)
+    with Transaction(request.store, command, options=options) as transaction:
         print_recovered(transaction.recovered)
         done.recovered += recovered_json(transaction.recovered)
         if saved:
