@@ -85,9 +85,12 @@ def repair(style: Style, /, **given: Any) -> Exit:
         return _show_only(style, request)
     require_answer(yes=request.yes)
     root = request.store.root
-    done = f"is written; {join(['rmqtool', 'repair', str(root), *request.words])} goes on, rmqtool undo takes it back"
+    on = join(["rmqtool", "repair", str(root), *request.words])
+    done = f"is written; rmqtool undo takes it back; to go on: {on}"
+    done_so_far = _Done()
     with reporting_state(style, root, done):
-        return _repair(style, request)
+        found = _repair(style, request, done_so_far)
+    return _show_done(style, request, found, done_so_far)
 
 
 def _acknowledge(style: Style, request: RepairRequest) -> Exit:
@@ -214,21 +217,26 @@ def _following(request: RepairRequest, rebuild: RebuildPlan | None) -> str:
     return join(words)
 
 
-def _repair(style: Style, request: RepairRequest) -> Exit:
+def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
     """Repair until nothing is left to do: what is wrong behind a first repair may show only after it."""
-    from rmqtool.show.repair_text import show_found
-
-    done = _Done()
     found = _run(style, request, done)
     while not found.is_empty and len(done.ids) < _MOST:
         found = _run(style, request, done)
-    state = "done" if done.ids else "nothing"
+    return found
+
+
+def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done) -> Exit:
+    """Show what is left after the last transaction, and say what was done, also where nobody reads the former."""
+    from rmqtool.show.repair_text import show_found
+
     if style.json:
-        return _write_json(style, found, state, done)
-    show_found(found.outcome, found.plan, None, None, style)
-    if not style.quiet:
-        back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
-        note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _NOTHING)
+        return _write_json(style, found, "done" if done.ids else "nothing", done)
+    try:
+        show_found(found.outcome, found.plan, None, None, style)
+    finally:
+        if not style.quiet:
+            back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
+            note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _NOTHING)
     return found.outcome.status if done.ids else Exit.OK
 
 

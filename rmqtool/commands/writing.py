@@ -102,7 +102,7 @@ def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]
 
 @contextmanager
 def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
-    """Report the state of the store when an error, Ctrl-C or SIGTERM ends the block, which writes.
+    """Report the state of the store when an error, a signal, or a closed output ends the block, which writes.
 
     `done` follows the ids of the transactions that the block has made or taken back until then.
     """
@@ -112,16 +112,23 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
     before, unfinished = set(transactions(root).values()), interrupted(root)
     try:
         yield
-    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit) as end:
+    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit, BrokenPipeError) as end:
         changed = sorted((before ^ set(transactions(root).values())) - {unfinished, interrupted(root)})
-        is_signal = isinstance(end, (KeyboardInterrupt, SystemExit))
-        if is_signal and interrupted(root):
-            _tell(style, "interrupted: the next run that writes to the store, or rmqtool undo, ends what was begun")
+        cause = _cause(end)
+        if cause and interrupted(root):
+            _tell(style, f"{cause}the next run that writes to the store, or rmqtool undo, ends what was begun")
         if changed:
-            _tell(style, f"{'interrupted: ' if is_signal else ''}{', '.join(changed)} {done}")
-        elif is_signal and not interrupted(root):
-            _tell(style, f"interrupted: {'nothing else was changed' if unfinished else 'the store is as it was'}")
+            _tell(style, f"{cause}{', '.join(changed)} {done}")
+        elif cause and not interrupted(root):
+            _tell(style, f"{cause}{'nothing else was changed' if unfinished else 'the store is as it was'}")
         raise
+
+
+def _cause(end: BaseException) -> str:
+    """What ended a command that has no error of its own to report; rich makes an exit of a closed pipe."""
+    if isinstance(end, BrokenPipeError) or isinstance(end.__context__, BrokenPipeError):
+        return "nobody reads the output any more: "
+    return "interrupted: " if isinstance(end, (KeyboardInterrupt, SystemExit)) else ""
 
 
 def _tell(style: Style, text: str) -> None:

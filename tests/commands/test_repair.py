@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.commands.writing import reporting_state
+from rmqtool.show.output import Style
 from rmqtool.transaction.system import System
-from tests.commands.running import Result, answered, rmqtool
+from tests.commands.running import Result, answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.real_broker.harness import GEOMETRY
 from tests.rebuild.damaging import index_gone, index_slots_zeroed, one_queue_gone, unit_zeroed
@@ -206,3 +209,24 @@ def test_a_release_that_cannot_have_written_the_store_is_told(store: Path) -> No
     assert "WARNING: the store was written by 5." in found.err
     assert ", not by 4.4.0: name the right one" in rmqtool("verify", store, "--broker-version", "4.4.0").out
     assert "WARNING" not in answered(b"n\n", "repair", store, "--broker-version", VERSION).err
+
+
+@pytest.mark.slow
+def test_a_reader_who_is_gone_hears_what_was_done(store: Path) -> None:
+    """As behind `| head -3`: nothing was interrupted, and nothing is left to go on with."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = finish(spawn("repair", store, "--yes", "--broker-conf", conf_of(store), stdout=writer))
+    os.close(writer)
+    assert found.status == Exit.OK
+    assert "done: 0001-" in found.err
+    assert "interrupted" not in found.err
+    assert "to go on" not in found.err
+    assert (store / ".rmqtool").exists()
+
+
+def test_a_reader_who_is_gone_before_anything_is_written(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is shown before the question is not read: nobody can agree."""
+    with pytest.raises(BrokenPipeError), reporting_state(Style(), store, "is written"):
+        raise BrokenPipeError
+    assert capsys.readouterr().err == "nobody reads the output any more: the store is as it was\n"
