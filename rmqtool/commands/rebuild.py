@@ -23,8 +23,8 @@ from rmqtool.commands.writing import (
     recovered_json,
     reporting_state,
     require_answer,
+    require_release,
     unwritable,
-    warn_of_release,
     write_plan,
 )
 from rmqtool.show.output import Style, note, write_document
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
-    Exit.USAGE: "the options do not fit, or nobody confirmed",
+    Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
@@ -93,6 +93,7 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
     style.store = str(given["path"])
     request = RebuildRequest(command, part, **given)
+    require_release(request, writes=not (request.output or request.only_shows))
     if request.only_damaged:
         select_damaged(style, request)
     if request.output:
@@ -177,8 +178,6 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         plan.require_release()
         if not request.yes:
             _show_for_confirmation(style, plan)
-        warn_of_release(plan.source.snapshot)
-        if not request.yes:
             confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)

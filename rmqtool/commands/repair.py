@@ -16,12 +16,13 @@ from rmqtool.commands.repair_request import RepairRequest
 from rmqtool.commands.verifying import diagnosis_of, recorded_options, run_verification
 from rmqtool.commands.writing import (
     confirm,
+    older_release_option,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
+    require_release,
     saved_plan_options,
-    warn_of_release,
     write_plan,
     yes_option,
 )
@@ -46,7 +47,7 @@ _EPILOG = examples_and_statuses(
     {
         Exit.OK: "repaired, planned, or nothing to repair",
         Exit.FINDINGS: "done; verify still has findings above info, which are shown",
-        Exit.USAGE: "the options do not fit, or nobody confirmed",
+        Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
         Exit.LOSSY: "done; not all of the store can be read",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
@@ -68,6 +69,7 @@ _EPILOG = examples_and_statuses(
 @click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
               help="Read the log with so many processes; the result is the same.")  # fmt: skip
 @yes_option
+@older_release_option
 @store_options
 @global_options
 @click.pass_obj
@@ -81,6 +83,7 @@ def repair(style: Style, /, **given: Any) -> Exit:
     style.store = str(request.path)
     if request.acknowledge:
         return _acknowledge(style, request)
+    require_release(request, writes=not request.only_shows)
     if request.only_shows:
         return _show_only(style, request)
     require_answer(yes=request.yes)
@@ -276,12 +279,10 @@ def _require_consent(
         require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
         found.rebuild.require_release()
     if request.yes:
-        warn_of_release(found.outcome.snapshot)
         return
     if not style.json:
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
-    warn_of_release(found.outcome.snapshot)
     if done:
         note(f"\nwritten: {', '.join(done)}; verified again, and above is what is left")
     step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"

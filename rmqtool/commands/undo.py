@@ -28,7 +28,7 @@ _EPILOG = examples_and_statuses(
     {
         Exit.OK: "done, or nothing to do",
         Exit.USAGE: "nobody at a terminal to be asked, and no --yes",
-        Exit.FAILED: "files have changed since the repair, or something cannot be read or written",
+        Exit.FAILED: "files have changed since, or something cannot be read or written",
         Exit.IN_USE: "a broker runs on the store",
         Exit.NOT_A_STORE: "not a RocketMQ store",
     },

@@ -14,7 +14,8 @@ from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.show.output import Style, note, visible
 
 if TYPE_CHECKING:
-    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.commands.rebuild_request import RebuildRequest
+    from rmqtool.commands.repair_request import RepairRequest
     from rmqtool.transaction import Recovered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,10 +75,31 @@ def _agrees(question: str, name: str | None) -> bool:
         return False
 
 
-def warn_of_release(snapshot: Snapshot) -> None:
-    """Say that the release that was named cannot have written the store: what its rules make, the broker may refuse."""
-    if snapshot.release_contradiction:
-        note(f"\nWARNING: {snapshot.release_contradiction}: name the right one with --broker-version")
+def older_release_option(command: F) -> F:
+    """``--allow-older-release``, for commands whose result depends on the release."""
+    text = "Write by the rules of --broker-version although the store shows newer releases: after a downgrade."
+    return click.option("--allow-older-release", is_flag=True, help=text)(command)
+
+
+def require_release(request: RebuildRequest | RepairRequest, *, writes: bool) -> None:
+    """Return when the named release is not older than the store shows, or the user insists on it; else UsageError.
+
+    What the rules of an older one make, the broker may refuse. Nothing is asked where the store is only read.
+    """
+    from rmqtool.store.snapshot import Snapshot
+
+    version = request.options.version
+    contradiction = Snapshot(request.store, version, request.limit_rate).release_contradiction
+    if contradiction and request.yes and writes and not request.allow_older_release:
+        raise UsageError(
+            f"{contradiction}: nothing was changed",
+            hint="name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
+            "--allow-older-release",
+        )
+    if contradiction:
+        note(f"WARNING: {contradiction}: name the release that the broker has, or none")
+    if contradiction and writes and not request.allow_older_release:
+        confirm(f"Write by the rules of {version} all the same?", yes=False)
 
 
 def require_answer(*, yes: bool) -> None:

@@ -105,7 +105,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
         print_labelled(console, _label("rules of"), f"{releases}{evidence}")
     elif outcome.snapshot.release_contradiction:
-        text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the right one"
+        text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the release of the broker, or none"
         print_labelled(console, _label("rules of"), text, style="bold red")
     if outcome.start:
         _show_start(console, outcome.start, outcome.findings)

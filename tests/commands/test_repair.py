@@ -202,13 +202,35 @@ def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenSto
     assert repair(root, "--yes").status == Exit.OK
 
 
+def test_a_release_older_than_the_store_is_refused(store: Path) -> None:
+    """Its rules would make queues and index that the broker may refuse: a script has to insist on it."""
+    conf = ("--broker-conf", conf_of(store))
+    for command in ("repair", "rebuild-cq", "rebuild-index"):
+        with unchanged(store):
+            found = rmqtool(command, store, "--yes", "--broker-version", "4.4.0", *conf)
+        assert found.status == Exit.USAGE
+        assert "the store was written by 5." in found.err
+        assert "; you named 4.4.0: nothing was changed\n" in found.err
+        assert "--allow-older-release" in found.err
+    insisting = rmqtool("rebuild-cq", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release", *conf)
+    assert insisting.err.startswith("WARNING: the store was written by 5.")
+    assert (store / ".rmqtool").exists()
+
+
 @pytest.mark.slow
-def test_a_release_that_cannot_have_written_the_store_is_told(store: Path) -> None:
-    """Its rules would make queues that the right one may refuse: before the question, and in what verify shows."""
-    found = answered(b"n\n", "repair", store, "--broker-version", "4.4.0", "--broker-conf", conf_of(store))
-    assert "WARNING: the store was written by 5." in found.err
-    assert ", not by 4.4.0: name the right one" in rmqtool("verify", store, "--broker-version", "4.4.0").out
-    assert "WARNING" not in answered(b"n\n", "repair", store, "--broker-version", VERSION).err
+@pytest.mark.parametrize("command", ["repair", "rebuild-cq", "rebuild-index"])
+def test_a_release_older_than_the_store_is_asked_for_first(store: Path, command: str) -> None:
+    """Before the store is read; a newer one is asked for as any is, and a plan that is only shown warns."""
+    conf = ("--broker-conf", conf_of(store))
+    with unchanged(store):
+        found = answered(b"n\n", command, store, "--broker-version", "4.4.0", *conf)
+        assert found.out == ""
+        assert "Write by the rules of 4.4.0 all the same? [y/N]: " in found.err
+        shown = rmqtool(command, store, "--dry-run", "--broker-version", "4.4.0", *conf)
+        assert shown.status != Exit.USAGE
+        assert "WARNING: the store was written by 5." in shown.err
+    assert "; you named 4.4.0: name the release" in rmqtool("verify", store, "--broker-version", "4.4.0").out
+    assert "WARNING" not in rmqtool(command, store, "--yes", "--broker-version", "5.5", *conf).err
 
 
 @pytest.mark.slow
