@@ -89,7 +89,7 @@ def repair(style: Style, /, **given: Any) -> Exit:
     require_answer(yes=request.yes)
     root = request.store.root
     on = join(["rmqtool", "repair", str(root), *request.words])
-    done = f"is written; rmqtool undo takes it back; to go on: {on}"
+    done = f"is written; undo takes it back, to go on: {on}"
     done_so_far = _Done()
     with reporting_state(style, root, done):
         found = _repair(style, request, done_so_far)

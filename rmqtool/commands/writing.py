@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
-from rmqtool.show.output import Style, note, visible
+from rmqtool.show.output import Style, folded, note, visible
 
 if TYPE_CHECKING:
     from rmqtool.commands.rebuild_request import RebuildRequest
@@ -67,8 +67,9 @@ def confirm(question: str, *, yes: bool, name: str | None = None, has_changed: b
 def _agrees(question: str, name: str | None) -> bool:
     try:
         if name is None:
-            return click.confirm(question, default=False, err=True)
-        typed = click.prompt(f"{question} Type {visible(name)} to agree", default="", show_default=False, err=True)
+            return click.confirm(folded(f"{question} [y/N]"), default=False, show_default=False, err=True)
+        question = folded(f"{question} Type {visible(name)} to agree")
+        typed = click.prompt(question, default="", show_default=False, err=True)
         return bool(typed == visible(name))
     except click.Abort:  # Ctrl-C, or the end of the input, in the line of the question
         note("")

@@ -196,7 +196,7 @@ def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenSto
     index_gone(root)
     found = rmqtool("repair", root, "--yes", "--broker-version", VERSION)
     assert found.status == Exit.USAGE
-    assert re.search("0001-[0-9a-f]+ is written; .* undo takes it back", found.err)
+    assert re.search("0001-[0-9a-f]+ is written; undo takes it back, to go on: rmqtool repair", found.err)
     assert "--broker-conf FILE" in found.err
     assert not (root / "commitlog" / "notes.txt").exists()
     assert repair(root, "--yes").status == Exit.OK
