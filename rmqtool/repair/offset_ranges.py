@@ -6,7 +6,7 @@ A group goes on there anyhow, but only when it connects before its queue has gro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.repair.config_source import LMQ_TABLE
@@ -52,10 +52,8 @@ def with_real_offsets(text: str, queues: SeenQueues, backup: str | None = None) 
         nearest, why = _nearest(queue, offset)
         if nearest != offset:
             edits.append((number.value, number.stop, str(nearest)))
-            before = older.get((group, topic, number.name))
-            is_other = queue is not None and type(before) is int and before != nearest
-            kept = before if is_other and _nearest(queue, before)[0] == before else None
-            moved.append(Moved(group, topic, queue_id, offset, nearest, why, kept))
+            backup_offset = _plausible(queue, older.get((group, topic, number.name)), nearest)
+            moved.append(Moved(group, topic, queue_id, offset, nearest, why, backup_offset))
     return edited(text, edits), moved
 
 
@@ -87,6 +85,13 @@ def offsets_in(text: str) -> Iterator[tuple[str, str, Member]]:
                 yield from ((group, topic, number) for number in members(text, entry.value))
             else:
                 yield group, topic, entry._replace(name=_LMQ_QUEUE_ID)
+
+
+def _plausible(queue: SeenQueue | None, offset: Any, nearest: int) -> int | None:
+    """The offset of a ``.bak`` if its queue has it, and it is not the nearest one anyhow."""
+    if queue is None or type(offset) is not int or offset == nearest:
+        return None
+    return offset if queue.min_offset <= offset <= queue.max_offset else None
 
 
 def _nearest(queue: SeenQueue | None, offset: int) -> tuple[int, str]:
