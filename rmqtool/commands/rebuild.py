@@ -91,9 +91,13 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+    from rmqtool.store.snapshot import Snapshot
+
     style.store = str(given["path"])
     request = RebuildRequest(command, part, **given)
-    require_release(request, writes=not (request.output or request.only_shows))
+    named = Snapshot(request.store, request.options.version, request.limit_rate)
+    only_reads = bool(request.output or request.only_shows)
+    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_damaged:
         select_damaged(style, request)
     if request.output:

@@ -79,11 +79,15 @@ def repair(style: Style, /, **given: Any) -> Exit:
     STORE is the directory that broker.conf calls storePathRootDir. What is replaced is kept in STORE/.rmqtool until
     `rmqtool undo`. Stop the broker first.
     """
+    from rmqtool.store.snapshot import Snapshot
+
     request = RepairRequest(**given)
     style.store = str(request.path)
     if request.acknowledge:
         return _acknowledge(style, request)
-    require_release(request, writes=not request.only_shows)
+    named = Snapshot(request.store, request.options.version, request.limit_rate)
+    only_reads = request.only_shows
+    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_shows:
         return _show_only(style, request)
     require_answer(yes=request.yes)

@@ -14,8 +14,7 @@ from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.show.output import Style, folded, note, visible
 
 if TYPE_CHECKING:
-    from rmqtool.commands.rebuild_request import RebuildRequest
-    from rmqtool.commands.repair_request import RepairRequest
+    from rmqtool.store.snapshot import Snapshot
     from rmqtool.transaction import Recovered
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -82,16 +81,13 @@ def older_release_option(command: F) -> F:
     return click.option("--allow-older-release", is_flag=True, help=text)(command)
 
 
-def require_release(request: RebuildRequest | RepairRequest, *, writes: bool) -> None:
+def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
     """Return when the named release is not older than the store shows, or the user insists on it; else UsageError.
 
-    What the rules of an older one make, the broker may refuse. Nothing is asked where the store is only read.
+    What the rules of an older one make, the broker may refuse.
     """
-    from rmqtool.store.snapshot import Snapshot
-
-    version = request.options.version
-    contradiction = Snapshot(request.store, version, request.limit_rate).release_contradiction
-    if contradiction and request.yes and writes and not request.allow_older_release:
+    contradiction = snapshot.release_contradiction
+    if contradiction and yes and not is_allowed:
         raise UsageError(
             f"{contradiction}: nothing was changed",
             hint="name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
@@ -99,8 +95,8 @@ def require_release(request: RebuildRequest | RepairRequest, *, writes: bool) ->
         )
     if contradiction:
         note(f"WARNING: {contradiction}: name the release that the broker has, or none")
-    if contradiction and writes and not request.allow_older_release:
-        confirm(f"Write by the rules of {version} all the same?", yes=False)
+    if contradiction and not is_allowed:
+        confirm(f"Write by the rules of {snapshot.version} all the same?", yes=False)
 
 
 def require_answer(*, yes: bool) -> None:
