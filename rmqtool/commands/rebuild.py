@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,14 +16,15 @@ from rmqtool.base.errors import Exit
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
+from rmqtool.commands.verifying import recorded_options, repeated_options
 from rmqtool.commands.writing import (
     confirm,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
+    require_release,
     unwritable,
-    warn_of_release,
     write_plan,
 )
 from rmqtool.show.output import Style, note, write_document
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
     Exit.FINDINGS: "--topic and --queue name no queue",
-    Exit.USAGE: "the options do not fit, or nobody confirmed",
+    Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
@@ -91,8 +92,13 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+    from rmqtool.store.snapshot import Snapshot
+
     style.store = str(given["path"])
     request = RebuildRequest(command, part, **given)
+    named = Snapshot(request.store, request.options.version, request.limit_rate)
+    only_reads = bool(request.output or request.only_shows)
+    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_damaged:
         select_damaged(style, request)
     if request.output:
@@ -162,7 +168,8 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
 
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
-    with Transaction(request.store, request.command) as transaction:
+    options = recorded_options(request.store.conf.path, request.options.version)
+    with Transaction(request.store, request.command, options=options) as transaction:
         print_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
@@ -176,8 +183,6 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         plan.require_release()
         if not request.yes:
             _show_for_confirmation(style, plan)
-        warn_of_release(plan.source.snapshot)
-        if not request.yes:
             confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
@@ -229,7 +234,8 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
         note(why_nothing(plan.source.snapshot, filters))
     elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
-        note(f"next: rmqtool verify {quote(root)}")
+        words = repeated_options(request.store.conf.path, request.options.version)
+        note(f"next: {join(['rmqtool', 'verify', root, *words])}")
     elif outcome.state == "nothing":
         note("nothing to do")
     elif outcome.next_command:
