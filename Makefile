@@ -100,7 +100,7 @@ matrix: ## run the tests of Spark with older pyspark 4, each in an environment o
 	    echo "pyspark $$version" && .venv-pyspark-$$version/bin/python -m pytest -q tests/spark || exit; \
 	done
 
-everything: $(VENV)/.test ## run all tests, with every release of RocketMQ (test: two) and every rare case
+everything: $(VENV)/.test ## run every test, with each release of RocketMQ (test: two) and each case (test: samples)
 	@tests/setup-java.sh
 	RMQTOOL_TEST_ALL=1 $(BIN)/python -m pytest $(PARALLEL)
 

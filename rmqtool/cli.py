@@ -75,7 +75,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done",
-        Exit.FINDINGS: "done; there are findings",
+        Exit.FINDINGS: "done; there are findings, or nothing was found",
         Exit.USAGE: "the command line is wrong",
         Exit.LOSSY: "done, but something could not be read or kept",
         Exit.FAILED: "could not finish: I/O error, permission, unknown format, memory",

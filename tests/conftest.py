@@ -9,12 +9,12 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain, groupby, zip_longest
+from itertools import chain, count, groupby, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zlib import crc32
@@ -189,15 +189,27 @@ def _is_run(item: pytest.Item) -> bool:
 
 
 def _in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Of the same test for several started releases only one, not the same of each test."""
+    """Of the same long test for several releases, or stores of them, only one, not the same of each test.
+
+    Of what then is left of many cases of one kind (`one_in`), one in so many.
+    """
+    if _ALL in os.environ or not items or items[0].config.getoption("--quick"):
+        return items
 
     def test_of(item: pytest.Item) -> str:
-        is_started = item.get_closest_marker("broker") and _ALL not in os.environ
-        return _RELEASE.sub("RELEASE", item.nodeid) if is_started else item.nodeid
+        return _RELEASE.sub("RELEASE", item.nodeid) if _rank(item) < len(_MARKERS) else item.nodeid
 
     groups = [(name, list(group)) for name, group in groupby(sorted(items, key=test_of), key=test_of)]
     chosen = {group[crc32(name.encode()) % len(group)] for name, group in groups}
-    return [item for item in items if item in chosen]
+    places: defaultdict[str, Iterator[int]] = defaultdict(count)
+    return [
+        item for item in items if item in chosen and next(places[item.nodeid.partition("[")[0]]) % _every(item) == 0
+    ]
+
+
+def _every(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("one_in")
+    return marker.args[0] if marker else 1
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -178,6 +178,7 @@ def test_the_installed_program_inspects_the_example_store(installed: Path, tmp_p
         assert run(installed / "rmqtool", "inspect", place, cwd=tmp_path).strip() != ""
 
 
+@pytest.mark.rare
 @pytest.mark.spark
 def test_spark_finds_what_is_installed(wheel: Path, tmp_path: Path) -> None:
     """The format is there where the wheel is, without being registered; what both depend on comes from here."""

@@ -1,10 +1,11 @@
-"""Times: as output shows them, RFC 3339 in UTC from epoch ms, and as people write them."""
+"""Times: as output shows them, RFC 3339 in UTC from epoch ms, and as people write them; time zones."""
 
 from __future__ import annotations
 
 import re
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 MIN_TIMESTAMP = -(1 << 63)
 MAX_TIMESTAMP = (1 << 63) - 1
@@ -12,15 +13,20 @@ MAX_TIMESTAMP = (1 << 63) - 1
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MS = timedelta(milliseconds=1)
-_EPOCH_MS = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_EPOCH_NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_SECONDS = range(10**8, 10**11)
+"""Numbers that are epoch seconds, 1973 to 5138: as milliseconds they would be older than RocketMQ."""
 _RELATIVE = re.compile(r"([+-])((?:\d{1,12}(?:ms|[wdhms]))+)", re.ASCII)
 _DURATION_ITEM = re.compile(r"(\d+)(ms|[wdhms])", re.ASCII)
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
 _MAX_SECONDS = 1 << 33  # later times no file system keeps
-_RFC_3339 = re.compile(
-    r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?\s?(?:([Zz])|([+-])(\d\d):?(\d\d))", re.ASCII
+_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_CALENDAR = re.compile(
+    r"(\d{4}-\d\d-\d\d|yesterday|today|tomorrow)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:[.,](\d{1,9}))?)?"
+    r"\s?(Z|[+-]\d\d:?\d\d)?",
+    re.ASCII | re.IGNORECASE,
 )
-_WITHOUT_ZONE = re.compile(r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?", re.ASCII)
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)", re.ASCII)
 
 
 def rfc3339(timestamp: int | None) -> str | None:
@@ -38,39 +44,58 @@ def file_time(timestamp: int) -> int:
     return min(max(timestamp, 0), _MAX_SECONDS * 1000) * 1_000_000
 
 
-def parse_time(text: str, now: int | None = None) -> int:
+def parse_time(text: str, now: int | None = None, zone: tzinfo | None = None) -> int:
     """Epoch ms of a time as people write it; raise ValueError with a sentence that says what is wrong.
 
-    RFC 3339 with its zone (``2026-11-21T10:52:00Z``), epoch ms (any 64-bit integer), or a distance from `now`
-    (epoch ms, default: the clock): ``-2h``, ``-1d12h``, ``+30m``; units are w, d, h, m, s and ms.
+    A date with or without a time of day (``2026-11-21 10:52``; a date alone is its first moment; ``today``,
+    ``yesterday`` and ``tomorrow`` are dates), in its own zone (``2026-11-21T10:52:00Z``) or in `zone`, None for this
+    machine's; epoch ms, or seconds where those cannot be meant; ``now`` (`now`, epoch ms, default: the clock) or a
+    distance from it: ``-2h``, ``-1d12h``, ``+30m``; units are w, d, h, m, s and ms.
     """
     text = text.strip()
-    if _EPOCH_MS.fullmatch(text):
-        return _checked(int(text), text)
+    if _EPOCH_NUMBER.fullmatch(text):
+        number = int(text)
+        return _checked(number * 1000 if number in _SECONDS else number, text)
+    now = time.time_ns() // 1_000_000 if now is None else now
     if relative := _RELATIVE.fullmatch(text):
         distance = sum(int(count) * _UNIT_MS[unit] for count, unit in _DURATION_ITEM.findall(relative[2]))
-        start = time.time_ns() // 1_000_000 if now is None else now
-        return _checked(start - distance if relative[1] == "-" else start + distance, text)
-    if match := _RFC_3339.fullmatch(text):
-        return _from_rfc3339(match)
-    if _WITHOUT_ZONE.fullmatch(text):
-        day, _, clock = text.replace(" ", "T").upper().partition("T")
-        raise ValueError(f"{text!r} has no time zone: write {day}T{clock or '00:00:00'}Z for UTC, or +08:00 for Z")
-    raise ValueError(f"{text!r} is no time such as 2026-11-21T10:52:00Z, 1795258320000 (epoch ms) or -2h")
+        return _checked(now - distance if relative[1] == "-" else now + distance, text)
+    if text.lower() == "now":
+        return now
+    if match := _CALENDAR.fullmatch(text):
+        return _from_calendar(match, now, zone)
+    raise ValueError(f"{text!r} is no time such as 2026-11-21T10:52:00Z, '2026-11-21 10:52', yesterday or -2h")
 
 
-def _from_rfc3339(match: re.Match[str]) -> int:
-    """Epoch ms of a match of RFC 3339; digits finer than a millisecond are cut off."""
-    day, clock, fraction, utc, sign, hours, minutes = match.groups()
+def parse_zone(text: str) -> tzinfo:
+    """A time zone: a name such as Asia/Shanghai, or a distance from UTC such as +08:00; raise ValueError."""
+    text = text.strip()
+    if text.upper() in ("Z", "UTC", "GMT"):
+        return timezone.utc
+    if offset := _OFFSET.fullmatch(text):
+        distance = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
+        if distance < timedelta(hours=24):
+            return timezone(distance if offset[1] == "+" else -distance)
     try:
-        local = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc)
-        offset = timedelta() if utc else timedelta(hours=int(hours), minutes=int(minutes))
-        if offset >= timedelta(days=1):
-            raise ValueError("a time zone is less than a day from UTC")
-    except ValueError as error:
+        return ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"{text!r} is no time zone such as Asia/Shanghai or +08:00") from error
+
+
+def _from_calendar(match: re.Match[str], now: int, zone: tzinfo | None) -> int:
+    """Epoch ms of a date, perhaps with a time of day; digits finer than a millisecond are cut off."""
+    day, clock, fraction, own_zone = match.groups()
+    try:
+        if own_zone:
+            zone = parse_zone(own_zone.upper())
+        if day.lower() in _DAYS:
+            today = (_EPOCH + now * _MS).astimezone(zone).date()
+            day = (today + timedelta(days=_DAYS[day.lower()])).isoformat()
+        local = datetime.fromisoformat(f"{day}T{clock or '00:00'}")
+        passed = (local.replace(tzinfo=zone) if zone else local.astimezone()) - _EPOCH
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{match[0]!r} is no time: {error}") from error
-    passed = (local - _EPOCH) // _MS + int((fraction or "0").ljust(3, "0")[:3])
-    return passed - (offset if sign != "-" else -offset) // _MS
+    return passed // _MS + int((fraction or "0").ljust(3, "0")[:3])
 
 
 def _checked(timestamp: int, text: str) -> int:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import datetime, timezone, tzinfo
 
-from rmqtool.base.errors import UsageError
-
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?([0-5]\d)", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,18}")  # the digits of all scripts, as Integer#parseInt takes them
 _INT = range(-(1 << 31), 1 << 31)
 _QUARTER_MS = 15 * 60_000  # every zone's offset is a multiple of it since 1972
@@ -58,21 +54,6 @@ def next_start(delete_when: str, now: int, zone: tzinfo | None) -> int | None:
         if hour != before and _matches(delete_when, hour):
             return quarter
     return None
-
-
-def parse_zone(text: str) -> tzinfo:
-    """A time zone: a name such as Asia/Shanghai, or a distance from UTC such as +08:00; raise UsageError."""
-    text = text.strip()
-    if text.upper() in ("Z", "UTC", "GMT"):
-        return timezone.utc
-    if offset := _OFFSET.fullmatch(text):
-        distance = timedelta(hours=int(offset[2]), minutes=int(offset[3]))
-        if distance < timedelta(hours=24):
-            return timezone(distance if offset[1] == "+" else -distance)
-    try:
-        return ZoneInfo(text)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise UsageError(f"{text!r} is no time zone such as Asia/Shanghai or +08:00") from error
 
 
 def _matches(delete_when: str, hour: int) -> bool | None:

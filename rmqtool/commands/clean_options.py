@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqtool.base.errors import RmqtoolError
-from rmqtool.base.times import rfc3339
-from rmqtool.broker.delete_when import MAX_TIME, parse_zone
-from rmqtool.commands.options import now_option
+from rmqtool.base.times import parse_zone, rfc3339
+from rmqtool.commands.options import now_option, time_zone_option
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version
 
@@ -76,13 +74,6 @@ _SETTINGS: dict[str, tuple[str, Check, str]] = {
 _FORCIBLY = "cleanFileForciblyEnable"
 
 
-def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
-    try:
-        return None if value is None else parse_zone(value)
-    except RmqtoolError as error:
-        raise click.BadParameter(error.message, ctx, param) from error
-
-
 def _float(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     if value is not None and math.isnan(value):
         raise click.BadParameter("nan is no number", ctx, param)
@@ -104,8 +95,7 @@ def cleaner_options(command: F) -> F:
         click.option(f"--{_kebab(_FORCIBLY)}/--no-{_kebab(_FORCIBLY)}", default=None,
                      help="Whether files may go regardless of age. Default: they may."),
         now_option,
-        click.option("--time-zone", "zone", callback=_zone, metavar="ZONE",
-                     help="The broker's, such as Asia/Shanghai or +08:00. Default: this machine's."),
+        time_zone_option("The broker's", exposed=True),
         click.option("--disk-used-percent", type=click.FloatRange(0, 100), callback=_float, metavar="PERCENT",
                      help="As if every disk were so full, as that version computes it. Default: measured."),
     ]  # fmt: skip
@@ -136,10 +126,13 @@ def read_choices(saved: PlanFile) -> dict[str, Any]:
     if not (isinstance(found, dict) and found.keys() == set(_CHOICES) and _are_choices(found)):
         raise saved.odd_options()
     zone, version = found["zone"], found["broker_version"]
-    return found | {
-        "zone": None if zone is None else parse_zone(zone),
-        "broker_version": None if version is None else parse_version(version),
-    }
+    try:
+        return found | {
+            "zone": None if zone is None else parse_zone(zone),
+            "broker_version": None if version is None else parse_version(version),
+        }
+    except ValueError:
+        raise saved.odd_options() from None
 
 
 def _are_choices(found: Mapping[str, Any]) -> bool:

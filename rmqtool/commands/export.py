@@ -13,7 +13,7 @@ from rmqtool.base.errors import Exit, UnreadableError, UsageError
 from rmqtool.commands.export_engines import export_engine
 from rmqtool.commands.filter_options import filter_options
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
-from rmqtool.show.output import Style, write_document
+from rmqtool.show.output import Style, note, write_document
 
 if TYPE_CHECKING:
     from rmqtool.export.check import CheckResult
@@ -29,7 +29,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done",
-        Exit.FINDINGS: "--check found a difference",
+        Exit.FINDINGS: "nothing passes the filters, or --check found a difference",
         Exit.USAGE: "options that do not fit, or an output that is not empty",
         Exit.LOSSY: "done, but bytes of a log are no messages, or a body is wrong",
         Exit.FAILED: "no Java, no Spark, a full disk, something that cannot be read",
@@ -186,7 +186,10 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
         from rmqtool.export.output import Output
         from rmqtool.export.plan import has_store_column, names_in
         from rmqtool.export.run import check_output, run_export
+        from rmqtool.scan.filters import Filters
         from rmqtool.show.export_text import show_export
+        from rmqtool.store.snapshot import Snapshot
+        from rmqtool.store.why_nothing import why_nothing
 
         check_output(path, [named.store.root for named in opened])
         mode: Mode = options["mode"]
@@ -196,11 +199,15 @@ def _export(style: Style, given: Sequence[str], path: Path, options: dict[str, A
             with_store = options["store_column"] or len(stores) > 1 or has_store_column(before)
             settings = _export_options(options, with_store=with_store)
             exported = run_export(stores, output, mode, settings, engine)
-    status = Exit.LOSSY if exported.totals.is_lossy else Exit.OK
+    is_empty = not exported.manifest["rows"] and settings.query.filters != Filters()
+    status = Exit.LOSSY if exported.totals.is_lossy else Exit.FINDINGS if is_empty else Exit.OK
     if style.json:
         write_document("export", style.store, summary(exported.manifest), status=status)
     else:
         show_export(exported, path, style)
+    if is_empty and not style.quiet:
+        for named in stores:
+            note(f"{named.name}: {why_nothing(Snapshot(named.store), settings.query.filters)}")
     return status
 
 

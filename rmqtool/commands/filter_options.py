@@ -9,21 +9,15 @@ from typing import Any, TypeVar
 import click
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.times import parse_time
+from rmqtool.base.times import rfc3339
 from rmqtool.commands.completion import complete_queue, complete_topic
+from rmqtool.commands.options import time_of, time_zone_option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_OFFSET = (1 << 63) - 1
 _TAG_SEPARATOR = "||"  # as consumers subscribe: `TagA || TagB`
 _ANY_TAG = "*"
-
-
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
 
 
 def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
@@ -53,12 +47,12 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[F], F]]] = {
     ),
     "from": (
         "from_timestamp",
-        click.option("--from", callback=_time, metavar="TIME",
-                     help="Stored then or later: 2026-11-21T10:52:00Z, epoch ms, or -2h."),
+        click.option("--from", callback=time_of, metavar="TIME",
+                     help="Stored then or later: '2026-11-21 10:52', yesterday, -2h, with Z in UTC, epoch s or ms."),
     ),
     "to": (
         "to_timestamp",
-        click.option("--to", callback=_time, metavar="TIME", help="Stored before then."),
+        click.option("--to", callback=time_of, metavar="TIME", help="Stored before then."),
     ),
     "from-offset": (
         "from_offset",
@@ -87,11 +81,13 @@ def filter_options(*names: str) -> Callable[[F], F]:
 
             given = {_OPTIONS[name][0]: kwargs.pop(name.replace("-", "_")) for name in chosen}
             filters = Filters(**given)
-            _check(filters.from_timestamp, filters.to_timestamp, "--from", "--to")
-            _check(filters.from_offset, filters.to_offset, "--from-offset", "--to-offset")
+            _check_times(filters.from_timestamp, filters.to_timestamp)
+            _check_offsets(filters.from_offset, filters.to_offset)
             return command(*args, filters=filters, **kwargs)
 
         decorated: Any = with_filters
+        if "from" in chosen:
+            decorated = time_zone_option("Zone of times without one")(decorated)
         for name in reversed(chosen):
             decorated = _OPTIONS[name][1](decorated)
         return decorated  # type: ignore[no-any-return]
@@ -105,6 +101,12 @@ def limit_option(command: F) -> F:
     return click.option("--limit", type=count, metavar="N", help="Stop after N of them.")(command)
 
 
-def _check(start: int | None, stop: int | None, first: str, second: str) -> None:
+def _check_times(start: int | None, stop: int | None) -> None:
     if start is not None and stop is not None and start > stop:
-        raise UsageError(f"{first} ({start}) is behind {second} ({stop}): nothing lies between")
+        shown = [rfc3339(each) or each for each in (start, stop)]
+        raise UsageError(f"--from is later than --to: {shown[0]} and {shown[1]}; nothing lies between")
+
+
+def _check_offsets(start: int, stop: int | None) -> None:
+    if stop is not None and start > stop:
+        raise UsageError(f"--from-offset {start} is behind --to-offset {stop}: nothing lies between")

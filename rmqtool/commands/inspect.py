@@ -43,6 +43,7 @@ _EPILOG = examples_and_statuses(
     ),
     {
         Exit.OK: "done",
+        Exit.FINDINGS: "nothing passes the filters",
         Exit.LOSSY: "done, but a part cannot be read, or bytes, a body or a unit are wrong",
         Exit.FAILED: "the store or what is listed cannot be read, or is not supported",
         Exit.NOT_A_STORE: "not a RocketMQ store",

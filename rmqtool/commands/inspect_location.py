@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqtool.base.errors import Exit, UsageError
+from rmqtool.base.errors import Exit, RmqtoolError, UsageError
 from rmqtool.commands.inspect_listing import Format, ListingOutput, checked_columns, list_at, show_counts
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.show.output import Style, note
@@ -50,6 +50,7 @@ def list_from(
 ) -> Exit:
     """Show the listing of a location, by the options of inspect; raise UsageError where they do not fit."""
     from rmqtool.inspect.registry import count_location
+    from rmqtool.scan.filters import Filters
 
     _check(location, request, style)
     names = checked_columns(request.columns, location)
@@ -59,11 +60,14 @@ def list_from(
     listing_format = "json" if style.json else request.output_format or "text"
     shown = ListingOutput(style, location, listing_format, request.body_format, names, request.as_hex)
     status = list_at(shown, _listing(location, request, options), options.by_record)
-    if shown.empty and request.limit != 0 and not style.quiet:
-        note(_nothing(location, request.filters))
+    nothing_fits = shown.empty and request.limit != 0 and request.filters != Filters()
     if not style.quiet:
+        if nothing_fits:
+            note(_why_nothing(location, request.filters, conf, limit_rate))
+        elif shown.empty and request.limit != 0:
+            note(f"nothing is stored in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}")
         _print_other_kind(location)
-    return status
+    return Exit.FINDINGS if nothing_fits and status is Exit.OK else status
 
 
 def _options(
@@ -110,11 +114,15 @@ def _listing(location: Location, request: ListingRequest, options: ListingOption
     return limited(follow_log(location, options, from_end=from_end), request.limit)
 
 
-def _nothing(location: Location, filters: Filters) -> str:
-    from rmqtool.scan.filters import Filters
+def _why_nothing(location: Location, filters: Filters, conf: BrokerConf, limit_rate: RateLimit | None) -> str:
+    from rmqtool.store.snapshot import Snapshot
+    from rmqtool.store.store import open_store
+    from rmqtool.store.why_nothing import NOTHING_FITS, why_nothing
 
-    scope = f"in this part of the {'commit log' if location.kind == 'commitlog' else 'store'}"
-    return f"nothing {scope} passes the filters" if filters != Filters() else f"nothing is stored {scope}"
+    try:
+        return why_nothing(Snapshot(open_store(location.root, conf), limit=limit_rate), filters)
+    except RmqtoolError:  # a file without its store
+        return NOTHING_FITS
 
 
 def _print_other_kind(location: Location) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -29,6 +30,15 @@ class LazyGroup(click.Group):
         module, _, attribute = self.modules[cmd_name][1].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; an unknown name gets the nearest ones."""
+        if args and args[0] not in self.modules and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.modules, cutoff=0.65)
+            ctx.fail(f"no command {args[0]}" + (f" (did you mean {' or '.join(near)}?)" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands in the group's help, as click writes it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import click
 
 from rmqtool.base.errors import Exit, RmqtoolError
 from rmqtool.base.files import RateLimit, read_all
-from rmqtool.base.times import parse_time
+from rmqtool.base.times import parse_time, parse_zone
 from rmqtool.broker.delete_when import MAX_TIME
 from rmqtool.rules.broker_conf import BrokerConf, parse_broker_conf
 from rmqtool.rules.versions import Version, parse_version
@@ -23,6 +24,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]i?)?b?(?:/s)?", re.IGNORECASE | re.ASCII)
 _FACTORS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 _MAX_CONF_SIZE = 1 << 20
+
+
+def time_of(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The callback of an option for a time, epoch ms; in the zone of ``--time-zone``, wherever that stands."""
+    try:
+        return None if value is None else parse_time(value, zone=ctx.ensure_object(Style).zone)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def _zone(ctx: click.Context, param: click.Parameter, value: str | None) -> tzinfo | None:
+    try:
+        zone = None if value is None else parse_zone(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+    ctx.ensure_object(Style).zone = zone
+    return zone
+
+
+def time_zone_option(meaning: str, *, exposed: bool = False) -> Callable[[F], F]:
+    """``--time-zone ZONE``, in which times without a zone are; with `exposed` the argument `zone`, too."""
+    names = ("--time-zone", "zone") if exposed else ("--time-zone",)
+    return click.option(*names, callback=_zone, is_eager=True, expose_value=exposed, metavar="ZONE",
+                        help=f"{meaning}, such as Asia/Shanghai or +08:00. Default: this machine's.")  # fmt: skip
 
 
 def _rate(ctx: click.Context, param: click.Parameter, value: str | None) -> RateLimit | None:
@@ -51,23 +76,18 @@ def _conf(ctx: click.Context, param: click.Parameter, value: Path | None) -> Bro
     return replace(conf, path=str(value))
 
 
-def _now(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    if value is None:
-        return None
-    try:
-        timestamp = parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-    if not 0 <= timestamp <= MAX_TIME:
+def _in_calendar(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    time = time_of(ctx, param, value)
+    if time is not None and not 0 <= time <= MAX_TIME:
         raise click.BadParameter(f"{value!r} is not between the years 1970 and 9999", ctx, param)
-    return timestamp
+    return time
 
 
 now_option = click.option(
     "--now",
-    callback=_now,
+    callback=_in_calendar,
     metavar="TIME",
-    help="As if it were then: 2026-11-21T04:00:00Z, epoch ms, or +2h. Default: the clock.",
+    help="As if it were then: '2026-11-21 04:00', tomorrow, +2h, with Z in UTC. Default: the clock.",
 )
 """The time at which a command answers, the argument `now`: epoch ms, None for the clock."""
 

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqtool.base.errors import Exit
-from rmqtool.base.times import parse_time
 from rmqtool.commands.completion import complete_topic
-from rmqtool.commands.options import examples_and_statuses, global_options, now_option, store_options
+from rmqtool.commands.options import (
+    examples_and_statuses,
+    global_options,
+    now_option,
+    store_options,
+    time_of,
+    time_zone_option,
+)
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 from rmqtool.show.output import Style
@@ -38,13 +44,6 @@ _EPILOG = examples_and_statuses(
 )
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
 @click.command("pending", epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
 @click.option("--list", "listed", is_flag=True, help="List the messages too, with their places, the most urgent first.")
@@ -64,7 +63,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     metavar="GROUP",
     help="Only what waits for this consumer group, or is of this producer group. Repeatable.",
 )
-@click.option("--due-before", callback=_time, metavar="TIME", help="Only what is due before then.")
+@click.option("--due-before", callback=time_of, metavar="TIME", help="Only what is due before then.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -74,6 +73,7 @@ def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     help="List at most so many; all are counted.",
 )
 @now_option
+@time_zone_option("Zone of times without one")
 @store_options
 @global_options
 @click.pass_obj

@@ -41,11 +41,6 @@ _EPILOG = examples_and_statuses(
     },
 )
 
-_NOTHING: dict[Question, str] = {
-    "scan": "no message of the commit log fits",
-    "time": "no message was stored then or later",
-}
-
 
 @click.command("query", epilog=_EPILOG)
 @click.argument("path", metavar="STORE", type=click.Path(path_type=Path))
@@ -140,7 +135,7 @@ def _by_keys(snapshot: Snapshot, question: Question, asked: dict[str, Any], note
             has_message = True
             yield message
     if not has_message and asked["limit"] != 0:
-        notes.add(why_not_found(snapshot, keys))
+        notes.add(why_not_found(snapshot, keys, filters.topics))
 
 
 def _by_content(
@@ -179,13 +174,22 @@ def _show_messages(style: Style, snapshot: Snapshot, question: Question, asked: 
         _show_message(style, snapshot, message, asked)
     if last is None:
         if not notes.lines:
-            notes.add(_NOTHING.get(question, "nothing is shown"))
+            notes.add(_why_nothing(snapshot, question, asked))
         return Exit.FINDINGS
     if save_to is not None:
         _save_body(last, save_to)
     if not style.quiet and not style.json:
         _note_next(snapshot, last, count, asked)
     return Exit.OK
+
+
+def _why_nothing(snapshot: Snapshot, question: Question, asked: dict[str, Any]) -> str:
+    from rmqtool.store.why_nothing import why_nothing
+
+    if question not in ("scan", "time") or asked["limit"] == 0:
+        return "nothing is shown"
+    filters = asked["filters"]
+    return why_nothing(snapshot, replace(filters, from_timestamp=asked["time"] or filters.from_timestamp))
 
 
 def _show_message(style: Style, snapshot: Snapshot, message: Message, asked: dict[str, Any]) -> None:

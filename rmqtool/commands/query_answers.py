@@ -162,6 +162,7 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     from rmqtool.show.query_text import show_consumers
     from rmqtool.store.rocksdb import is_readable
     from rmqtool.store.store import rocksdb_configs
+    from rmqtool.store.why_nothing import instead_of
 
     lines = [offset.as_json() for offset in group_offsets(snapshot, name)]
     if rocksdb_configs(snapshot.store) and not is_readable():
@@ -171,8 +172,9 @@ def group(style: Style, snapshot: Snapshot, name: str, notes: Notes) -> Exit:
     if snapshot.committed.file.problem:
         notes.add(f"consumer offsets: {snapshot.committed.file.problem}", lossy=True)
     if not lines:
-        known = ", ".join(groups_of(snapshot)) or "none"
-        notes.add(f"group {name} has committed no offset and has no retry queue here; groups: {known}")
+        groups = groups_of(snapshot)
+        instead = instead_of(name, groups) if groups else "; no other group has, either"
+        notes.add(f"group {name} has committed no offset and has no retry queue here{instead}")
         return Exit.FINDINGS
     _show(style, lines, show_consumers)
     return Exit.OK

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from rmqtool.base.errors import UsageError
-from rmqtool.base.times import parse_time
 from rmqtool.commands.filter_options import filter_options, limit_option
+from rmqtool.commands.options import time_of
 
 if TYPE_CHECKING:
     from rmqtool.query.by_scan import Condition
@@ -44,13 +44,6 @@ _ALL = set().union(*_FITTING.values(), _FITTING)
 _EXAMPLES = {"pull": "--pull --topic T --queue 0 --queue-offset 42", "at": "--at -2h --topic T --queue 0"}
 
 
-def _time(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
-
-
 def _conditions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Condition, ...]:
     if not values:
         return ()
@@ -70,7 +63,7 @@ def query_options(command: F) -> F:
         click.option("--msg-id", metavar="ID", help="By the offset message id: store host and physical offset in hex."),
         click.option("--offset", type=offset, metavar="BYTES", help="By the physical offset in the commit log."),
         click.option("--queue-offset", type=offset, metavar="N", help="By the offset in --topic and --queue."),
-        click.option("--time", callback=_time, metavar="TIME", help="What was stored then and next, 10 messages."),
+        click.option("--time", callback=time_of, metavar="TIME", help="What was stored then and next, 10 messages."),
         click.option("--scan", is_flag=True, help="Look at every message of the log, without index and queues."),
         click.option("--where", multiple=True, callback=_conditions, metavar="NAME=TEXT",
                      help="Scan for a property: NAME=TEXT, NAME!=TEXT, NAME~TEXT (holds it). Repeatable."),
@@ -80,7 +73,7 @@ def query_options(command: F) -> F:
         click.option("--pull", is_flag=True, help="What a consumer gets that pulls from --queue-offset."),
         click.option("--max", "most", type=click.IntRange(1, 1 << 20), default=32, show_default=True, metavar="N",
                      help="Messages that the pull asks for."),
-        click.option("--at", callback=_time, metavar="TIME", help="The queue offset for a moment, for resetOffset."),
+        click.option("--at", callback=time_of, metavar="TIME", help="The queue offset for a moment, for resetOffset."),
         click.option("--group", metavar="GROUP", help="What a consumer group has consumed."),
         filter_options(),
         limit_option,

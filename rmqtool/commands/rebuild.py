@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,14 +16,15 @@ from rmqtool.base.errors import Exit
 from rmqtool.commands.only_damaged import select_damaged
 from rmqtool.commands.options import examples_and_statuses
 from rmqtool.commands.rebuild_request import RebuildRequest, command_line, rebuild_options
+from rmqtool.commands.verifying import recorded_options, repeated_options
 from rmqtool.commands.writing import (
     confirm,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
+    require_release,
     unwritable,
-    warn_of_release,
     write_plan,
 )
 from rmqtool.show.output import Style, note, write_document
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 
 _STATUSES = {
     Exit.OK: "done, planned, or nothing to do",
-    Exit.USAGE: "the options do not fit, or nobody confirmed",
+    Exit.FINDINGS: "--topic and --queue name no queue",
+    Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
     Exit.LOSSY: "done, but bytes of the log had to be skipped or a queue left out",
     Exit.FAILED: "could not finish; the store is as before",
     Exit.IN_USE: "a broker runs on the store",
@@ -90,8 +92,13 @@ def rebuild_index(style: Style, /, **given: Any) -> Exit:
 
 
 def _rebuild(style: Style, command: str, part: Part, given: dict[str, Any]) -> Exit:
+    from rmqtool.store.snapshot import Snapshot
+
     style.store = str(given["path"])
     request = RebuildRequest(command, part, **given)
+    named = Snapshot(request.store, request.options.version, request.limit_rate)
+    only_reads = bool(request.output or request.only_shows)
+    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_damaged:
         select_damaged(style, request)
     if request.output:
@@ -161,7 +168,8 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
 
     require_answer(yes=request.yes)
     saved = SavedPlan(request.plan, request.command) if request.plan else None
-    with Transaction(request.store, request.command) as transaction:
+    options = recorded_options(request.store.conf.path, request.options.version)
+    with Transaction(request.store, request.command, options=options) as transaction:
         print_recovered(transaction.recovered)
         recovered = recovered_json(transaction.recovered)
         if saved:
@@ -175,8 +183,6 @@ def _write(style: Style, request: RebuildRequest) -> Exit:
         plan.require_release()
         if not request.yes:
             _show_for_confirmation(style, plan)
-        warn_of_release(plan.source.snapshot)
-        if not request.yes:
             confirm("Write this?", yes=request.yes, has_changed=bool(transaction.recovered))
         committed = _apply(style, request, plan, transaction)
     plan = replace(plan, backup_bytes=committed.backup_bytes)
@@ -206,11 +212,15 @@ class _Outcome:
 
 
 def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
+    from rmqtool.scan.filters import Filters
     from rmqtool.show.rebuild_json import plan_json
     from rmqtool.show.rebuild_text import show_plan
+    from rmqtool.store.why_nothing import why_nothing
 
     plan, root = outcome.plan, str(request.store.root)
-    status = Exit.LOSSY if plan.is_lossy else Exit.OK
+    selection = request.options.selection
+    is_none = request.part != "index" and not plan.queues and bool(selection.topics or selection.queue_ids)
+    status = Exit.LOSSY if plan.is_lossy else Exit.FINDINGS if is_none else Exit.OK
     if style.json:
         result = {**plan_json(plan, outcome.state, outcome.transaction), "recovered": list(outcome.recovered)}
         write_document(request.command, style.store, result, findings=plan.findings, status=status)
@@ -219,9 +229,13 @@ def _show(style: Style, request: RebuildRequest, outcome: _Outcome) -> Exit:
         show_plan(plan, style, verb=outcome.verb)
     if style.quiet:
         return status
-    if outcome.transaction:
+    if is_none:
+        filters = Filters(tuple(sorted(selection.topics)), tuple(sorted(selection.queue_ids)))
+        note(why_nothing(plan.source.snapshot, filters))
+    elif outcome.transaction:
         note(f"done: {outcome.transaction}; to take it back, before a broker starts: rmqtool undo {quote(root)}")
-        note(f"next: rmqtool verify {quote(root)}")
+        words = repeated_options(request.store.conf.path, request.options.version)
+        note(f"next: {join(['rmqtool', 'verify', root, *words])}")
     elif outcome.state == "nothing":
         note("nothing to do")
     elif outcome.next_command:

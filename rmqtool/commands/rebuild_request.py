@@ -11,7 +11,7 @@ import click
 
 from rmqtool.base.errors import UsageError
 from rmqtool.commands.options import F, global_options, store_options
-from rmqtool.commands.writing import saved_plan_options, yes_option
+from rmqtool.commands.writing import older_release_option, saved_plan_options, yes_option
 from rmqtool.rules.broker_conf import BrokerConf
 from rmqtool.rules.versions import Version
 
@@ -47,7 +47,7 @@ def rebuild_options(command: F) -> F:
         )
     ):  # fmt: skip
         command = option(command)
-    return yes_option(store_options(global_options(command)))
+    return yes_option(older_release_option(store_options(global_options(command))))
 
 
 @dataclass
@@ -71,6 +71,7 @@ class RebuildRequest:
     plan: Path | None
     jobs: int
     yes: bool
+    allow_older_release: bool
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None

@@ -13,15 +13,16 @@ import click
 from rmqtool.base.errors import Exit
 from rmqtool.commands.options import examples_and_statuses, global_options, store_options
 from rmqtool.commands.repair_request import RepairRequest
-from rmqtool.commands.verifying import diagnosis_of, run_verification
+from rmqtool.commands.verifying import diagnosis_of, recorded_options, run_verification
 from rmqtool.commands.writing import (
     confirm,
+    older_release_option,
     print_recovered,
     recovered_json,
     reporting_state,
     require_answer,
+    require_release,
     saved_plan_options,
-    warn_of_release,
     write_plan,
     yes_option,
 )
@@ -46,7 +47,7 @@ _EPILOG = examples_and_statuses(
     {
         Exit.OK: "repaired, planned, or nothing to repair",
         Exit.FINDINGS: "done; verify still has findings above info, which are shown",
-        Exit.USAGE: "the options do not fit, or nobody confirmed",
+        Exit.USAGE: "the options do not fit each other or the store, or nobody confirmed",
         Exit.LOSSY: "done; not all of the store can be read",
         Exit.FAILED: "could not finish; the store is as before",
         Exit.IN_USE: "a broker runs on the store",
@@ -68,6 +69,7 @@ _EPILOG = examples_and_statuses(
 @click.option("-j", "--jobs", type=click.IntRange(min=1, max=256), default=1, show_default=True, metavar="N",
               help="Read the log with so many processes; the result is the same.")  # fmt: skip
 @yes_option
+@older_release_option
 @store_options
 @global_options
 @click.pass_obj
@@ -77,17 +79,25 @@ def repair(style: Style, /, **given: Any) -> Exit:
     STORE is the directory that broker.conf calls storePathRootDir. What is replaced is kept in STORE/.rmqtool until
     `rmqtool undo`. Stop the broker first.
     """
+    from rmqtool.store.snapshot import Snapshot
+
     request = RepairRequest(**given)
     style.store = str(request.path)
     if request.acknowledge:
         return _acknowledge(style, request)
+    named = Snapshot(request.store, request.options.version, request.limit_rate)
+    only_reads = request.only_shows
+    require_release(named, yes=request.yes, is_allowed=request.allow_older_release or only_reads)
     if request.only_shows:
         return _show_only(style, request)
     require_answer(yes=request.yes)
     root = request.store.root
-    done = f"is written; {join(['rmqtool', 'repair', str(root), *request.words])} goes on, rmqtool undo takes it back"
+    on = join(["rmqtool", "repair", str(root), *request.words])
+    done = f"is written; undo takes it back, to go on: {on}"
+    done_so_far = _Done()
     with reporting_state(style, root, done):
-        return _repair(style, request)
+        found = _repair(style, request, done_so_far)
+    return _show_done(style, request, found, done_so_far)
 
 
 def _acknowledge(style: Style, request: RepairRequest) -> Exit:
@@ -214,21 +224,26 @@ def _following(request: RepairRequest, rebuild: RebuildPlan | None) -> str:
     return join(words)
 
 
-def _repair(style: Style, request: RepairRequest) -> Exit:
+def _repair(style: Style, request: RepairRequest, done: _Done) -> _Found:
     """Repair until nothing is left to do: what is wrong behind a first repair may show only after it."""
-    from rmqtool.show.repair_text import show_found
-
-    done = _Done()
     found = _run(style, request, done)
     while not found.is_empty and len(done.ids) < _MOST:
         found = _run(style, request, done)
-    state = "done" if done.ids else "nothing"
+    return found
+
+
+def _show_done(style: Style, request: RepairRequest, found: _Found, done: _Done) -> Exit:
+    """Show what is left after the last transaction, and say what was done, also where nobody reads the former."""
+    from rmqtool.show.repair_text import show_found
+
     if style.json:
-        return _write_json(style, found, state, done)
-    show_found(found.outcome, found.plan, None, None, style)
-    if not style.quiet:
-        back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
-        note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _NOTHING)
+        return _write_json(style, found, "done" if done.ids else "nothing", done)
+    try:
+        show_found(found.outcome, found.plan, None, None, style)
+    finally:
+        if not style.quiet:
+            back = f"to take it back, before a broker starts: rmqtool undo {quote(str(request.store.root))}"
+            note(f"done: {', '.join(done.ids)}; {back}" if done.ids else _NOTHING)
     return found.outcome.status if done.ids else Exit.OK
 
 
@@ -237,7 +252,9 @@ def _run(style: Style, request: RepairRequest, done: _Done) -> _Found:
     from rmqtool.transaction import CONTINUED, Transaction
 
     saved = None if done.ids else request.saved
-    with Transaction(request.store, f"repair{CONTINUED}" if done.ids else "repair") as transaction:
+    command = f"repair{CONTINUED}" if done.ids else "repair"
+    options = recorded_options(request.store.conf.path, request.options.version)
+    with Transaction(request.store, command, options=options) as transaction:
         print_recovered(transaction.recovered)
         done.recovered += recovered_json(transaction.recovered)
         if saved:
@@ -266,12 +283,10 @@ def _require_consent(
         require_known_sizes(request.store, found.rebuild.source.sizes, found.rebuild.written_kinds)
         found.rebuild.require_release()
     if request.yes:
-        warn_of_release(found.outcome.snapshot)
         return
     if not style.json:
         show_found(found.outcome, found.plan, found.repairs, found.rebuild, style)
         sys.stdout.flush()
-    warn_of_release(found.outcome.snapshot)
     if done:
         note(f"\nwritten: {', '.join(done)}; verified again, and above is what is left")
     step = f"Do step {found.plan.start_after}" if found.plan.start_after else "Write this"

@@ -29,6 +29,7 @@ class RepairRequest:
     acknowledge: bool
     jobs: int
     yes: bool
+    allow_older_release: bool
     broker_version: Version | None
     broker_conf: BrokerConf
     limit_rate: RateLimit | None

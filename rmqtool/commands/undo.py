@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -51,8 +51,9 @@ def undo(
     """Take back the last repair of a store.
 
     Every repair keeps the files that it replaced in STORE/.rmqtool. This puts those of the last repair back, if
-    nothing that it wrote has changed since; run it again to take back the one before. A repair or an undo that was
-    interrupted is brought to its end first.
+    nothing that it wrote has changed since; run it again to take back the one before. Once a broker has run on the
+    store a repair can seldom be taken back: then --discard frees the space, and does nothing else. A repair or an
+    undo that was interrupted is brought to its end first.
     """
     from rmqtool.store.store import open_store
     from rmqtool.transaction import Undo, has_leftovers, interrupted, kept_transactions, last_run
@@ -69,12 +70,15 @@ def undo(
     chosen = kept if discard else last_run(kept)
     if dry_run:
         if not discard and not unfinished:
-            Undo(root).check()
+            Undo(root).check_run(chosen)
         _plan(style, path, chosen, unfinished, discard=discard)
         return Exit.OK
-    next_command = f"rmqtool undo {quote(str(path))} --dry-run shows what is left"
-    done = f"{'is removed for good' if discard else 'is put back'}; {next_command}"
+    what_is_left = f"what is left: rmqtool undo {quote(str(path))} --dry-run"
+    done = f"{'is removed for good' if discard else 'is put back'}; {what_is_left}"
     with reporting_state(style, root, done):
+        if not (discard or unfinished):
+            with Undo(root) as session:  # what stands in the way is said before the question
+                session.check_run(chosen)
         confirm(_question(chosen, unfinished, discard=discard), yes=yes)
         _undo(style, path, root, chosen, discard=discard)
     return Exit.OK
@@ -139,7 +143,7 @@ def _show(
     else:
         write_text(f"put back: {visible(_sum(kept))}\n")
         if not style.quiet:
-            note(f"next: rmqtool verify {quote(str(path))}")
+            note(f"next: {join(['rmqtool', 'verify', str(path), *kept[-1].options])}")
 
 
 def _write(style: Style, path: Path, kept: Sequence[Kept], state: str, recovered: Sequence[Recovered] = ()) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from rmqtool.show.output import Style
@@ -54,3 +55,8 @@ def repeated_options(
         ("--jobs", jobs if jobs > 1 else None),
     ]
     return tuple(word for name, value in given if value is not None for word in (name, str(value)))
+
+
+def recorded_options(conf: str | None, version: Version | None) -> tuple[str, ...]:
+    """As `repeated_options`, to be read later and from another directory: an undo prints them."""
+    return repeated_options(conf and os.path.abspath(conf), version)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqtool.base.errors import RmqtoolError, UnwritableError, UsageError
-from rmqtool.show.output import Style, note, visible
+from rmqtool.show.output import Style, folded, note, visible
 
 if TYPE_CHECKING:
     from rmqtool.store.snapshot import Snapshot
@@ -66,18 +66,37 @@ def confirm(question: str, *, yes: bool, name: str | None = None, has_changed: b
 def _agrees(question: str, name: str | None) -> bool:
     try:
         if name is None:
-            return click.confirm(question, default=False, err=True)
-        typed = click.prompt(f"{question} Type {visible(name)} to agree", default="", show_default=False, err=True)
+            return click.confirm(folded(f"{question} [y/N]"), default=False, show_default=False, err=True)
+        question = folded(f"{question} Type {visible(name)} to agree")
+        typed = click.prompt(question, default="", show_default=False, err=True)
         return bool(typed == visible(name))
     except click.Abort:  # Ctrl-C, or the end of the input, in the line of the question
         note("")
         return False
 
 
-def warn_of_release(snapshot: Snapshot) -> None:
-    """Say that the release that was named cannot have written the store: what its rules make, the broker may refuse."""
-    if snapshot.release_contradiction:
-        note(f"\nWARNING: {snapshot.release_contradiction}: name the right one with --broker-version")
+def older_release_option(command: F) -> F:
+    """``--allow-older-release``, for commands whose result depends on the release."""
+    text = "Write by the rules of --broker-version although the store shows newer releases: after a downgrade."
+    return click.option("--allow-older-release", is_flag=True, help=text)(command)
+
+
+def require_release(snapshot: Snapshot, *, yes: bool, is_allowed: bool) -> None:
+    """Return when the named release is not older than the store shows, or the user insists on it; else UsageError.
+
+    What the rules of an older one make, the broker may refuse.
+    """
+    contradiction = snapshot.release_contradiction
+    if contradiction and yes and not is_allowed:
+        raise UsageError(
+            f"{contradiction}: nothing was changed",
+            hint="name the release that the broker has, or none; if it is an older one now, after a downgrade, add "
+            "--allow-older-release",
+        )
+    if contradiction:
+        note(f"WARNING: {contradiction}: name the release that the broker has, or none")
+    if contradiction and not is_allowed:
+        confirm(f"Write by the rules of {snapshot.version} all the same?", yes=False)
 
 
 def require_answer(*, yes: bool) -> None:
@@ -102,7 +121,7 @@ def recovered_json(recovered: Iterable[Recovered]) -> list[dict[str, str | None]
 
 @contextmanager
 def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
-    """Report the state of the store when an error, Ctrl-C or SIGTERM ends the block, which writes.
+    """Report the state of the store when an error, a signal, or a closed output ends the block, which writes.
 
     `done` follows the ids of the transactions that the block has made or taken back until then.
     """
@@ -112,16 +131,23 @@ def reporting_state(style: Style, root: Path, done: str) -> Iterator[None]:
     before, unfinished = set(transactions(root).values()), interrupted(root)
     try:
         yield
-    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit) as end:
+    except (RmqtoolError, click.Abort, KeyboardInterrupt, SystemExit, BrokenPipeError) as end:
         changed = sorted((before ^ set(transactions(root).values())) - {unfinished, interrupted(root)})
-        is_signal = isinstance(end, (KeyboardInterrupt, SystemExit))
-        if is_signal and interrupted(root):
-            _tell(style, "interrupted: the next run that writes to the store, or rmqtool undo, ends what was begun")
+        cause = _cause(end)
+        if cause and interrupted(root):
+            _tell(style, f"{cause}the next run that writes to the store, or rmqtool undo, ends what was begun")
         if changed:
-            _tell(style, f"{'interrupted: ' if is_signal else ''}{', '.join(changed)} {done}")
-        elif is_signal and not interrupted(root):
-            _tell(style, f"interrupted: {'nothing else was changed' if unfinished else 'the store is as it was'}")
+            _tell(style, f"{cause}{', '.join(changed)} {done}")
+        elif cause and not interrupted(root):
+            _tell(style, f"{cause}{'nothing else was changed' if unfinished else 'the store is as it was'}")
         raise
+
+
+def _cause(end: BaseException) -> str:
+    """What ended a command that has no error of its own to report; rich makes an exit of a closed pipe."""
+    if isinstance(end, BrokenPipeError) or isinstance(end.__context__, BrokenPipeError):
+        return "nobody reads the output any more: "
+    return "interrupted: " if isinstance(end, (KeyboardInterrupt, SystemExit)) else ""
 
 
 def _tell(style: Style, text: str) -> None:

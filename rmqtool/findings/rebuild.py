@@ -195,7 +195,7 @@ REBUILDS = (
         how="Damage of any kind: verify tells each.",
         effect="a start that scans this part of the log ends the log there and deletes what follows",
         versions=(("all", "ends the log at the first record that it cannot read."),),
-        repair="Look for start.data-loss before you start the broker; rmqtool rebuild-cq --neutralise mends the log.",
+        repair="Look for start.data-loss before you start the broker; rmqtool repair mends the log.",
         remedy=_VERIFY,
     ),
     Entry(

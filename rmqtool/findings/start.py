@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from rmqtool.findings.entry import Entry
 
+_INERT = (
+    "Otherwise rmqtool repair puts inert records in place of the damage, and a start reads on behind it: only what "
+    "cannot be read is lost, and rmqtool undo takes it back. As a single step, without what else the plan holds, that "
+    "is rmqtool rebuild-cq --neutralise. Where a whole file is missing nothing can stand in its place: export what is "
+    "behind it."
+)
+_REPAIR = "rmqtool repair {store}"
+
 STARTS = (
     Entry(
         code="start.data-loss",
@@ -27,10 +35,9 @@ STARTS = (
             ("5.4.0 and later", "the same, no farther back than the last ten files."),
         ),
         repair="Do not start a broker on this store before it is repaired. Where a replica or a backup has the damaged "
-        "bytes, or a file that is missing, restore them. Otherwise rmqtool rebuild-cq --neutralise puts inert records "
-        "in place of the damage, and a start reads on behind it: only what cannot be read is lost, and rmqtool undo "
-        "takes it back. Where a whole file is missing nothing can stand in its place: export what is behind it.",
-        remedy="rmqtool rebuild-cq {store} --neutralise",
+        "bytes, or a file that is missing, restore them. "
+        f"{_INERT}",
+        remedy=_REPAIR,
     ),
     Entry(
         code="start.other-mode-data-loss",
@@ -44,9 +51,8 @@ STARTS = (
         effect="nothing now; after the next crash later files may be deleted from disk",
         versions=(("all", "which part is read depends on abort, checkpoint and consume queues."),),
         repair="Never delete consumequeue/ or checkpoint and never make abort on this store. Restore the damaged bytes "
-        "from a replica or a backup, or put inert records in their place with rmqtool rebuild-cq --neutralise, while "
-        "there is time.",
-        remedy="rmqtool rebuild-cq {store} --neutralise",
+        f"from a replica or a backup while there is time. {_INERT}",
+        remedy=_REPAIR,
     ),
     Entry(
         code="start.depends-on-release",

@@ -20,6 +20,7 @@ from rmqtool.scan.reader import scan_files
 from rmqtool.store.index_query import FOREVER, MAX_MATCHES
 from rmqtool.store.rocksdb_index import KeyType, RocksDbIndex
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.why_nothing import unknown_topic
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,11 @@ def add_index_notes(snapshot: Snapshot, notes: Notes) -> None:
         notes.add(f"{snapshot.store.relative(path)}: {problem}; --scan looks at every message instead", lossy=True)
 
 
-def why_not_found(snapshot: Snapshot, keys: Sequence[str]) -> str:
+def why_not_found(snapshot: Snapshot, keys: Sequence[str], topics: Sequence[str] = ()) -> str:
     """Why the index leads to no message with one of `keys`: what it covers, and how to search the rest."""
     asked = ", ".join(keys)
     nothing = f"no message has the key {asked}" if asked.strip() else "a key is not empty"
+    nothing += "".join(f"; {unknown}" for topic in topics if (unknown := unknown_topic(snapshot, topic)))
     if KEY_SEPARATOR in asked.strip():
         nothing += " (keys are separated by spaces: ask for one of them)"
     files = [file for file in snapshot.index.files if file.keys]

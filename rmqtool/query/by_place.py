@@ -19,6 +19,7 @@ from rmqtool.scan.reader import LONGEST_BLANK, scan_files
 from rmqtool.scan.record_at import record_at
 from rmqtool.store.queue_units import LoadedQueue, Unit
 from rmqtool.store.snapshot import Snapshot
+from rmqtool.store.why_nothing import shown_ids, unknown_topic
 
 Message = dict[str, Any]
 """The message object of the machine interface."""
@@ -132,14 +133,9 @@ def why_no_queue(snapshot: Snapshot, topic: str, queue_id: int) -> str:
         )
     ids = snapshot.queue_ids(topic)
     if ids:
-        return f"topic {topic} has no queue {queue_id} here; it has {_shown_ids(ids)}"
-    return f"topic {topic} has no queue here; --scan --topic {topic} looks for its messages in the commit log"
-
-
-def _shown_ids(ids: list[int]) -> str:
-    if ids == list(range(ids[0], ids[-1] + 1)) and len(ids) > 2:
-        return f"{ids[0]} to {ids[-1]}"
-    return ", ".join(map(str, ids))
+        return f"topic {topic} has no queue {queue_id} here; it has {shown_ids(ids)}"
+    why = unknown_topic(snapshot, topic) or f"topic {topic} has no queue here"
+    return f"{why}; --scan --topic {quote(topic)} looks for its messages in the commit log"
 
 
 def _why_no_unit(queue: LoadedQueue, queue_offset: int) -> str:

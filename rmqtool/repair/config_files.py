@@ -99,7 +99,8 @@ class _ConfigRepair:
         elif draft.name in OFFSETS and codes & _OF_OFFSETS:
             moved: list[Moved] = []
             if text is not None and self._moves_offsets:
-                draft.text, moved = with_real_offsets(text, completion.queues)
+                backup = sound_text(self._root / CONFIG / f"{draft.name}.bak", draft.name, self._releases)
+                draft.text, moved = with_real_offsets(text, completion.queues, backup)
             draft.add(f"{counted(len(moved), 'committed offset')} moved into range", [each.line for each in moved])
             codes -= {code for code in _OF_OFFSETS if not self._are_moved(code, moved)}
 

@@ -6,7 +6,7 @@ A group goes on there anyhow, but only when it connects before its queue has gro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqtool.broker.dispatched_units import QueueName
 from rmqtool.repair.config_source import LMQ_TABLE
@@ -18,7 +18,7 @@ _LMQ_QUEUE_ID = "0"  # MixAll.LMQ_QUEUE_ID
 
 
 class Moved(NamedTuple):
-    """An offset that is brought to another one, and why to that one."""
+    """An offset that is brought to another one, and why to that one; `backup` is one that its queue has, too."""
 
     group: str
     topic: str
@@ -26,25 +26,34 @@ class Moved(NamedTuple):
     offset: int
     to: int
     why: str
+    backup: int | None = None
 
     @property
     def line(self) -> str:
         """The line that shows it."""
-        return f"group {self.group}, {self.topic} queue {self.queue_id}: {self.offset} -> {self.to} ({self.why})"
+        why = self.why if self.backup is None else f"{self.why}; its .bak has {self.backup}"
+        return f"group {self.group}, {self.topic} queue {self.queue_id}: {self.offset} -> {self.to} ({why})"
 
 
-def with_real_offsets(text: str, queues: SeenQueues) -> tuple[str, list[Moved]]:
-    """The text of a file of committed offsets with each in the range of its queue, and those that are moved."""
+def with_real_offsets(text: str, queues: SeenQueues, backup: str | None = None) -> tuple[str, list[Moved]]:
+    """The text of a file of committed offsets with each in the range of its queue, and those that are moved.
+
+    Where the text of its ``.bak`` has another one in that range, somebody may prefer it: the group was there.
+    """
     edits, moved = [], []
+    older = {(group, topic, number.name): value_of(backup, number)
+             for group, topic, number in offsets_in(backup)} if backup else {}  # fmt: skip
     for group, topic, number in offsets_in(text):
         offset = value_of(text, number)
         if type(offset) is not int or not number.name.isdecimal():
             continue
         queue_id = int(number.name)
-        nearest, why = _nearest(queues.get(QueueName(topic, queue_id)), offset)
+        queue = queues.get(QueueName(topic, queue_id))
+        nearest, why = _nearest(queue, offset)
         if nearest != offset:
             edits.append((number.value, number.stop, str(nearest)))
-            moved.append(Moved(group, topic, queue_id, offset, nearest, why))
+            backup_offset = _plausible(queue, older.get((group, topic, number.name)), nearest)
+            moved.append(Moved(group, topic, queue_id, offset, nearest, why, backup_offset))
     return edited(text, edits), moved
 
 
@@ -76,6 +85,13 @@ def offsets_in(text: str) -> Iterator[tuple[str, str, Member]]:
                 yield from ((group, topic, number) for number in members(text, entry.value))
             else:
                 yield group, topic, entry._replace(name=_LMQ_QUEUE_ID)
+
+
+def _plausible(queue: SeenQueue | None, offset: Any, nearest: int) -> int | None:
+    """The offset of a ``.bak`` if its queue has it, and it is not the nearest one anyhow."""
+    if queue is None or type(offset) is not int or offset == nearest:
+        return None
+    return offset if queue.min_offset <= offset <= queue.max_offset else None
 
 
 def _nearest(queue: SeenQueue | None, offset: int) -> tuple[int, str]:

@@ -98,7 +98,7 @@ def treatment_of(finding: Finding) -> Treatment:
     """
     treatment = TREATMENTS.get(finding.code, "decide")
     if treatment == "neutralise" and finding.code.startswith("start."):
-        return "neutralise" if finding.remedy and "--neutralise" in finding.remedy else "restore"
+        return "neutralise" if finding.remedy and "rmqtool repair " in finding.remedy else "restore"
     if treatment == "refused":
         return _REFUSED_FOR.get(finding.message.partition("/")[0], treatment)
     return treatment

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
@@ -31,6 +32,7 @@ _CONTROL = re.compile(
 )
 _CONTROL_IN_JSON = re.compile(_CONTROL.pattern.replace(r"\x00-\x1f", ""))  # those JSON itself escapes
 _SEVERITY_STYLES = {"info": "cyan", "warning": "yellow", "error": "bold red"}
+_COMMAND = re.compile(r"rmqtool [a-z-]+ .*")
 _UNFOLDED = 1 << 16  # columns where no terminal reads: each row of a table stays one line
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -43,6 +45,7 @@ class Style:
     color: ColorChoice = "auto"
     verbosity: int = 0  # below 0 quiet, above 0 verbose
     store: str | None = None  # the path that the command was given, for its JSON
+    zone: tzinfo | None = None  # of times without one; None is this machine's
     lines_begun: bool = False  # JSON lines are on their way: an error becomes a line too
 
     @property
@@ -136,15 +139,26 @@ def write_error(style: Style, command: str, error: RmqtoolError) -> None:
         write_document(command, style.store, None, status=error.status, error=error)
         return
     colored = style.wants_color_for_errors()
-    message = f"rmqtool: {visible(str(error))}"
+    message = folded(f"rmqtool: {visible(str(error))}")
     click.echo(click.style(message, fg="red") if colored else message, err=True, color=colored)
     if error.hint:
-        click.echo(f"  {visible(error.hint)}", err=True)
+        click.echo(folded(visible(error.hint), indent="  "), err=True)
 
 
 def note(text: str) -> None:
     """A sentence beside the data, on stderr."""
-    click.echo(text, err=True)
+    click.echo(folded(text), err=True)
+
+
+def folded(text: str, indent: str = "") -> str:
+    """`text` for stderr: a terminal gets it wrapped between words, but a command that ends a line in one piece."""
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr and sys.stderr.isatty() else 0
+    if not columns:  # a terminal without a size, too
+        return indent + text
+    wrapper = textwrap.TextWrapper(columns, initial_indent=indent, subsequent_indent=indent,
+                                   break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", "\0"), text)
+    return "\n".join("\n".join(wrapper.wrap(line)) for line in whole.split("\n")).replace("\0", " ")
 
 
 def visible(text: str) -> str:

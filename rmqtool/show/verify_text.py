@@ -71,7 +71,7 @@ def show_outcome(outcome: Outcome, plan: Plan, style: Style, seconds: float) -> 
         noun = "finding that is" if hidden == 1 else "findings that are"
         print_labelled(console, _label("info"), f"{hidden} {noun} no fault; -v shows them")
     if outcome.unproven:
-        print_labelled(console, _label("unproven"), "; ".join(outcome.unproven))
+        print_labelled(console, _label("limits"), f"not checked, or cannot be: {'; '.join(outcome.unproven)}")
     if plan:
         console.print()
         show_verdict(console, outcome)
@@ -105,7 +105,7 @@ def _show_facts(console: Console, outcome: Outcome, seconds: float) -> None:
         evidence = f", shown by {', '.join(releases.evidence)}" if releases.evidence else "; --broker-version names one"
         print_labelled(console, _label("rules of"), f"{releases}{evidence}")
     elif outcome.snapshot.release_contradiction:
-        text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the right one"
+        text = f"{releases}, but {outcome.snapshot.release_contradiction}: name the release of the broker, or none"
         print_labelled(console, _label("rules of"), text, style="bold red")
     if outcome.start:
         _show_start(console, outcome.start, outcome.findings)
@@ -130,7 +130,9 @@ def show_verdict(console: Console, outcome: Outcome) -> None:
     color, meaning = _VERDICTS[outcome.verdict]
     if outcome.verdict == "clean" and any(finding.severity != "info" for finding in outcome.findings):
         meaning = "messages, queues and index are; see the findings about what is around them"
-    sentence = "; ".join(filter(None, (meaning, summary_of(outcome.gaps))))
+    lost = outcome.start.messages_lost if outcome.start and not outcome.start.refuses else 0
+    loss = f"started now, a broker would lose {counted(lost, 'message')}" if lost else ""
+    sentence = "; ".join(filter(None, (meaning, loss, summary_of(outcome.gaps))))
     head = Text.assemble(_label("verdict"), Text(outcome.verdict, style=color), " - " if sentence else "")
     print_labelled(console, head, sentence)
 

@@ -254,10 +254,12 @@ class Snapshot:
     @property
     def release_contradiction(self) -> str | None:
         """What contradicts the named release: that the files were written by newer ones; None where nothing does."""
-        shown = self.releases_by_evidence
-        if self.version is None or release_of(self.version) >= shown.oldest:
+        if self.version is None:
             return None
-        return f"the store was written by {shown} ({', '.join(shown.evidence)}), not by {self.version}"
+        shown = self.releases_by_evidence
+        if release_of(self.version) >= shown.oldest:
+            return None
+        return f"the store was written by {shown} ({', '.join(shown.evidence)}); you named {self.version}"
 
     @property
     def release(self) -> Version:

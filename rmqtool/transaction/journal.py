@@ -81,12 +81,16 @@ class Deletion:
 
 @dataclass(frozen=True)
 class Journal:
-    """One transaction; `number` counts those of a store."""
+    """One transaction; `number` counts those of a store.
+
+    `options` are those of the command that the next commands on the store need, too, as words.
+    """
 
     number: int
     command: str
     steps: tuple[Step, ...]
     deletions: tuple[Deletion, ...] = ()
+    options: tuple[str, ...] = ()
 
     @cached_property
     def id(self) -> str:
@@ -95,7 +99,8 @@ class Journal:
 
     def as_bytes(self) -> bytes:
         """The file `journal.json`."""
-        return _text({"format": FORMAT, "id": self.id, **self._contents()}, indent=1)
+        contents = {"format": FORMAT, "id": self.id, **self._contents(), "options": self.options}
+        return _text(contents, indent=1)
 
     def _contents(self) -> dict[str, Any]:
         return {
@@ -182,6 +187,7 @@ def _parse(content: dict[str, Any]) -> Journal:
             for step in content["steps"]
         ),
         tuple(Deletion(**deletion) for deletion in content["deletions"]),
+        tuple(map(str, content.get("options", ()))),
     )
 
 

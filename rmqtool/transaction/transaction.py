@@ -49,9 +49,12 @@ class Committed:
 class Transaction:
     """All changes that one command makes to a store: none of them, or all; see the package for how to use it."""
 
-    def __init__(self, store: Store | Path, command: str, system: System = SYSTEM) -> None:
+    def __init__(
+        self, store: Store | Path, command: str, system: System = SYSTEM, options: tuple[str, ...] = ()
+    ) -> None:
         root = store.root if isinstance(store, Store) else store
         self.command = command
+        self.options = options
         self._logs = store.commit_log_directories if isinstance(store, Store) else ()
         self._session = Session(root, system)
         self._system = system
@@ -240,7 +243,7 @@ class Transaction:
         if not changes and not self._deletions:
             return None
         steps = self._assemble(changes, staging)
-        journal = Journal(self._home.next_number(), self.command, steps, tuple(self._deletions.values()))
+        journal = self._journal(steps)
         create_file(self._system, os.path.join(self._home.staging, JOURNAL), journal.as_bytes())
         if self._losses:
             create_file(self._system, os.path.join(self._home.staging, LOSS), record_file(self._losses))
@@ -249,6 +252,9 @@ class Transaction:
             prepare_state(self._system, self._home.staging, state)
         write_state(self._system, self._home.staging, "committing")
         return journal
+
+    def _journal(self, steps: tuple[Step, ...]) -> Journal:
+        return Journal(self._home.next_number(), self.command, steps, tuple(self._deletions.values()), self.options)
 
     def _finish_file(self, file: StagedFile, staging: Staging) -> None:
         path = staging.path(file.name)

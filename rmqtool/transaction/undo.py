@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 
 from rmqtool.base.errors import ChangedError
@@ -35,12 +36,13 @@ CONTINUED = ", continued"
 
 @dataclass(frozen=True)
 class Kept:
-    """A transaction whose replaced files are kept."""
+    """A transaction whose replaced files are kept; `options` are those that the next commands need, too."""
 
     id: str
     command: str
     state: State
     changes: tuple[PathChange, ...]
+    options: tuple[str, ...] = ()
 
     @property
     def backup_bytes(self) -> int:
@@ -61,11 +63,8 @@ def last_run(kept: Sequence[Kept]) -> list[Kept]:
 def kept_transactions(root: Path) -> list[Kept]:
     """The transactions of a store, the oldest first, interrupted ones too; reads only."""
     paths = StorePaths(os.path.realpath(root), SYSTEM)
-    kept = []
-    for name in transactions(root).values():
-        journal = read_journal(root / HOME / name, paths)
-        kept.append(Kept(journal.id, journal.command, read_state(root / HOME / name), _changes(journal)))
-    return kept
+    places = [root / HOME / name for name in transactions(root).values()]
+    return [_kept(read_journal(place, paths), read_state(place)) for place in places]
 
 
 class Undo:
@@ -97,20 +96,27 @@ class Undo:
         Reads only; a store that is not held may be asked too.
         """
         name = self._last()
-        if name is None:
-            return None
+        return self._check(name) if name else None
+
+    def check_run(self, run: Sequence[Kept]) -> None:
+        """Raise ChangedError when the transactions of a run, the newest first, can't all be taken back; as `check`."""
+        newer: set[str] = set()  # paths that are put back first: what is there now says nothing about an older one
+        for kept in run:
+            self._check(kept.id, newer)
+            newer.update(change.path for change in kept.changes)
+
+    def _check(self, name: str, newer: Set[str] = frozenset()) -> Kept:
         with reported(self._paths.root, "cannot read"):
-            journal = self._home.journal(name)
-            state = self._home.state(name)
-            if state == "abandoned":
+            kept = _kept(self._home.journal(name), self._home.state(name))
+            if kept.state == "abandoned":
                 raise ChangedError(
                     f"{name} was interrupted, and then somebody else wrote to the store: it can't be taken back",
                     file=self._home.directory(name),
                     hint=f"what it replaced is in {HOME}/{name}/{OLD}; verify the store, then let go of it (--discard)",
                 )
-            for step in journal.steps:
-                self._check_step(name, step)
-        return Kept(name, journal.command, state, _changes(journal))
+            for step in self._home.journal(name).steps:
+                self._check_step(name, step, newer)
+        return kept
 
     def put_back(self) -> Kept | None:
         """Put back the files that the last transaction replaced; all of them, or none and an error."""
@@ -142,20 +148,22 @@ class Undo:
     def _last(self) -> str | None:
         return next(reversed(self._home.names_by_number().values()), None)
 
-    def _check_step(self, name: str, step: Step) -> None:
+    def _check_step(self, name: str, step: Step, newer: Set[str]) -> None:
+        above_newer = {parent for path in newer for parent in parents_of(path)}
         for change in step.changes:
             live = self._paths.path(change.path)
-            if manifest_of(self._system, live) != change.after:
-                raise _changed(live, "has changed since")
+            is_newer = change.path in above_newer or not newer.isdisjoint((change.path, *parents_of(change.path)))
+            if not is_newer and manifest_of(self._system, live) != change.after:
+                raise self._changed(live, "has changed since")
             old = os.path.join(self._home.directory(name), OLD, change.path)
             if manifest_of(self._system, old) != change.before:
-                raise _changed(old, "is no longer what was replaced")
+                raise self._changed(old, "is no longer what was replaced")
         if not step.whole:
-            self._check_alone(step)
+            self._check_alone(step, newer | above_newer)
 
-    def _check_alone(self, step: Step) -> None:
+    def _check_alone(self, step: Step, newer: Set[str]) -> None:
         """Raise ChangedError when a directory that the step made holds other entries, which an undo would remove."""
-        changed = {change.path for change in step.changes}
+        changed = {change.path for change in step.changes} | newer
         above = {parent for path in changed for parent in parents_of(path)}
         pending = [step.path] if step.path in above else []
         while pending:
@@ -165,7 +173,16 @@ class Undo:
                 if child in above and is_directory(self._system, entry.path):
                     pending.append(child)
                 elif child not in changed:
-                    raise _changed(entry.path, "is new")
+                    raise self._changed(entry.path, "is new")
+
+    def _changed(self, path: str, what: str) -> ChangedError:
+        discard = f"rmqtool undo {quote(self._paths.root)} --discard"
+        return ChangedError(
+            f"{what}: nothing is put back",
+            file=path,
+            hint="a broker has run on the store since, or somebody wrote to it: the repair can no longer be taken "
+            f"back. What it replaced only takes space; to free that: {discard}",
+        )
 
     def _prepare(self, name: str, journal: Journal) -> None:
         """Build the trees that whole steps exchange; the store does not change yet."""
@@ -188,13 +205,6 @@ class Undo:
         assembler.finish_directories(step.path, target)
 
 
-def _changes(journal: Journal) -> tuple[PathChange, ...]:
-    return tuple(change for step in journal.steps for change in step.changes)
-
-
-def _changed(path: str, what: str) -> ChangedError:
-    return ChangedError(
-        f"{what}: nothing is put back",
-        file=path,
-        hint="a broker has run on the store since, or somebody wrote to it; keep what is there with --discard",
-    )
+def _kept(journal: Journal, state: State) -> Kept:
+    changes = tuple(change for step in journal.steps for change in step.changes)
+    return Kept(journal.id, journal.command, state, changes, journal.options)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from contextlib import suppress
+from datetime import datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.base.times import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_time, rfc3339
+from rmqtool.base.times import MAX_TIMESTAMP, MIN_TIMESTAMP, parse_time, parse_zone, rfc3339
 
 
 @pytest.mark.parametrize(
@@ -70,12 +72,14 @@ def test_times_as_people_write_them(text: str, expected: int) -> None:
     ("text", "reason"),
     [
         ("", "no time such as"),
-        ("yesterday", "no time such as"),
+        ("last week", "no time such as"),
+        ("yesterday evening", "no time such as"),
         ("2h", "no time such as"),
         ("-2y", "no time such as"),
         ("-2h ago", "no time such as"),
-        ("2026-11-21", "no time zone: write 2026-11-21T00:00:00Z"),
-        ("2026-11-21 10:52", "no time zone: write 2026-11-21T10:52Z"),
+        ("2026-11-31", "day is out of range"),
+        ("2026-11-21 25:00", "hour must be in 0..23"),
+        ("2026-11-21T10", "no time such as"),
         ("2026-13-21T10:52:00Z", "month must be in 1..12"),
         ("2026-11-21T10:52:00+25:00", "time zone"),
         ("9223372036854775808", "64 bits"),
@@ -84,9 +88,63 @@ def test_times_as_people_write_them(text: str, expected: int) -> None:
     ],
 )
 def test_what_is_no_time_is_told(text: str, reason: str) -> None:
-    """A time without its zone is not guessed, and no text leads anywhere but to a ValueError."""
+    """No text leads anywhere but to a ValueError."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         parse_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-21", "2026-11-20T16:00:00.000Z"),
+        ("2026-11-21 10:52", "2026-11-21T02:52:00.000Z"),
+        ("2026-11-21T10:52:00.5", "2026-11-21T02:52:00.500Z"),
+        ("2026-11-21 10:52Z", "2026-11-21T10:52:00.000Z"),
+        ("today", "2026-11-20T16:00:00.000Z"),
+        ("Yesterday", "2026-11-19T16:00:00.000Z"),
+        ("yesterday 18:30", "2026-11-20T10:30:00.000Z"),
+        ("tomorrow 04:00Z", "2026-11-22T04:00:00.000Z"),
+        ("now", "2026-11-21T10:52:00.123Z"),
+        ("1795258320", "2026-11-21T10:52:00.000Z"),
+    ],
+)
+def test_times_of_a_zone(text: str, expected: str) -> None:
+    """Where none is written, it is the zone that was asked for; a number too small for epoch ms is epoch seconds."""
+    assert rfc3339(parse_time(text, NOW, parse_zone("Asia/Shanghai"))) == expected
+
+
+def test_without_a_zone_it_is_the_machine_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert rfc3339(parse_time("2026-11-21 10:52", NOW)) == "2026-11-21T15:52:00.000Z"
+        assert rfc3339(parse_time("2026-07-21", NOW)) == "2026-07-21T04:00:00.000Z"
+        assert rfc3339(parse_time("today", NOW)) == "2026-11-21T05:00:00.000Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Asia/Shanghai", "08:00"),
+        ("+08:00", "08:00"),
+        ("-0330", "-1 day, 20:30"),
+        ("UTC+5:30", "05:30"),
+        ("Z", "00:00"),
+        ("Europe/Berlin", "01:00"),
+    ],
+)
+def test_zones(text: str, expected: str) -> None:
+    distance = datetime(2026, 11, 21, tzinfo=parse_zone(text)).utcoffset()
+    assert str(distance) == expected.lstrip("0").rjust(4, "0") + ":00"
+
+
+@pytest.mark.parametrize("text", ["", "Nowhere/City", "+25:00", "../../etc/passwd", "8", "+08:75", "\0"])
+def test_no_zones(text: str) -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        parse_zone(text)
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))

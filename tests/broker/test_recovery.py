@@ -110,7 +110,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     [warning] = findings(store, version)
     assert (warning.code, warning.severity) == ("start.other-mode-data-loss", "warning")
     assert "end the commit log at offset 0 (a record whose body has another CRC) and lose 59" in warning.message
-    assert warning.remedy == f"rmqtool rebuild-cq {store} --neutralise"
+    assert warning.remedy == f"rmqtool repair {store}"
     crash(store)
     start = predict(store, version)
     assert (start.max_offset_after, start.messages_lost, start.mode) == (0, 59, "abnormal")
@@ -123,7 +123,7 @@ def test_a_flip_in_the_oldest_record_costs_everything_after_a_crash(store: Path,
     assert (loss.code, loss.severity) == ("start.data-loss", "error")
     assert "59 readable messages behind it would be lost, 5 commit log files deleted" in loss.message
     assert "ends the commit log at offset 0 (a record whose body has another CRC)" in loss.message
-    assert loss.remedy == f"rmqtool rebuild-cq {store} --neutralise"
+    assert loss.remedy == f"rmqtool repair {store}"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

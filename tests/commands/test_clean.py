@@ -184,7 +184,7 @@ def test_the_next_hour_takes_the_place_of_the_time_that_was_given(golden_store: 
 @pytest.mark.parametrize(
     ("options", "status", "words"),
     [
-        (("--now", "yesterday"), Exit.USAGE, "is no time"),
+        (("--now", "last week"), Exit.USAGE, "is no time"),
         (("--now", "2026-13-40T00:00:00Z"), Exit.USAGE, "is no time"),
         (("--now", "-1"), Exit.USAGE, "1970"),
         (("--now", str((1 << 63) - 1)), Exit.USAGE, "1970"),

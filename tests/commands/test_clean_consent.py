@@ -190,9 +190,10 @@ def test_a_plan_by_the_clock(
     store: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], time: str, status: Exit
 ) -> None:
     """Without --now it holds in the hours of deleteWhen, with --manual at any hour."""
-    monkeypatch.setattr("time.time_ns", lambda: parse_time("2026-11-25T04:00:00Z") * 1_000_000)
+    clocks = [parse_time(each) * 1_000_000 for each in ("2026-11-25T04:00:00Z", time)]
+    monkeypatch.setattr("time.time_ns", lambda: clocks[0])
     plan = saved(store, "--disk-used-percent", "50", "--time-zone", "UTC", *options)
-    monkeypatch.setattr("time.time_ns", lambda: parse_time(time) * 1_000_000)
+    monkeypatch.setattr("time.time_ns", lambda: clocks[1])
     assert rmqtool("clean", store, "--plan", plan, "--yes", "--allow-unread").status == status
 
 

@@ -58,6 +58,7 @@ def test_global_options_on_both_sides(store: Path) -> None:
         ("RMQTOOL_INSPECT_KEY", "k", ["inspect", "{}/commitlog", "--key", "k"]),
         ("RMQTOOL_INSPECT_FROM", "2026-11-21T00:00:00Z", ["inspect", "{}/commitlog", "--from", "2026-11-21T00:00:00Z"]),
         ("RMQTOOL_INSPECT_TO", "5", ["inspect", "{}/commitlog", "--to", "5"]),
+        ("RMQTOOL_INSPECT_TIME_ZONE", "Nowhere", ["inspect", "{}/commitlog", "--time-zone", "Nowhere"]),
         ("RMQTOOL_INSPECT_REVERSE", "1", ["inspect", "{}/commitlog", "--reverse"]),
         ("RMQTOOL_INSPECT_FOLLOW", "1", ["inspect", "{}/consumequeue", "--follow"]),
         ("RMQTOOL_INSPECT_HEX", "1", ["inspect", "{}/commitlog", "--hex"]),
@@ -238,3 +239,17 @@ def test_a_command_that_is_none() -> None:
     found = rmqtool("inspekt")
     assert found.status == Exit.USAGE
     assert "inspekt" in found.err
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("verfy", "no command verfy (did you mean verify?)"),
+        ("rebuild", "no command rebuild (did you mean rebuild-cq or rebuild-index?)"),
+        ("zzz", "no command zzz\n"),
+    ],
+)
+def test_an_unknown_command_gets_the_nearest_names(word: str, said: str) -> None:
+    found = rmqtool(word, "store")
+    assert found.status == Exit.USAGE
+    assert said in found.err

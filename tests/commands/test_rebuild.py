@@ -77,6 +77,7 @@ def cases(every: tuple[Damage, ...], in_all_versions: Damage) -> list[Any]:
     return [pytest.param(*case, id=f"{case[0]}-{case[1].__name__}") for case in found]
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "damage"), cases(QUEUE_DAMAGE, all_queues_gone))
 def test_damaged_queues(golden_store: GoldenStore, tmp_path: Path, version: str, damage: Damage) -> None:
@@ -101,6 +102,7 @@ def test_damaged_queues(golden_store: GoldenStore, tmp_path: Path, version: str,
     assert_same_tree(snapshot(store), damaged)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "damage"), cases(INDEX_DAMAGE, index_gone))
 def test_damaged_index(golden_store: GoldenStore, tmp_path: Path, version: str, damage: Damage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmqtool.base.errors import Exit
+from rmqtool.commands.writing import reporting_state
+from rmqtool.show.output import Style
 from rmqtool.transaction.system import System
-from tests.commands.running import Result, answered, rmqtool
+from tests.commands.running import Result, answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.real_broker.harness import GEOMETRY
 from tests.rebuild.damaging import index_gone, index_slots_zeroed, one_queue_gone, unit_zeroed
@@ -193,16 +196,59 @@ def test_what_was_done_before_a_question_that_stays_open(golden_store: GoldenSto
     index_gone(root)
     found = rmqtool("repair", root, "--yes", "--broker-version", VERSION)
     assert found.status == Exit.USAGE
-    assert re.search("0001-[0-9a-f]+ is written; .* undo takes it back", found.err)
+    assert re.search("0001-[0-9a-f]+ is written; undo takes it back, to go on: rmqtool repair", found.err)
     assert "--broker-conf FILE" in found.err
     assert not (root / "commitlog" / "notes.txt").exists()
     assert repair(root, "--yes").status == Exit.OK
 
 
+def test_a_release_older_than_the_store_is_refused(store: Path) -> None:
+    """Its rules would make queues and index that the broker may refuse: a script has to insist on it."""
+    conf = ("--broker-conf", conf_of(store))
+    for command in ("repair", "rebuild-cq", "rebuild-index"):
+        with unchanged(store):
+            found = rmqtool(command, store, "--yes", "--broker-version", "4.4.0", *conf)
+        assert found.status == Exit.USAGE
+        assert "the store was written by 5." in found.err
+        assert "; you named 4.4.0: nothing was changed\n" in found.err
+        assert "--allow-older-release" in found.err
+    insisting = rmqtool("rebuild-cq", store, "--yes", "--broker-version", "4.4.0", "--allow-older-release", *conf)
+    assert insisting.err.startswith("WARNING: the store was written by 5.")
+    assert (store / ".rmqtool").exists()
+
+
 @pytest.mark.slow
-def test_a_release_that_cannot_have_written_the_store_is_told(store: Path) -> None:
-    """Its rules would make queues that the right one may refuse: before the question, and in what verify shows."""
-    found = answered(b"n\n", "repair", store, "--broker-version", "4.4.0", "--broker-conf", conf_of(store))
-    assert "WARNING: the store was written by 5." in found.err
-    assert ", not by 4.4.0: name the right one" in rmqtool("verify", store, "--broker-version", "4.4.0").out
-    assert "WARNING" not in answered(b"n\n", "repair", store, "--broker-version", VERSION).err
+@pytest.mark.parametrize("command", ["repair", "rebuild-cq", "rebuild-index"])
+def test_a_release_older_than_the_store_is_asked_for_first(store: Path, command: str) -> None:
+    """Before the store is read; a newer one is asked for as any is, and a plan that is only shown warns."""
+    conf = ("--broker-conf", conf_of(store))
+    with unchanged(store):
+        found = answered(b"n\n", command, store, "--broker-version", "4.4.0", *conf)
+        assert found.out == ""
+        assert "Write by the rules of 4.4.0 all the same? [y/N]: " in found.err
+        shown = rmqtool(command, store, "--dry-run", "--broker-version", "4.4.0", *conf)
+        assert shown.status != Exit.USAGE
+        assert "WARNING: the store was written by 5." in shown.err
+    assert "; you named 4.4.0: name the release" in rmqtool("verify", store, "--broker-version", "4.4.0").out
+    assert "WARNING" not in rmqtool(command, store, "--yes", "--broker-version", "5.5", *conf).err
+
+
+@pytest.mark.slow
+def test_a_reader_who_is_gone_hears_what_was_done(store: Path) -> None:
+    """As behind `| head -3`: nothing was interrupted, and nothing is left to go on with."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    found = finish(spawn("repair", store, "--yes", "--broker-conf", conf_of(store), stdout=writer))
+    os.close(writer)
+    assert found.status == Exit.OK
+    assert "done: 0001-" in found.err
+    assert "interrupted" not in found.err
+    assert "to go on" not in found.err
+    assert (store / ".rmqtool").exists()
+
+
+def test_a_reader_who_is_gone_before_anything_is_written(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is shown before the question is not read: nobody can agree."""
+    with pytest.raises(BrokenPipeError), reporting_state(Style(), store, "is written"):
+        raise BrokenPipeError
+    assert capsys.readouterr().err == "nobody reads the output any more: the store is as it was\n"

@@ -17,6 +17,7 @@ import pytest
 from rich.cells import cell_len
 
 from rmqtool.base.errors import Exit
+from rmqtool.show.output import folded
 from tests.building import LogBuilder, message
 from tests.commands.running import MAX_SECONDS, ROOT, environment, inspect, listing
 from tests.conftest import GoldenStore
@@ -108,6 +109,23 @@ def test_a_pipe_gets_whole_lines(store: Path) -> None:
     assert ": move it out of the directory, do not delete it\n" in found.out
     assert len(re.findall(rf"^{LONG} +1 ", found.out, re.MULTILINE)) == 1  # one row, which grep finds
     assert len(re.findall(r"^error: .*notes of somebody about this directory.txt: .+$", found.out, re.MULTILINE)) == 1
+
+
+def test_what_is_said_beside_the_data_is_wrapped_between_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error; a command to be pasted stays in one piece, and a pipe gets whole lines."""
+    command = f"rmqtool repair {LONG} --broker-version 5.3.3"
+    text = f"{'one two three ' * 9}\n{'four ' * 30}done, or rmqtool undo, ends it: {command}"
+    assert folded(text, "  ") == f"  {text}"
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        assert folded(text) == text  # it has no size
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, WIDTH, 0, 0))
+        *lines, last = folded(text, "  ").splitlines()
+    os.close(controller)
+    assert last == f"  {command}"
+    assert max(map(len, lines)) <= WIDTH
+    assert " ".join(" ".join(lines).split()) == " ".join(text.removesuffix(command).split())
 
 
 @pytest.mark.slow

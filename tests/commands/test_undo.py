@@ -11,7 +11,7 @@ import pytest
 from rmqtool.base.errors import Exit
 from rmqtool.transaction import Transaction
 from rmqtool.transaction.home import STAGING
-from tests.commands.running import answered, rmqtool
+from tests.commands.running import answered, finish, rmqtool, spawn
 from tests.conftest import GoldenStore
 from tests.transaction.faults import Faulty, KilledError
 from tests.transaction.small import Tree, tree
@@ -153,6 +153,53 @@ def test_a_file_that_changed_since_is_kept(store: Path, option: str) -> None:
     error = found.document["error"]
     assert (error["kind"], error["file"]) == ("changed", os.path.realpath(changed.parent))
     assert "--discard" in error["hint"]
+
+
+def test_what_stands_in_the_way_is_said_before_the_question(store: Path) -> None:
+    """Of all transactions of a repair: here of the first, of whose paths the second has one, too."""
+    repair(store, name="repair")
+    repair(store, name="repair, continued", data=b"newer")
+    with Transaction(store, "repair, continued") as transaction:
+        transaction.file(CHECKPOINT, size=600).write(b"newest", 0)
+        transaction.put(CHECKPOINT)
+        transaction.commit()
+    changed = store / QUEUES[0] / f"{0:020d}"
+    changed.write_bytes(b"by a broker")
+    with unchanged(store):
+        found = finish(spawn("undo", store, "--yes"))
+    assert found.status == Exit.FAILED
+    assert f"{changed.parent}: has changed since: nothing is put back" in found.err
+    assert "can no longer be taken back" in found.err
+    assert f"to free that: rmqtool undo {store} --discard" in found.err
+    assert rmqtool("undo", store).err == found.err  # and not that nobody is there to be asked
+
+
+def test_several_transactions_on_the_same_paths_are_taken_back(store: Path) -> None:
+    """What the newer ones have changed says nothing about the older ones."""
+    before = repair(store, name="repair")
+    with Transaction(store, "repair, continued") as transaction:
+        transaction.remove("consumequeue/payments")
+        transaction.file(f"{QUEUES[0]}/{600:020d}", size=600).write(b"next", 0)
+        transaction.put(f"{QUEUES[0]}/{600:020d}")
+        transaction.commit()
+    repair(store, name="repair, continued", data=b"newest")
+    with unchanged(store):
+        assert rmqtool("undo", store, "--dry-run").status == Exit.OK
+    assert rmqtool("undo", store, "--yes").status == Exit.OK
+    assert tree(store) == before
+
+
+def test_the_next_command_has_the_options_of_the_repair(store: Path) -> None:
+    """They are kept with it, and the path of a file can be read from any directory; an id does not depend on them."""
+    options = ("--broker-version", "5.3.3", "--broker-conf", os.path.relpath(store.with_name("broker.conf")))
+    store.with_name("broker.conf").touch()
+    (store / QUEUES[0] / f"{0:020d}").unlink()
+    found = rmqtool("rebuild-cq", store, "--yes", *options)
+    words = f"--broker-conf {store.with_name('broker.conf')} --broker-version 5.3.3"
+    assert f"next: rmqtool verify {store} --broker-conf {options[3]} --broker-version 5.3.3\n" in found.err
+    assert f"next: rmqtool verify {store} {words}\n" in rmqtool("undo", store, "--yes").err
+    again = rmqtool("rebuild-cq", store, "--yes", "--json").document["result"]["transaction"]
+    assert again in found.err
 
 
 def test_a_replaced_file_that_rotted_is_not_put_back(store: Path) -> None:

@@ -48,6 +48,7 @@ def verify(store: Path, *options: str | Path) -> Result:
         return rmqtool("verify", store, *options)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     """Exit status, verdict and findings agree, and the document is valid."""
@@ -61,6 +62,7 @@ def test_golden_stores(name: str, golden_store: GoldenStore) -> None:
     assert document["result"]["start"]["messages_lost"] == 0
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_documents_of_damaged_stores_are_valid(name: str, store: Path) -> None:
     """Whatever is wrong, and text says it too."""
@@ -175,6 +177,19 @@ def test_a_plan_comes_last(store: Path) -> None:
     assert found.err == ""
 
 
+def test_the_verdict_says_what_a_start_would_lose(store: Path) -> None:
+    """Above and below the findings; and what cannot be checked is told from what is wrong."""
+    damaged(store, "zeros")
+    assert "started now" not in verify(store, "--broker-version", "5.3.3").out
+    (store / "abort").touch()
+    (store / "checkpoint").unlink(missing_ok=True)
+    found = verify(store, "--broker-version", "5.3.3").out
+    (lost,) = re.findall(r"lost: (\d+ messages)", found)
+    assert found.count(f"\nverdict  corrupt - see the findings; started now, a broker would lose {lost}\n") == 1
+    assert found.startswith(f"verdict  corrupt - see the findings; started now, a broker would lose {lost}\n")
+    assert re.search(r"^limits   not checked, or cannot be: topic, properties and header of ", found, re.MULTILINE)
+
+
 def test_a_start_that_settings_prevent_is_said_to_be_none(store: Path, tmp_path: Path) -> None:
     """The line on the start, the finding, and the step of the plan agree."""
     conf = tmp_path / "broker.conf"
@@ -280,6 +295,7 @@ def test_junit(store: Path) -> None:
     assert int(suite.get("failures", "")) == len(failed)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_junit_is_valid(name: str, store: Path) -> None:

@@ -24,6 +24,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.budget(0.5)
 def test_rows_are_the_messages_of_the_broker(name: str, golden_store: GoldenStore, tmp_path: Path) -> None:
     """Every record once, whatever the splits; and a check agrees."""

@@ -113,9 +113,13 @@ def test_the_last_exit(store: Path, files: tuple[str, ...], expected: str) -> No
     assert codes(store) == (["store.unclean-stop"] if expected == "unclean" else [])
 
 
-_HOLD = (
-    "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX, 1); print(); sys.stdin.read()"
-)
+_HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1)
+print(flush=True)
+sys.stdin.read()
+"""
 
 
 def test_a_running_broker(store: Path) -> None:

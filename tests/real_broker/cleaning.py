@@ -20,8 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from rmqtool.base.times import parse_zone
 from rmqtool.broker.cleaner import Cleaner, Rules
-from rmqtool.broker.delete_when import local_time, parse_zone
+from rmqtool.broker.delete_when import local_time
 from rmqtool.broker.disks import Disk
 from rmqtool.broker.trigger import Disks
 from rmqtool.clean.plan import cleaner_of

@@ -48,6 +48,7 @@ def data_files(store: Path) -> list[str]:
     return sorted(str(path.relative_to(store)) for path in files)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("deletions", [None, 2, 9])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_starts_on_what_is_left(

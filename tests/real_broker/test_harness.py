@@ -36,6 +36,7 @@ def test_clean_store_agrees_with_itself(harness: Factory, tmp_path: Path, versio
         assert all(sizes[unit[0]] == unit[1] for unit in queue["units"])
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("name", stores.names())
 def test_golden_oracle_is_not_stale(harness: Factory, tmp_path: Path, name: str) -> None:
     """The release says today about a golden store what its committed oracle says."""

@@ -15,7 +15,7 @@ from tests.verify import losses_recorded as recorded
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 Factory = Callable[[str], Harness]
-_SEEDS = range(3)
+_SEEDS = range(2)
 _ROWS = ("index/: deleted", "config/: deleted", "config/topics.json: touched")
 
 

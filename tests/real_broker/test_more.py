@@ -11,7 +11,7 @@ from tests.inspect.listings import objects
 from tests.real_broker.harness import VERSIONS, Harness, scenarios
 from tests.unchanged import unchanged
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.rare]
 Factory = Callable[[str], Harness]
 
 

@@ -37,6 +37,7 @@ _KEYS = 120  # of a store that are asked for
 _QUEUE_OFFSETS = 14  # of a queue
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("version", "scenario"),
     [

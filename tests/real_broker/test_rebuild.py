@@ -36,6 +36,7 @@ def test_random_logs_are_derived_as_the_broker_does(harness: Factory, tmp_path: 
     assert [found for found in compare(version, _SAMPLE, tmp_path) if found[1]] == []
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("scenario", ["clean", "killed", "trimmed"])
@@ -85,6 +86,7 @@ def rebuild(command: str, root: Path, version: str, *options: str) -> Result:
     return rmqtool(command, root, "--yes", "--json", *told, *options)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("damage", NEUTRALISED, ids=lambda damage: damage.__name__)

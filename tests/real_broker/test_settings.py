@@ -12,6 +12,7 @@ from tests.real_broker.settings import NAMED, settings
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_table_is_that_of_the_classes(harness: Callable[[str], Harness], version: str) -> None:
     harness(version)

@@ -10,15 +10,13 @@ from rmqtool.store.store import open_store
 from tests.golden import stores
 from tests.real_broker.harness import VERSIONS, Harness
 
-USUAL = "4.9.7"  # a shop takes up to a minute; those of all releases are golden stores
 OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC@0"
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+# A shop takes up to a minute; those of all releases are golden stores.
+pytestmark = [pytest.mark.broker, pytest.mark.rare]
 
 
-@pytest.mark.parametrize(
-    "version", [version if version == USUAL else pytest.param(version, marks=pytest.mark.rare) for version in VERSIONS]
-)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_a_shop(harness: Callable[[str], Harness], tmp_path: Path, version: str) -> None:
     """The same fates, queues and committed offsets; the overview shows them."""
     golden = stores.oracle(f"{version}-shop")["facts"]

@@ -27,6 +27,7 @@ def prepared(scratch: Path) -> dict[str, Trial]:
     return trials(scratch)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", ["rebuild", "undo"])

@@ -21,6 +21,7 @@ BEHIND = {"4.9.7-killed": 1, "5.3.3-killed": 5}
 """Queues that a kill left behind the log, of which a start would derive the last unit again."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", SOUND)
 def test_queues_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """Consume queues and batch consume queues, byte for byte, with the units that retention has left."""
@@ -30,6 +31,7 @@ def test_queues_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Pat
     assert files(tmp_path, ".") == files(root, "consumequeue", "batchconsumequeue")
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", WHOLE)
 def test_queues_in_the_brokers_own_order(golden_store: GoldenStore, tmp_path: Path, name: str) -> None:
     """From the log alone, as a broker that begins with nothing: the same bytes where nothing was deleted."""

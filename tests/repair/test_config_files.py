@@ -44,6 +44,7 @@ LEFT = {
 """Losses of which something is left that the store does not show, or that people decide."""
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("release", "name"), HEALED)
 def test_what_is_said_to_heal_is_healed(release: str, name: str, tmp_path: Path) -> None:
@@ -193,23 +194,28 @@ def test_an_added_topic_counts_as_a_change(store: Path) -> None:
 
 
 def test_offsets_one_by_one(store: Path) -> None:
-    """Beyond the end, negative, and of a light queue; asked for only, and the .bak too, so that they stay away."""
+    """Beyond the end, negative, and of a light queue; asked for only, and the .bak too, so that they stay away.
+
+    Where the .bak has another offset that the queue has, somebody may prefer it.
+    """
     path = store / "config" / "lmqConsumerOffset.json"
     text = (
         path.read_text().replace("{0:15,1:15,", "{0:100000,1:-7,").replace("{}", '{"%LMQ%alice@reader":1099511627776}')
     )
     path.write_text(text)
-    path.with_name("lmqConsumerOffset.json.bak").write_text(text)
+    older = text.replace("{0:100000,1:-7,", "{0:13,1:99,")
+    path.with_name("lmqConsumerOffset.json.bak").write_text(older)
     wrong = [finding("config.wrong-offset", "", file="config/lmqConsumerOffset.json")]
     assert planned(store, wrong, "5.3.3") == []
     main, backup = planned(store, wrong, "5.3.3", offsets=True)
     assert set(main.details) == {
-        "group desk, orders queue 0: 100000 -> 17 (the end)",
+        "group desk, orders queue 0: 100000 -> 17 (the end; its .bak has 13)",
         "group desk, orders queue 1: -7 -> 0 (the beginning)",
         "group reader, %LMQ%alice queue 0: 1099511627776 -> 6 (the end)",
     }
     expected = text.replace("{0:100000,1:-7,", "{0:17,1:0,").replace("1099511627776", "6")
-    assert main.content == backup.content == expected.encode()
+    assert main.content == expected.encode()
+    assert backup.content == expected.replace("{0:17,1:0,", "{0:13,1:17,").encode()
 
 
 def test_groups_of_retry_topics() -> None:

@@ -80,7 +80,9 @@ def options(root: Path) -> list[str]:
 def through(system: System) -> Iterator[None]:
     """Let commands write through a system, by a clock that stands still; nobody maps the store."""
     with (
-        patch.object(transactions, "Transaction", lambda store, command: Transaction(store, command, system)),
+        patch.object(
+            transactions, "Transaction", lambda store, command, options: Transaction(store, command, system, options)
+        ),
         patch.object(transactions, "Undo", lambda root: Undo(root, system)),
         patch("rmqtool.transaction.guard._PROC", Path("/nowhere")),
         patch("time.time_ns", lambda: _NOW * 10**9),

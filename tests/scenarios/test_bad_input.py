@@ -419,6 +419,7 @@ def codes_without_damage(root: Path) -> set[str]:
     return {finding["code"] for finding in rmqtool("inspect", root, "--json").document["findings"]}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "case"), PARAMETERS)
 def test_bad_input(name: str, case: Case, unpacked: GoldenStore, store: Path) -> None:

@@ -80,6 +80,7 @@ def answer(found: Result) -> Any:
     return found.status, result, [finding["code"] for finding in found.document["findings"]]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("line", READING)
 def test_reading_needs_little(store: Path, line: str) -> None:
     """The answer is that of a process that has all it wants."""
@@ -173,6 +174,7 @@ def run_broken(patch: str, *arguments: str | Path) -> Result:
     return Result(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("command", TARGETS)
 def test_what_gives_out_in_between_is_said(large: Path, command: str, error: str) -> None:

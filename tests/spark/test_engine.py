@@ -233,17 +233,29 @@ def test_what_is_wrong_with_the_workers_is_a_sentence(
     assert not (tmp_path / "out").exists()
 
 
+BAD_DISK = """
+import errno, os, sys
+if "pyspark.worker" in sys.orig_argv:
+    preadv = os.preadv
+    def read(number, buffers, *others):
+        if os.readlink(f"/proc/self/fd/{number}") == BAD:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return preadv(number, buffers, *others)
+    os.preadv = read
+"""
+
+
 def test_worker_errors_are_ours(tmp_path: Path) -> None:
-    """A file that cannot be read is told as without Spark, with file and offset."""
-    store, output = tmp_path / "store", tmp_path / "out"
-    log = LogBuilder(1 << 14).add_all({"queue_offset": number} for number in range(400))
-    log.write(store)
-    process = spawn("export", store, "--output", output, "--master", "local[1]", "--limit-rate", "4K",
-                    env=environment())  # fmt: skip
-    wait_for("_temporary/*", output, process)
+    """A file that only a worker finds unreadable is told as without Spark, with file and offset."""
+    store, output, modules = tmp_path / "store", tmp_path / "out", tmp_path / "modules"
+    LogBuilder(1 << 14).add_all({"queue_offset": number} for number in range(400)).write(store)
     last = max((store / "commitlog").iterdir())
-    last.unlink()  # the plan is made, and the files before it take the worker many seconds
+    modules.mkdir()
+    (modules / "sitecustomize.py").write_text(f"BAD = {str(last)!r}\n{BAD_DISK}")
+    process = spawn("export", store, "--output", output, "--master", "local[1]",
+                    env=environment(PYTHONPATH=str(modules)))  # fmt: skip
     status, _, err = finished(process)
     assert status == Exit.FAILED
-    assert err.splitlines()[0].endswith("cannot read: no such file or directory")
+    assert err.splitlines()[0].startswith(f"rmqtool: {last} at offset 0: ")
+    assert err.splitlines()[0].endswith("cannot read: input/output error")
     assert not output.exists()

@@ -44,6 +44,7 @@ def comparable(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", [STORE, "4.4.0-killed", "5.3.3-empty"])
 def test_rows_are_the_messages_of_the_broker(name: str, spark: Session, golden_store: GoldenStore) -> None:
     """Every field of every record; the format is found without being registered."""
@@ -117,6 +118,7 @@ def test_options_are_those_of_the_command(spark: Session, golden_store: GoldenSt
         spark.run(jobs.read, "/nowhere", {})
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("where", "passes"),
     [
@@ -226,6 +228,7 @@ def test_a_stream_follows_a_log_that_rolls_and_is_cleaned(spark: Session, tmp_pa
     assert [row["physical_offset"] for row in rows] == builder.offsets
 
 
+@pytest.mark.rare
 def test_executors_in_other_processes(cluster: Session, golden_store: GoldenStore, tmp_path: Path) -> None:
     """`register` brings the package to them, for queries and for streams."""
     store = str(golden_store(STORE))

@@ -58,6 +58,7 @@ def test_what_was_said_to_spark_submit_counts(ours: tuple[str, ...], found: str,
     assert done.stdout.splitlines() == [found, "rmqtool"], done.stderr
 
 
+@pytest.mark.rare
 def test_an_export(golden_store: GoldenStore, tmp_path: Path) -> None:
     """As documented: a file that ends with .py and calls the program."""
     done = submit(PROGRAM, tmp_path, "export", golden_store("5.3.3-single"), "--output", tmp_path / "out")

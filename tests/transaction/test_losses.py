@@ -209,6 +209,7 @@ GARBAGE: dict[str, bytes] = {
 }
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("place", ["losses/0001-000000000000.json", "losses/x", "transaction"])
 @pytest.mark.parametrize("case", GARBAGE)
 def test_garbage_is_told(store: Path, case: str, place: str) -> None:
@@ -280,6 +281,7 @@ def begun(root: Path, action: str) -> Path:
     return root
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "system", [pytest.param(SYSTEM, id="all"), pytest.param(NoExchange(), id="no-exchange", marks=pytest.mark.rare)]

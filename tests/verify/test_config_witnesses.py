@@ -27,6 +27,7 @@ def rows() -> Iterator[tuple[str, str]]:
                 yield release, name
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("release", "name"), list(rows()))
 def test_what_is_lost_is_found(release: str, name: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ def store(tmp_path: Path) -> Path:
     return small_store(tmp_path / "store")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damages_are_found(name: str, store: Path) -> None:
     """By one process, and by the code that the catalogue explains."""

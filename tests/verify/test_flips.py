@@ -11,7 +11,7 @@ import pytest
 from tests.verify.flips import BLIND_SPOTS, MASKS, Place, found, places
 from tests.verify.small_store import small_store
 
-SAMPLE = 160
+SAMPLE = 80
 SEED = 5
 
 

@@ -22,6 +22,7 @@ def listed(name: str) -> set[str]:
     return {*re.findall(r"`([a-z-]+\.[a-z-]+)`", row.split(" | ")[3])}
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("name", HEALTHY)
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.rare)])
 def test_healthy_stores_are_clean(name: str, jobs: int, golden_store: GoldenStore) -> None:

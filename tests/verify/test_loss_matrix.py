@@ -17,11 +17,6 @@ from tests.verify.losses_together import UNSEEN, all_losses
 LOST = recorded.load()
 WRITTEN = losses_page.written(LOST)
 ROWS = [(store, row) for store, rows in LOST.items() for row in rows]
-EVERY = {"5.3.3": 2, "4.9.7": 5}  # row; the latter store has fewer kinds of files
-CASES = [
-    pytest.param(store, row, marks=pytest.mark.rare if number % EVERY[store] else ())
-    for number, (store, row) in enumerate(ROWS)
-]
 RANDOM = [each for each in ROWS if each[1] in recorded.RANDOM_ROWS]
 TOUCHED = ": touched"
 
@@ -34,8 +29,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     return cache(lambda store: recorded.unpack(store, tmp_path_factory.mktemp(store)))
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.slow
-@pytest.mark.parametrize(("store", "row"), CASES)
+@pytest.mark.parametrize(("store", "row"), ROWS)
 def test_no_loss_is_a_clean_store(store: str, row: str, pair: Pair, tmp_path: Path) -> None:
     """Every kind of file with everything that may happen to it; a store that was touched is as sound as before."""
     root = tmp_path / "store"

@@ -63,6 +63,7 @@ def store(healthy: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(healthy, tmp_path / "store"))
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damages(name: str, store: Path) -> None:
@@ -116,6 +117,7 @@ def bury(store: Path, start: int, size: int) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("apply", [zeros, noise, tear, bury])
 @pytest.mark.parametrize("size", [4, 200, 1700])

@@ -64,6 +64,7 @@ def named(place: str) -> tuple[str, str]:
     return f"{'commitlog' if place.startswith('commitlog/') else 'store'}.unreadable", place
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("calls", [SECTORS, pytest.param(HARDER, marks=pytest.mark.slow)], ids=["sectors", "harder"])
 @pytest.mark.parametrize("place", PLACES)
 def test_each_place_is_named_and_nothing_else(store: Path, place: str, calls: tuple[str, ...]) -> None:

@@ -80,6 +80,7 @@ def test_each_file_of_a_healthy_store(name: str, size: int, golden_store: Golden
     assert seen == messages
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("where", [0, 1, 2])
