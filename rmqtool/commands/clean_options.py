@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqtool.base.times import parse_zone, rfc3339
+from rmqtool.broker.delete_when import MAX_TIME
 from rmqtool.commands.options import now_option, time_zone_option
 from rmqtool.rules.retention import NAMES
 from rmqtool.rules.versions import parse_version

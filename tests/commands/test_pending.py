@@ -183,7 +183,7 @@ def test_statuses(tmp_path: Path, store: Path) -> None:
     assert rmqtool("pending", tmp_path / "nowhere").status == Exit.FAILED
     (tmp_path / "other").mkdir()
     assert rmqtool("pending", tmp_path / "other").status == Exit.NOT_A_STORE
-    for options in (["--kind", "x"], ["--now", "soon"], ["--limit", "0"], ["--due-before", "2026-11-21"]):
+    for options in (["--kind", "x"], ["--now", "soon"], ["--limit", "0"], ["--due-before", "2026-11-41"]):
         assert rmqtool("pending", store, *options).status == Exit.USAGE
     dledger = stores.unpack("more/5.3.3-dledger", tmp_path / "dledger")
     assert rmqtool("pending", dledger).status == Exit.FAILED

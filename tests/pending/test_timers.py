@@ -1,4 +1,4 @@
-"""Timer messages that a start delivers, those that it never would, and those that were recalled."""
+"""Timer messages that a start delivers, those that it never would, and those that was recalled."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_delivered_ones_of_a_lost_check(tmp_path: Path) -> None:
     store = builder.build(tmp_path / "other")
     work = work_of(store)
     assert counts(work) == {"timer": 2}
-    assert [note.what for note in work.notes.uncertain] == ["whether 1 timer message were delivered"]
+    assert [note.what for note in work.notes.uncertain] == ["a delivery of 1 timer message"]
 
 
 def test_a_broker_that_is_stopped_for_a_week(tmp_path: Path) -> None:
@@ -115,8 +115,9 @@ def test_recalled_ones(tmp_path: Path, version: str, conf: str, recalled: str) -
     builder.timer(due, TIMER_DEL_UNIQKEY="orders+with-topic")
     for key in ("other-slot", "orders+other-slot"):
         builder.timer(due + 1000, TIMER_DEL_UNIQKEY=key)
-    rows = rows_of(work_of(builder.build(tmp_path), version=version, conf=conf))
-    assert {row["unique_key"] for row in rows} == {"key-only", "with-topic", "other-slot"} - {recalled}
+    work = work_of(builder.build(tmp_path), version=version, conf=conf)
+    assert {row["unique_key"] for row in rows_of(work)} == {"key-only", "with-topic", "other-slot"} - {recalled}
+    assert [note.what for note in work.notes.uncertain] == ["a recall of 1 timer message"]
 
 
 @pytest.mark.parametrize("conf", ["timerWheelEnable=false\n", "timerRocksDBEnable=true\n"])
