@@ -77,7 +77,7 @@ def _unsaid(done: Repair) -> Iterator[str]:
 
 
 def _run(command: str, root: Path, conf: Path, version: str) -> dict[str, Any]:
-    answer = ("--yes",) if command == "repair" else ()
+    answer = ("--yes", "--allow-older-release") if command == "repair" else ()
     return _document(command, root, *answer, "--broker-conf", conf, "--broker-version", version)
 
 
