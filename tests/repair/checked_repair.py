@@ -70,7 +70,7 @@ def _unsaid(done: Repair) -> Iterator[str]:
     stays = [each for each in done.said[0]["findings"] if each["severity"] != "info"]
     if stays and not (result["plan"]["steps"] or result["plan"]["remaining"]):
         yield f"stuck: {sorted(each['code'] for each in stays)}"
-    said = {"store.recorded-loss", *(_RESTORED if "'Restore " in planned else ())}
+    said = {"store.recorded-loss", "upgrade.setting", *(_RESTORED if "'Restore " in planned else ())}
     new = {each["code"] for each in stays if each["code"] not in planned and each["message"] not in planned} - said
     if new and GOES_ON not in planned:
         yield f"stays, and the plan did not say so: {sorted(new)}"
